@@ -46,6 +46,8 @@ var layers = []struct {
 	{"ir/fx/internal/pytext", []string{"internal/attr", "internal/dtype"}},
 	{"ir/fx/internal/traced", []string{"ir", "internal/attr", "internal/dtype"}},
 	{"ir/fx/internal/aten", []string{"ir", "internal/attr", "internal/dtype", "internal/rowmajor", "internal/window"}},
+	{"ir/stablehlo/mlir", []string{"ir", "internal/diag", "internal/dtype"}},
+	{"ir/stablehlo/expect", []string{"ir", "internal/dtype"}},
 	{"internal/fusion", []string{"ir"}},
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},

@@ -18,6 +18,8 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/expect"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
@@ -37,7 +39,7 @@ type tally struct {
 }
 
 // add counts a chunk that was run, for each of its operations too.
-func (n *tally) add(m *stablehlo.Module, ok bool) {
+func (n *tally) add(m *mlir.Module, ok bool) {
 	names := []string{}
 	if m != nil {
 		names = m.Operations()
@@ -128,8 +130,8 @@ func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, 
 	if err != nil {
 		return err
 	}
-	mustFail := stablehlo.ExpectsFailure(string(data))
-	for _, c := range stablehlo.Split(path, string(data)) {
+	mustFail := expect.Failure(string(data))
+	for _, c := range mlir.Split(path, string(data)) {
 		m, err := c.Parse()
 		line := c.Line
 		if err == nil {
@@ -143,7 +145,7 @@ func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, 
 		case mustFail:
 			reason = "a tool is expected to fail"
 		case err == nil:
-			reason = m.Skip()
+			reason = expect.Skip(m)
 		}
 		if reason != "" {
 			n.skipped++
@@ -167,17 +169,18 @@ func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, 
 }
 
 // module runs what a module has to run.
-func (s *Suite) module(ctx context.Context, p *platform, m *stablehlo.Module) error {
+func (s *Suite) module(ctx context.Context, p *platform, m *mlir.Module) error {
 	fs := m.Entries()
 	if len(fs) == 0 {
 		return errors.New("there is neither @main nor a public function without arguments")
 	}
+	program := &stablehlo.Module{Module: m}
+	program.Sharded(sdy.Given)
 	for _, f := range fs {
 		if len(f.Args) > 0 {
 			return fmt.Errorf("@%s takes %s", f.Name, count(len(f.Args), "argument"))
 		}
-		m.Sharded(sdy.Given)
-		plan, err := m.Import(f)
+		plan, err := program.Import(f)
 		if err != nil {
 			return err
 		}
@@ -193,7 +196,7 @@ func (s *Suite) module(ctx context.Context, p *platform, m *stablehlo.Module) er
 		}
 		for i := range plan.Checks {
 			c := &plan.Checks[i]
-			if err := c.Verify(pick(outs, c.Actual), pick(outs, c.Expected)); err != nil {
+			if err := expect.Verify(c, pick(outs, c.Actual), pick(outs, c.Expected)); err != nil {
 				return fmt.Errorf("@%s: line %d: %w", f.Name, c.Line, err)
 			}
 		}
@@ -202,12 +205,12 @@ func (s *Suite) module(ctx context.Context, p *platform, m *stablehlo.Module) er
 }
 
 // pick is the tensor that a source names, once stages have run.
-func pick(outs [][][]interp.Tensor, s stablehlo.Source) *stablehlo.Literal {
+func pick(outs [][][]interp.Tensor, s stablehlo.Source) *mlir.Literal {
 	if s.Literal != nil {
 		return s.Literal
 	}
 	t := outs[s.Stage][s.Rank][s.Output]
-	return &stablehlo.Literal{DType: t.DType, Shape: t.Shape, Data: t.Data}
+	return &mlir.Literal{DType: t.DType, Shape: t.Shape, Data: t.Data}
 }
 
 // plan runs the stages of a plan and returns the results by stage and rank. args has the

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/equiv/mesh"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
@@ -59,14 +60,15 @@ func TestExecutable(t *testing.T) {
 	slices.Sort(names)
 	proved, all := 0, 0
 	for _, name := range names {
-		for _, c := range stablehlo.Split(name, files[name]) {
+		for _, c := range mlir.Split(name, files[name]) {
 			m, err := c.Parse()
 			if err != nil || m.Empty() {
 				continue
 			}
 			for _, f := range m.Entries() {
-				m.Sharded(sdy.Given)
-				plan, err := m.Import(f)
+				program := &stablehlo.Module{Module: m}
+				program.Sharded(sdy.Given)
+				plan, err := program.Import(f)
 				if err != nil {
 					t.Logf("%s: %v", name, err)
 					continue

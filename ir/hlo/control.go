@@ -3,20 +3,20 @@ package hlo
 import (
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file converts loops, branches and operations in two halves. A loop of HLO carries one
 // tuple, which one of StableHLO has the parts of.
 
 // leaves are the tensors of a value, taken out of the tuples that it is.
-func (c *converter) leaves(name string, t shape) (names []stablehlo.Use, types []stablehlo.Type) {
+func (c *converter) leaves(name string, t shape) (names []mlir.Use, types []mlir.Type) {
 	if !t.many {
-		return []stablehlo.Use{{Name: name}}, []stablehlo.Type{c.typ(t)}
+		return []mlir.Use{{Name: name}}, []mlir.Type{c.typ(t)}
 	}
 	for i, e := range t.tuple {
 		part := c.temporary()
-		c.as("stablehlo.get_tuple_element", part, c.typ(e), named("index", stablehlo.Number(c.in.at, int64(i))), name)
+		c.as("stablehlo.get_tuple_element", part, c.typ(e), named("index", mlir.Number(c.in.at, int64(i))), name)
 		n, ts := c.leaves(part, e)
 		names, types = append(names, n...), append(types, ts...)
 	}
@@ -24,24 +24,24 @@ func (c *converter) leaves(name string, t shape) (names []stablehlo.Use, types [
 }
 
 // whole puts a value together again from its tensors, under a name, and returns what is left.
-func (c *converter) whole(name string, t shape, parts []stablehlo.Use) []stablehlo.Use {
+func (c *converter) whole(name string, t shape, parts []mlir.Use) []mlir.Use {
 	if !t.many {
-		c.add(stablehlo.Spec{Name: "stablehlo.optimization_barrier", Result: name, Operands: parts[:1], Types: []stablehlo.Type{c.typ(t)}})
+		c.add(mlir.Spec{Name: "stablehlo.optimization_barrier", Result: name, Operands: parts[:1], Types: []mlir.Type{c.typ(t)}})
 		return parts[1:]
 	}
-	var in []stablehlo.Use
+	var in []mlir.Use
 	for _, e := range t.tuple {
 		part := c.temporary()
 		parts = c.whole(part, e, parts)
-		in = append(in, stablehlo.Use{Name: part})
+		in = append(in, mlir.Use{Name: part})
 	}
-	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: name, Operands: in, Types: []stablehlo.Type{c.typ(t)}})
+	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: name, Operands: in, Types: []mlir.Type{c.typ(t)}})
 	return parts
 }
 
 // calling is a region that calls a computation on one value, given by its tensors or from
 // around the region, and returns the tensors of its result.
-func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*stablehlo.Block, shape, error) {
+func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*mlir.Block, shape, error) {
 	if err := c.tooLong(); err != nil {
 		return nil, shape{}, err
 	}
@@ -58,23 +58,23 @@ func (c *converter) calling(key string, arg string, t shape, own bool, depth int
 	}
 	outer := c.ops
 	c.ops = nil
-	var args []stablehlo.Arg
+	var args []mlir.Arg
 	if own {
 		_, types := c.leaves(arg, t)
 		c.ops = nil
-		var parts []stablehlo.Use
+		var parts []mlir.Use
 		for _, typ := range types {
 			a := c.temporary()
-			args, parts = append(args, stablehlo.Arg{Name: a, Type: typ}), append(parts, stablehlo.Use{Name: a})
+			args, parts = append(args, mlir.Arg{Name: a, Type: typ}), append(parts, mlir.Use{Name: a})
 		}
 		arg = c.temporary()
 		c.whole(arg, t, parts)
 	}
 	out := c.temporary()
-	c.as("func.call", out, c.typ(k.root.shape), named("callee", stablehlo.Symbol(c.in.at, f.Name)), arg)
+	c.as("func.call", out, c.typ(k.root.shape), named("callee", mlir.Symbol(c.in.at, f.Name)), arg)
 	results, _ := c.leaves(out, k.root.shape)
-	c.add(stablehlo.Spec{Name: "stablehlo.return", Operands: results})
-	b := stablehlo.NewBlock(args, c.ops)
+	c.add(mlir.Spec{Name: "stablehlo.return", Operands: results})
+	b := &mlir.Block{Args: args, Ops: c.ops}
 	c.ops = outer
 	return b, k.root.shape, nil
 }
@@ -85,7 +85,7 @@ func while(c *converter, depth int) error {
 	}
 	t := c.in.shape
 	parts, types := c.leaves(c.in.operands[0], t)
-	var regions []*stablehlo.Block
+	var regions []*mlir.Block
 	for _, key := range []string{"condition", "body"} {
 		b, _, err := c.calling(c.text(key), c.in.operands[0], t, true, depth)
 		if err != nil {
@@ -94,16 +94,16 @@ func while(c *converter, depth int) error {
 		regions = append(regions, b)
 	}
 	out := c.temporary()
-	c.add(stablehlo.Spec{Name: "stablehlo.while", Result: out, Results: len(types), Operands: parts, Regions: regions, Types: types})
+	c.add(mlir.Spec{Name: "stablehlo.while", Result: out, Results: len(types), Operands: parts, Regions: regions, Types: types})
 	c.whole(c.in.name, t, of(out, len(types)))
 	return nil
 }
 
 // of are the results of an operation.
-func of(name string, n int) []stablehlo.Use {
-	out := make([]stablehlo.Use, n)
+func of(name string, n int) []mlir.Use {
+	out := make([]mlir.Use, n)
 	for i := range out {
-		out[i] = stablehlo.Use{Name: name, Index: i}
+		out[i] = mlir.Use{Name: name, Index: i}
 	}
 	return out
 }
@@ -121,7 +121,7 @@ func conditional(c *converter, depth int) error {
 	if at := c.by[c.in.operands[0]].shape; at.elem == "pred" {
 		name = "stablehlo.if"
 	}
-	var regions []*stablehlo.Block
+	var regions []*mlir.Block
 	for i, key := range keys {
 		o := c.in.operands[i+1]
 		b, _, err := c.calling(key, o, c.by[o].shape, false, depth)
@@ -134,7 +134,7 @@ func conditional(c *converter, depth int) error {
 	_, types := c.leaves(c.in.name, c.in.shape)
 	c.ops = outer
 	out := c.temporary()
-	c.add(stablehlo.Spec{Name: name, Result: out, Results: len(types), Operands: []stablehlo.Use{{Name: c.in.operands[0]}}, Regions: regions, Types: types})
+	c.add(mlir.Spec{Name: name, Result: out, Results: len(types), Operands: []mlir.Use{{Name: c.in.operands[0]}}, Regions: regions, Types: types})
 	c.whole(c.in.name, c.in.shape, of(out, len(types)))
 	return nil
 }
@@ -143,9 +143,9 @@ func conditional(c *converter, depth int) error {
 func start(opcode string) func(*converter, int) error {
 	return func(c *converter, depth int) error {
 		in, outer := c.in, c.ops
-		args := make([]stablehlo.Arg, len(in.operands))
+		args := make([]mlir.Arg, len(in.operands))
 		for i, o := range in.operands {
-			args[i] = stablehlo.Arg{Name: o, Type: c.typ(c.by[o].shape)}
+			args[i] = mlir.Arg{Name: o, Type: c.typ(c.by[o].shape)}
 		}
 		one := *in
 		one.opcode, one.name, one.shape = opcode, c.temporary(), c.started(in, opcode)
@@ -159,15 +159,15 @@ func start(opcode string) func(*converter, int) error {
 		if err != nil {
 			return err
 		}
-		ops = append(ops, stablehlo.Spec{Name: "stablehlo.return", At: in.at, Operands: definedBy(ops[len(ops)-1])}.Operation())
-		c.add(stablehlo.Spec{Name: "stablehlo.async_start", Result: in.name, Operands: c.uses(), Regions: []*stablehlo.Block{stablehlo.NewBlock(args, ops)},
-			Types: []stablehlo.Type{{Text: "!stablehlo.future"}}})
+		ops = append(ops, mlir.Spec{Name: "stablehlo.return", At: in.at, Operands: definedBy(ops[len(ops)-1])}.Operation())
+		c.add(mlir.Spec{Name: "stablehlo.async_start", Result: in.name, Operands: c.uses(), Regions: []*mlir.Block{&mlir.Block{Args: args, Ops: ops}},
+			Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 		return nil
 	}
 }
 
 // definedBy are the values that an operation defines.
-func definedBy(o *stablehlo.Operation) []stablehlo.Use { return o.Defines() }
+func definedBy(o *mlir.Operation) []mlir.Use { return o.Defines() }
 
 // started is the type of what an instruction gives once it is done: that of a start has the
 // operands beside it, but for all-reduce.
@@ -190,8 +190,8 @@ func done(c *converter, _ int) error {
 		return nil
 	}
 	out := c.temporary()
-	c.add(stablehlo.Spec{Name: "stablehlo.async_done", Result: out, Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
-	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: of(out, len(t.Tuple)), Types: []stablehlo.Type{t}})
+	c.add(mlir.Spec{Name: "stablehlo.async_done", Result: out, Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
+	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: of(out, len(t.Tuple)), Types: []mlir.Type{t}})
 	return nil
 }
 
@@ -205,9 +205,9 @@ func asyncStart(c *converter, depth int) error {
 	if err != nil {
 		return err
 	}
-	if len(b.Args()) != len(c.in.operands) {
-		return c.errorf("computation %s takes %d operands, got %d", k.name, len(b.Args()), len(c.in.operands))
+	if len(b.Args) != len(c.in.operands) {
+		return c.errorf("computation %s takes %d operands, got %d", k.name, len(b.Args), len(c.in.operands))
 	}
-	c.add(stablehlo.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*stablehlo.Block{b}, Types: []stablehlo.Type{{Text: "!stablehlo.future"}}})
+	c.add(mlir.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*mlir.Block{b}, Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 	return nil
 }

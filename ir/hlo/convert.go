@@ -8,39 +8,40 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Parse reads a module and says it in StableHLO: its entry is the function that the module
 // has, under the name main, and computations are private functions. The error is a
 // *diag.Finding: line, column and a caret.
 func Parse(name, text string) (*stablehlo.Module, error) {
-	out := stablehlo.NewModule(name, text)
-	m, err := parse(out.Source())
+	out := mlir.NewModule(name, text)
+	m, err := parse(out.Source)
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{src: out.Source(), m: m, out: out, funcs: map[string]*stablehlo.Func{}, regions: map[string]*stablehlo.Block{}, special: specials(), lists: map[string]stablehlo.Attr{}}
+	c := &converter{src: out.Source, m: m, out: out, funcs: map[string]*mlir.Func{}, regions: map[string]*mlir.Block{}, special: specials(), lists: map[string]mlir.Attr{}}
 	if err := c.module(); err != nil {
 		return nil, err
 	}
-	return out, nil
+	return &stablehlo.Module{Module: out}, nil
 }
 
 // converter says a module in StableHLO.
 type converter struct {
 	src     *diag.Source
 	m       *module
-	out     *stablehlo.Module
-	funcs   map[string]*stablehlo.Func  // by computation
-	regions map[string]*stablehlo.Block // computations as bodies of operations
+	out     *mlir.Module
+	funcs   map[string]*mlir.Func  // by computation
+	regions map[string]*mlir.Block // computations as bodies of operations
 	special map[string]func(c *converter, depth int) error
 
-	lists    map[string]stablehlo.Attr // groups by their text
-	ranks    int64                     // that groups name
-	channels bool                      // a collective has one
+	lists    map[string]mlir.Attr // groups by their text
+	ranks    int64                // that groups name
+	channels bool                 // a collective has one
 
 	by    map[string]*instruction // of the computation that is converted
-	ops   []*stablehlo.Operation  // likewise
+	ops   []*mlir.Operation       // likewise
 	fresh int                     // names of its operations that the text does not have
 	made  int                     // operations of all computations
 	in    *instruction
@@ -72,7 +73,7 @@ func (c *converter) module() error {
 				return err
 			}
 			if said = true; len(n) == 1 {
-				c.out.Set(l[1], stablehlo.Number(a.start, n[0]))
+				c.out.Attrs = append(c.out.Attrs, mlir.Named{Name: l[1], Val: mlir.Number(a.start, n[0])})
 			}
 		}
 	}
@@ -82,13 +83,13 @@ func (c *converter) module() error {
 		return err
 	}
 	if key := map[bool]string{true: "mhlo.num_partitions", false: "mhlo.num_replicas"}[c.channels]; !said && c.ranks > 0 {
-		c.out.Set(key, stablehlo.Number(c.m.at, c.ranks)) // the text leaves it to whoever runs it
+		c.out.Attrs = append(c.out.Attrs, mlir.Named{Name: key, Val: mlir.Number(c.m.at, c.ranks)}) // the text leaves it to whoever runs it
 	}
 	return c.aliases(f)
 }
 
 // aliases gives arguments to the results that they lie in the place of: {0}: (3, {}, may-alias).
-func (c *converter) aliases(f *stablehlo.Func) error {
+func (c *converter) aliases(f *mlir.Func) error {
 	a, ok := get(c.m.attrs, "input_output_alias")
 	if !ok {
 		return nil
@@ -120,7 +121,7 @@ func (c *converter) aliases(f *stablehlo.Func) error {
 			p.failf(at, "there is no parameter %d", arg)
 		}
 		if p.err == nil {
-			f.SetArg(int(arg), "tf.aliasing_output", stablehlo.Number(at, result))
+			f.Args[arg].Attrs = append(f.Args[arg].Attrs, mlir.Named{Name: "tf.aliasing_output", Val: mlir.Number(at, result)})
 		}
 	}
 	return p.err
@@ -184,7 +185,7 @@ const maxMade = 1 << 18
 const maxCalls = 100
 
 // function converts a computation.
-func (c *converter) function(k *computation, name string, depth int) (*stablehlo.Func, error) {
+func (c *converter) function(k *computation, name string, depth int) (*mlir.Func, error) {
 	if f := c.funcs[k.name]; f != nil {
 		return f, nil
 	}
@@ -195,18 +196,18 @@ func (c *converter) function(k *computation, name string, depth int) (*stablehlo
 	if err != nil {
 		return nil, err
 	}
-	f := c.out.NewFunc(name, name != "main", b, []stablehlo.Type{c.typ(k.root.shape)}, k.at)
+	f := c.out.NewFunc(name, name != "main", b, []mlir.Type{c.typ(k.root.shape)}, k.at)
 	c.funcs[k.name] = f
 	return f, nil
 }
 
 // block converts the instructions of a computation.
-func (c *converter) block(k *computation, depth int) (*stablehlo.Block, error) {
-	defer func(by map[string]*instruction, ops []*stablehlo.Operation, in *instruction) {
+func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
+	defer func(by map[string]*instruction, ops []*mlir.Operation, in *instruction) {
 		c.by, c.ops, c.in = by, ops, in
 	}(c.by, c.ops, c.in)
 	c.by, c.ops = map[string]*instruction{}, nil
-	var args []stablehlo.Arg
+	var args []mlir.Arg
 	for _, in := range k.list {
 		c.in = in
 		if c.by[in.name] != nil {
@@ -221,12 +222,12 @@ func (c *converter) block(k *computation, depth int) (*stablehlo.Block, error) {
 				return nil, c.errorf("parameter %v of a computation of %d instructions", n, len(k.list))
 			}
 			for int(n[0]) >= len(args) {
-				args = append(args, stablehlo.Arg{})
+				args = append(args, mlir.Arg{})
 			}
 			if args[n[0]].Name != "" {
 				return nil, c.errorf("a second parameter %d", n[0])
 			}
-			args[n[0]] = stablehlo.NewArg(in.name, c.typ(in.shape), in.at)
+			args[n[0]] = mlir.Arg{Name: in.name, Type: c.typ(in.shape), At: in.at}
 		} else if err := c.instruction(in, depth); err != nil {
 			return nil, err
 		}
@@ -241,8 +242,8 @@ func (c *converter) block(k *computation, depth int) (*stablehlo.Block, error) {
 		}
 	}
 	c.in = k.root
-	c.add(stablehlo.Spec{Name: "func.return", Operands: []stablehlo.Use{{Name: k.root.name}}})
-	return stablehlo.NewBlock(args, c.ops), nil
+	c.add(mlir.Spec{Name: "func.return", Operands: []mlir.Use{{Name: k.root.name}}})
+	return &mlir.Block{Args: args, Ops: c.ops}, nil
 }
 
 // called is the computation that an attribute of the instruction names.
@@ -255,7 +256,7 @@ func (c *converter) called(name string) (*computation, error) {
 }
 
 // region is a computation as the body of an operation.
-func (c *converter) region(k *computation, depth int) (*stablehlo.Block, error) {
+func (c *converter) region(k *computation, depth int) (*mlir.Block, error) {
 	if b := c.regions[k.name]; b != nil {
 		return b, nil
 	}
@@ -276,7 +277,7 @@ func (c *converter) tooLong() error {
 }
 
 // add appends an operation at the place of the instruction.
-func (c *converter) add(s stablehlo.Spec) {
+func (c *converter) add(s mlir.Spec) {
 	c.made++
 	s.At = c.in.at
 	s.Location = c.location()
@@ -309,20 +310,20 @@ var elements = map[string]string{"pred": "i1", "s8": "i8", "s16": "i16", "s32": 
 	"c64": "complex<f32>", "c128": "complex<f64>"}
 
 // typ is a type as StableHLO has it.
-func (c *converter) typ(t shape) stablehlo.Type {
+func (c *converter) typ(t shape) mlir.Type {
 	switch {
 	case t.many:
-		out := stablehlo.Type{Tuple: []stablehlo.Type{}}
+		out := mlir.Type{Tuple: []mlir.Type{}}
 		for _, e := range t.tuple {
 			out.Tuple = append(out.Tuple, c.typ(e))
 		}
 		return out
 	case t.elem == "token":
-		return stablehlo.Type{Text: "!stablehlo.token"}
+		return mlir.Type{Text: "!stablehlo.token"}
 	}
 	elem := elements[t.elem]
 	if elem == "" {
 		elem = t.elem
 	}
-	return stablehlo.Type{Tensor: true, Elem: elem, Shape: append([]int64{}, t.dims...)}
+	return mlir.Type{Tensor: true, Elem: elem, Shape: append([]int64{}, t.dims...)}
 }

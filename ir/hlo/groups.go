@@ -3,15 +3,15 @@ package hlo
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // maxRanks bounds the ranks that groups list: a short text may list many.
 const maxRanks = 1 << 16
 
 // among says which ranks the instruction is among.
-func (c *converter) among() ([]stablehlo.Named, error) {
-	var out []stablehlo.Named
+func (c *converter) among() ([]mlir.Named, error) {
+	var out []mlir.Named
 	if a, ok := get(c.in.attrs, "channel_id"); ok {
 		n, err := c.numbers(a)
 		if err != nil {
@@ -19,7 +19,7 @@ func (c *converter) among() ([]stablehlo.Named, error) {
 		}
 		if len(n) == 1 {
 			c.channels = c.channels || n[0] > 0
-			out = append(out, stablehlo.Named{Name: "channel_id", Val: stablehlo.Number(a.start, n[0])})
+			out = append(out, mlir.Named{Name: "channel_id", Val: mlir.Number(a.start, n[0])})
 		}
 	}
 	if a, ok := get(c.in.attrs, "replica_groups"); ok {
@@ -33,10 +33,10 @@ func (c *converter) among() ([]stablehlo.Named, error) {
 			for _, r := range rows {
 				c.ranks = max(c.ranks, slices.Max(append(r, -1))+1)
 			}
-			val = stablehlo.Rows(a.start, rows)
+			val = mlir.Rows(a.start, rows)
 			c.lists[text] = val
 		}
-		out = append(out, stablehlo.Named{Name: "replica_groups", Val: val})
+		out = append(out, mlir.Named{Name: "replica_groups", Val: val})
 	}
 	return out, nil
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // specials are instructions that say something in a way of their own.
@@ -32,10 +32,10 @@ func specials() map[string]func(c *converter, depth int) error {
 }
 
 // named are attributes, of names and values in turn.
-func named(l ...any) []stablehlo.Named {
-	var out []stablehlo.Named
+func named(l ...any) []mlir.Named {
+	var out []mlir.Named
 	for i := 0; i < len(l); i += 2 {
-		out = append(out, stablehlo.Named{Name: l[i].(string), Val: l[i+1].(stablehlo.Attr)})
+		out = append(out, mlir.Named{Name: l[i].(string), Val: l[i+1].(mlir.Attr)})
 	}
 	return out
 }
@@ -46,21 +46,21 @@ func customCall(c *converter, _ int) error {
 	if target == "" {
 		return c.errorf("custom-call without custom_call_target")
 	}
-	attrs := named("call_target_name", stablehlo.Text(c.in.at, target))
+	attrs := named("call_target_name", mlir.Text(c.in.at, target))
 	if config := c.text("backend_config"); config != "" {
-		attrs = append(attrs, named("backend_config", stablehlo.Text(c.in.at, config))...)
+		attrs = append(attrs, named("backend_config", mlir.Text(c.in.at, config))...)
 	}
 	return c.operation("custom_call", attrs, nil)
 }
 
 // list is an attribute as numbers; nil where it is absent.
-func (c *converter) list(name string) (stablehlo.Attr, []int64, error) {
+func (c *converter) list(name string) (mlir.Attr, []int64, error) {
 	a, ok := get(c.in.attrs, name)
 	if !ok {
-		return stablehlo.Numbers(c.in.at), nil, nil
+		return mlir.Numbers(c.in.at), nil, nil
 	}
 	n, err := c.numbers(a)
-	return stablehlo.Numbers(a.start, n...), n, err
+	return mlir.Numbers(a.start, n...), n, err
 }
 
 // want checks how many operands the instruction has.
@@ -72,12 +72,12 @@ func (c *converter) want(n int) error {
 }
 
 // as adds an operation on names that gives a name of a type.
-func (c *converter) as(name, result string, t stablehlo.Type, attrs []stablehlo.Named, operands ...string) {
-	uses := make([]stablehlo.Use, len(operands))
+func (c *converter) as(name, result string, t mlir.Type, attrs []mlir.Named, operands ...string) {
+	uses := make([]mlir.Use, len(operands))
 	for i, o := range operands {
-		uses[i] = stablehlo.Use{Name: o}
+		uses[i] = mlir.Use{Name: o}
 	}
-	c.add(stablehlo.Spec{Name: name, Result: result, Operands: uses, Attrs: attrs, Types: []stablehlo.Type{t}})
+	c.add(mlir.Spec{Name: name, Result: result, Operands: uses, Attrs: attrs, Types: []mlir.Type{t}})
 }
 
 // same is the operand under another name.
@@ -139,7 +139,7 @@ func (c *converter) laidOut(v string, t shape, back bool) string {
 		order, to = inverse, shape{elem: t.elem, dims: t.dims}
 	}
 	next := c.temporary()
-	c.as("stablehlo.transpose", next, c.typ(to), named("permutation", stablehlo.Numbers(c.in.at, order...)), v)
+	c.as("stablehlo.transpose", next, c.typ(to), named("permutation", mlir.Numbers(c.in.at, order...)), v)
 	return next
 }
 
@@ -152,10 +152,10 @@ func constant(c *converter, _ int) error {
 		return c.errorf("a constant of type %s", t)
 	}
 	if strings.HasPrefix(strings.TrimSpace(c.src.Text[c.in.inside.start:c.in.inside.end]), "{...}") {
-		c.as("stablehlo.custom_call", c.in.name, t, named("call_target_name", stablehlo.Text(c.in.at, "hlo.constant")))
+		c.as("stablehlo.custom_call", c.in.name, t, named("call_target_name", mlir.Text(c.in.at, "hlo.constant")))
 		return nil
 	}
-	l := &stablehlo.Literal{Shape: t.Shape}
+	l := &mlir.Literal{Shape: t.Shape}
 	n := int64(0)
 	for p.err == nil && p.peek() != 0 {
 		ch := p.peek()
@@ -168,7 +168,7 @@ func constant(c *converter, _ int) error {
 			p.i++
 		}
 		var err error
-		if l.Data, err = stablehlo.ElementOf(l.Data, t.Elem, p.s[at:p.i]); err != nil {
+		if l.Data, err = mlir.ElementOf(l.Data, t.Elem, p.s[at:p.i]); err != nil {
 			return errorAt(c.src, at, p.i-at, "constant", "%v", err)
 		}
 		n++
@@ -184,11 +184,11 @@ func constant(c *converter, _ int) error {
 		return c.errorf("%d elements for a constant of type %s", n, t)
 	}
 	var err error
-	if l.DType, err = stablehlo.Element(t.Elem); err != nil {
+	if l.DType, err = mlir.ElementType(t.Elem); err != nil {
 		return c.errorf("%v", err)
 	}
 	l.Splat = n == 1 && len(t.Shape) == 0
-	c.as("stablehlo.constant", c.in.name, t, named("value", stablehlo.Constant(c.in.at, l)))
+	c.as("stablehlo.constant", c.in.name, t, named("value", mlir.Constant(c.in.at, l)))
 	return p.err
 }
 
@@ -209,14 +209,14 @@ func function(key string) func(*converter, int) error {
 		if len(f.Args) != len(c.in.operands) {
 			return c.errorf("computation %s takes %d operands, got %d", k.name, len(f.Args), len(c.in.operands))
 		}
-		return c.operation("func.call", named("callee", stablehlo.Symbol(c.in.at, f.Name)), nil)
+		return c.operation("func.call", named("callee", mlir.Symbol(c.in.at, f.Name)), nil)
 	}
 }
 
 func compare(c *converter, _ int) error {
-	attrs := named("comparison_direction", stablehlo.Word(c.in.at, c.text("direction")))
+	attrs := named("comparison_direction", mlir.Word(c.in.at, c.text("direction")))
 	if t := c.text("type"); t != "" {
-		attrs = append(attrs, named("compare_type", stablehlo.Word(c.in.at, t))...)
+		attrs = append(attrs, named("compare_type", mlir.Word(c.in.at, t))...)
 	}
 	return c.operation("", attrs, nil)
 }
@@ -248,8 +248,8 @@ func slice(c *converter, _ int) error {
 	if p.err != nil {
 		return p.err
 	}
-	return c.operation("", named("start_indices", stablehlo.Numbers(a.start, l[0]...), "limit_indices", stablehlo.Numbers(a.start, l[1]...),
-		"strides", stablehlo.Numbers(a.start, l[2]...)), nil)
+	return c.operation("", named("start_indices", mlir.Numbers(a.start, l[0]...), "limit_indices", mlir.Numbers(a.start, l[1]...),
+		"strides", mlir.Numbers(a.start, l[2]...)), nil)
 }
 
 // pad reads padding=0_1x2_3_1: in front, behind, between.
@@ -265,8 +265,8 @@ func pad(c *converter, _ int) error {
 			l[i] = append(l[i], r[i])
 		}
 	}
-	return c.operation("", named("edge_padding_low", stablehlo.Numbers(a.start, l[0]...), "edge_padding_high", stablehlo.Numbers(a.start, l[1]...),
-		"interior_padding", stablehlo.Numbers(a.start, l[2]...)), nil)
+	return c.operation("", named("edge_padding_low", mlir.Numbers(a.start, l[0]...), "edge_padding_high", mlir.Numbers(a.start, l[1]...),
+		"interior_padding", mlir.Numbers(a.start, l[2]...)), nil)
 }
 
 // grid reads rows of numbers, 0_1x2_3, of a width; what a row leaves out is 0.
@@ -329,7 +329,7 @@ func (c *converter) window() (map[string][]int64, error) {
 
 // dot reads which dimensions of both operands belong together.
 func dot(c *converter, _ int) error {
-	var attrs []stablehlo.Named
+	var attrs []mlir.Named
 	for _, n := range [][2]string{{"batching_dims", "batch_dims"}, {"contracting_dims", "contracting_dims"}} {
 		l, _, err := c.list("lhs_" + n[1])
 		if err != nil {
@@ -339,7 +339,7 @@ func dot(c *converter, _ int) error {
 		if err != nil {
 			return err
 		}
-		attrs = append(attrs, named(n[0], stablehlo.Parts(c.in.at, l, r))...)
+		attrs = append(attrs, named(n[0], mlir.Parts(c.in.at, l, r))...)
 	}
 	return c.operation("dot_general", attrs, nil)
 }
@@ -356,29 +356,29 @@ func convolution(c *converter, _ int) error {
 	}
 	for key, to := range map[string]string{"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation", "rhs_dilate": "rhs_dilation", "rhs_reversal": "window_reversal"} {
 		if l := w[key]; l != nil {
-			attrs = append(attrs, named(to, stablehlo.Numbers(c.in.at, l...))...)
+			attrs = append(attrs, named(to, mlir.Numbers(c.in.at, l...))...)
 		}
 	}
 	labels := strings.FieldsFunc(c.text("dim_labels"), func(r rune) bool { return r == '_' || r == '-' || r == '>' })
-	var parts []stablehlo.Attr
+	var parts []mlir.Attr
 	for _, l := range labels {
-		var dims []stablehlo.Attr
+		var dims []mlir.Attr
 		for _, r := range l {
 			if r >= '0' && r <= '9' {
-				dims = append(dims, stablehlo.Number(c.in.at, int64(r-'0')))
+				dims = append(dims, mlir.Number(c.in.at, int64(r-'0')))
 			} else {
-				dims = append(dims, stablehlo.Word(c.in.at, string(r)))
+				dims = append(dims, mlir.Word(c.in.at, string(r)))
 			}
 		}
-		parts = append(parts, stablehlo.List(c.in.at, dims...))
+		parts = append(parts, mlir.List(c.in.at, dims...))
 	}
-	return c.operation("", append(attrs, named("dim_numbers", stablehlo.Parts(c.in.at, parts...))...), nil)
+	return c.operation("", append(attrs, named("dim_numbers", mlir.Parts(c.in.at, parts...))...), nil)
 }
 
 // indexed reads the dimension numbers of gather and scatter.
 func indexed(name string, keys ...string) func(*converter, int) error {
 	return func(c *converter, depth int) error {
-		var fields []stablehlo.Named
+		var fields []mlir.Named
 		for _, k := range keys {
 			l, n, err := c.list(k)
 			if err != nil {
@@ -388,7 +388,7 @@ func indexed(name string, keys ...string) func(*converter, int) error {
 				fields = append(fields, named(k, l)...)
 			}
 		}
-		attrs := named(name, stablehlo.Dict(c.in.at, fields...))
+		attrs := named(name, mlir.Dict(c.in.at, fields...))
 		if sizes, n, err := c.list("slice_sizes"); err != nil {
 			return err
 		} else if n != nil {
@@ -404,16 +404,16 @@ func reduceWindow(c *converter, depth int) error {
 	if err != nil {
 		return err
 	}
-	attrs := named("window_dimensions", stablehlo.Numbers(c.in.at, w["size"]...))
+	attrs := named("window_dimensions", mlir.Numbers(c.in.at, w["size"]...))
 	for key, to := range map[string]string{"stride": "window_strides", "pad": "padding", "lhs_dilate": "base_dilations", "rhs_dilate": "window_dilations"} {
 		if l := w[key]; l != nil {
-			attrs = append(attrs, named(to, stablehlo.Numbers(c.in.at, l...))...)
+			attrs = append(attrs, named(to, mlir.Numbers(c.in.at, l...))...)
 		}
 	}
 	if c.in.opcode == "reduce-window" {
 		return c.withRegion("", attrs, depth)
 	}
-	var regions []*stablehlo.Block // of select-and-scatter
+	var regions []*mlir.Block // of select-and-scatter
 	for _, key := range []string{"select", "scatter"} {
 		k, err := c.called(key)
 		if err != nil {
@@ -455,14 +455,14 @@ func allToAll(c *converter, _ int) error {
 	if n == 0 || len(d) != 1 {
 		return c.errorf("all-to-all among %d ranks along dimensions %v", n, d)
 	}
-	attrs := named("split_dimension", stablehlo.Number(a.start, d[0]), "concat_dimension", stablehlo.Number(a.start, d[0]), "split_count", stablehlo.Number(a.start, n))
+	attrs := named("split_dimension", mlir.Number(a.start, d[0]), "concat_dimension", mlir.Number(a.start, d[0]), "split_count", mlir.Number(a.start, n))
 	return c.operation("", append(attrs, among...), nil)
 }
 
 // word moves an attribute that is a word, under another name.
 func word(name, from, to string, up func(string) string) func(*converter, int) error {
 	return func(c *converter, _ int) error {
-		return c.operation(name, named(to, stablehlo.Word(c.in.at, up(c.text(from)))), nil)
+		return c.operation(name, named(to, mlir.Word(c.in.at, up(c.text(from)))), nil)
 	}
 }
 
@@ -475,15 +475,15 @@ func topK(c *converter, _ int) error {
 	if err != nil || len(n) != 1 {
 		return c.errorf("topk of %v elements", n)
 	}
-	return c.operation("chlo.top_k", named("k", stablehlo.Number(a.start, n[0])), nil)
+	return c.operation("chlo.top_k", named("k", mlir.Number(a.start, n[0])), nil)
 }
 
 // solver moves attributes that are truth values and words.
 func solver(c *converter, _ int) error {
-	var attrs []stablehlo.Named
+	var attrs []mlir.Named
 	for _, key := range []string{"left_side", "lower", "unit_diagonal", "transpose_a"} {
 		if v := c.text(key); v != "" {
-			attrs = append(attrs, named(key, stablehlo.Word(c.in.at, v))...)
+			attrs = append(attrs, named(key, mlir.Word(c.in.at, v))...)
 		}
 	}
 	return c.operation("", attrs, nil)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // plain are instructions that are operations without attributes, by other names where these
@@ -78,42 +78,42 @@ func (c *converter) instruction(in *instruction, depth int) error {
 }
 
 // uses are the operands of the instruction.
-func (c *converter) uses() []stablehlo.Use {
-	out := make([]stablehlo.Use, len(c.in.operands))
+func (c *converter) uses() []mlir.Use {
+	out := make([]mlir.Use, len(c.in.operands))
 	for i, o := range c.in.operands {
-		out[i] = stablehlo.Use{Name: o}
+		out[i] = mlir.Use{Name: o}
 	}
 	return out
 }
 
 // operation adds the operation that the instruction is; one of several results is a tuple.
-func (c *converter) operation(name string, attrs []stablehlo.Named, regions []*stablehlo.Block) error {
+func (c *converter) operation(name string, attrs []mlir.Named, regions []*mlir.Block) error {
 	if name == "" {
 		name = strings.ReplaceAll(c.in.opcode, "-", "_")
 	}
 	if !strings.Contains(name, ".") {
 		name = "stablehlo." + name
 	}
-	s := stablehlo.Spec{Name: name, Result: c.in.name, Operands: c.uses(), Attrs: attrs, Regions: regions}
+	s := mlir.Spec{Name: name, Result: c.in.name, Operands: c.uses(), Attrs: attrs, Regions: regions}
 	t := c.typ(c.in.shape)
 	if !c.in.shape.many || name == "stablehlo.tuple" || name == "stablehlo.get_tuple_element" || name == "stablehlo.optimization_barrier" || name == "func.call" || name == "stablehlo.async_done" {
-		s.Types = []stablehlo.Type{t}
+		s.Types = []mlir.Type{t}
 		c.add(s)
 		return nil
 	}
 	s.Result, s.Results, s.Types = c.temporary(), len(t.Tuple), t.Tuple
 	c.add(s)
-	parts := make([]stablehlo.Use, len(t.Tuple))
+	parts := make([]mlir.Use, len(t.Tuple))
 	for i := range parts {
-		parts[i] = stablehlo.Use{Name: s.Result, Index: i}
+		parts[i] = mlir.Use{Name: s.Result, Index: i}
 	}
-	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: parts, Types: []stablehlo.Type{t}})
+	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: parts, Types: []mlir.Type{t}})
 	return nil
 }
 
 // renamed are attributes of numbers under their names in StableHLO.
-func (c *converter) renamed(names map[string]string) ([]stablehlo.Named, error) {
-	var out []stablehlo.Named
+func (c *converter) renamed(names map[string]string) ([]mlir.Named, error) {
+	var out []mlir.Named
 	for _, a := range c.in.attrs {
 		to, ok := names[a.name]
 		if !ok {
@@ -123,21 +123,21 @@ func (c *converter) renamed(names map[string]string) ([]stablehlo.Named, error) 
 		if err != nil {
 			return nil, err
 		}
-		val := stablehlo.Numbers(a.start, n...)
+		val := mlir.Numbers(a.start, n...)
 		if slices.Contains(scalars, to) {
 			if len(n) != 1 {
 				return nil, c.errorf("%s of %d numbers, want one", a.name, len(n))
 			}
-			val = stablehlo.Number(a.start, n[0])
+			val = mlir.Number(a.start, n[0])
 		}
-		out = append(out, stablehlo.Named{Name: to, Val: val})
+		out = append(out, mlir.Named{Name: to, Val: val})
 	}
 	return out, nil
 }
 
 // withRegion adds an operation with the computation that it applies, and among whom.
-func (c *converter) withRegion(name string, attrs []stablehlo.Named, depth int) error {
-	var regions []*stablehlo.Block
+func (c *converter) withRegion(name string, attrs []mlir.Named, depth int) error {
+	var regions []*mlir.Block
 	if _, ok := get(c.in.attrs, "to_apply"); ok {
 		k, err := c.called("to_apply")
 		if err != nil {
@@ -151,7 +151,7 @@ func (c *converter) withRegion(name string, attrs []stablehlo.Named, depth int) 
 	}
 	for _, key := range []string{"is_stable", "unique_indices", "indices_are_sorted", "use_global_device_ids"} {
 		if v := c.text(key); v != "" {
-			attrs = append(attrs, stablehlo.Named{Name: key, Val: stablehlo.Word(c.in.at, v)})
+			attrs = append(attrs, mlir.Named{Name: key, Val: mlir.Word(c.in.at, v)})
 		}
 	}
 	among, err := c.among()

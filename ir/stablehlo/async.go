@@ -1,12 +1,15 @@
 package stablehlo
 
-import "github.com/seed-ee968945/concert/ir"
+import (
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+)
 
 // This file imports operations in two halves: what is started, and the wait for it. One that
 // is a single collective is in flight between them; any other is computed where it starts.
 
 // future is the type of what was started.
-var future = Type{Text: "!stablehlo.future"}
+var future = mlir.Type{Text: "!stablehlo.future"}
 
 // launched starts a collective and waits for it at once, or leaves that to whoever imports
 // the operation around it.
@@ -18,17 +21,17 @@ func (im *importer) launched(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Va
 }
 
 // asyncStart runs a region of one operation, or of several.
-func asyncStart(im *importer, o *op, in []*value) ([]*value, error) {
-	if len(o.regions) != 1 {
-		return nil, im.errorf("%s of %d regions, want one", o.name, len(o.regions))
+func asyncStart(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	if len(o.Regions) != 1 {
+		return nil, im.errorf("%s of %d regions, want one", o.Name, len(o.Regions))
 	}
-	if b := o.regions[0]; len(b.ops) == 2 && len(b.args) == len(in) {
+	if b := o.Regions[0]; len(b.Ops) == 2 && len(b.Args) == len(in) {
 		im.scope = &scope{vals: map[string][]*value{}, up: im.scope}
 		defer func(s *scope) { im.scope = s }(im.scope.up)
-		for i, a := range b.args {
+		for i, a := range b.Args {
 			im.scope.vals[a.Name] = []*value{in[i]}
 		}
-		im.op = b.ops[0]
+		im.op = b.Ops[0]
 		args, err := im.operands(im.op)
 		if err != nil {
 			return nil, err
@@ -43,12 +46,12 @@ func asyncStart(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // asyncDone waits for what is in flight.
-func asyncDone(im *importer, _ *op, in []*value) ([]*value, error) {
+func asyncDone(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	out := in[0].tuple
 	if in[0].typ.Text != future.Text {
-		return nil, im.errorf("%s of a value of type %s, which nothing started", im.op.name, in[0].typ)
+		return nil, im.errorf("%s of a value of type %s, which nothing started", im.op.Name, in[0].typ)
 	}
-	if len(out) == 1 && out[0].tuple != nil && im.op.numResults() != 1 {
+	if len(out) == 1 && out[0].tuple != nil && im.op.NumResults() != 1 {
 		return out[0].tuple, nil
 	}
 	if len(out) != 1 || out[0].v == nil || !out[0].v.Type().IsAsync() {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports calls of what StableHLO has no operation for and concert has:
@@ -12,19 +13,19 @@ import (
 // libraries, as package hlo finds it. Which operands of that are which is said by attributes.
 // Heads may stand behind the sequence, as [b, s, h, d], which a view changes.
 
-func softmaxOp(im *importer, o *op, in []*value) ([]*value, error) {
-	a, ok := o.attr("dim")
+func softmaxOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, ok := o.Attr("dim")
 	if !ok {
-		return nil, im.errorf("%s without dim", o.name)
+		return nil, im.errorf("%s without dim", o.Name)
 	}
-	d, err := im.m.integer(a)
+	d, err := im.m.Integer(a)
 	if err != nil {
 		return nil, err
 	}
 	return im.pointwise(ir.OpSoftmax, ir.A("dim", d), in)
 }
 
-func geluOp(im *importer, _ *op, in []*value) ([]*value, error) {
+func geluOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	attrs := ir.Attrs{}
 	if im.flag("approximate") {
 		attrs = ir.A("approximate", "tanh")
@@ -49,8 +50,8 @@ var byHead = []int64{0, 2, 1, 3}
 
 // attention imports forward and backward calls. Results that attention does not have, such as
 // workspaces, are zeros that nobody reads.
-func attention(backward bool) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, o *op, in []*value) ([]*value, error) {
+func attention(backward bool) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		order, err := im.ints("operands")
 		if err != nil {
 			return nil, err
@@ -93,8 +94,8 @@ func attention(backward bool) func(*importer, *op, []*value) ([]*value, error) {
 }
 
 // attended appends the node and gives the call's results.
-func (im *importer) attended(o *op, args []*ir.Value, backward bool) ([]*value, error) {
-	a, _ := o.attr("scale")
+func (im *importer) attended(o *mlir.Operation, args []*ir.Value, backward bool) ([]*value, error) {
+	a, _ := o.Attr("scale")
 	scale, err := strconv.ParseFloat(a.Text, 64)
 	if err != nil {
 		return nil, im.errorf("scale %q", a.Text)
@@ -123,7 +124,7 @@ func (im *importer) attended(o *op, args []*ir.Value, backward bool) ([]*value, 
 		return nil, err
 	}
 	var vs []*value
-	for i, t := range o.outs {
+	for i, t := range o.Outs {
 		k := slices.Index(results, int64(i))
 		if k < 0 || k >= len(out) {
 			vs = append(vs, im.zeros(t))
@@ -144,12 +145,12 @@ func (im *importer) attended(o *op, args []*ir.Value, backward bool) ([]*value, 
 }
 
 // zeros are a result that means nothing.
-func (im *importer) zeros(t Type) *value {
-	dt, err := elementType(t.Elem)
+func (im *importer) zeros(t mlir.Type) *value {
+	dt, err := mlir.ElementType(t.Elem)
 	if err != nil {
 		return &value{typ: t}
 	}
-	return literalValue(&Literal{DType: dt, Shape: t.Shape, Splat: true, Data: make([]byte, dt.Size())})
+	return literalValue(&mlir.Literal{DType: dt, Shape: t.Shape, Splat: true, Data: make([]byte, dt.Size())})
 }
 
 // endsEarly is a bias that hides the keys behind the end of each sequence, of which the

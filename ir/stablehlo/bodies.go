@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Regions that become functions. A region of StableHLO reads whatever stands around it; a body
@@ -53,7 +54,7 @@ func (s *stage) take(n int) {
 }
 
 // outlined imports a region as a function whose first inputs have those types.
-func (im *importer) outlined(o *op, region int, name string, caps *captures, types []ir.Type) (*stage, error) {
+func (im *importer) outlined(o *mlir.Operation, region int, name string, caps *captures, types []ir.Type) (*stage, error) {
 	outer := im.cur
 	root := outer.root()
 	root.bodies++
@@ -65,7 +66,7 @@ func (im *importer) outlined(o *op, region int, name string, caps *captures, typ
 	var in []*value
 	for i, t := range types {
 		n := "x"
-		if args := o.regions[region].args; i < len(args) {
+		if args := o.Regions[region].Args; i < len(args) {
 			n = args[i].Name
 		}
 		in = append(in, im.value(s.fb.InputRole(n, t, "")))
@@ -103,9 +104,9 @@ func uniform(bodies []*stage, attrs ir.Attrs) ir.Attrs {
 }
 
 // loop makes a while of a loop; trips is how many rounds it has, 0 if that is not known.
-func (im *importer) loop(o *op, in []*value, trips int) ([]*value, error) {
+func (im *importer) loop(o *mlir.Operation, in []*value, trips int) ([]*value, error) {
 	if im.cur.fb == nil {
-		return nil, im.errorf("op not supported: %s in the body of an operation", o.name)
+		return nil, im.errorf("op not supported: %s in the body of an operation", o.Name)
 	}
 	args, err := im.irs(in)
 	if err != nil {
@@ -176,15 +177,15 @@ func donate(body *ir.FuncBuilder, carried int) {
 }
 
 // choice makes a case of branches; by is the region of each number, nil for the same numbers.
-func (im *importer) choice(o *op, number *ir.Value, by []int) ([]*value, error) {
+func (im *importer) choice(o *mlir.Operation, number *ir.Value, by []int) ([]*value, error) {
 	if im.cur.fb == nil {
-		return nil, im.errorf("op not supported: %s in the body of an operation", o.name)
+		return nil, im.errorf("op not supported: %s in the body of an operation", o.Name)
 	}
 	caps := &captures{around: im.cur}
 	var bodies []*stage
 	var names []string
 	var types []ir.Type
-	for k := range o.regions {
+	for k := range o.Regions {
 		if by != nil {
 			k = by[k]
 		}
@@ -193,8 +194,8 @@ func (im *importer) choice(o *op, number *ir.Value, by []int) ([]*value, error) 
 			return nil, err
 		}
 		im.op = o
-		if len(s.outs) != o.numResults() {
-			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.numResults())
+		if len(s.outs) != o.NumResults() {
+			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.NumResults())
 		}
 		bodies, names = append(bodies, s), append(names, s.fb.Func().Name)
 		for i, v := range s.outs {
@@ -236,24 +237,24 @@ type extent struct {
 	draws bool // it draws random numbers, which bodies do not
 }
 
-func (im *importer) size(b *block) extent {
+func (im *importer) size(b *mlir.Block) extent {
 	e, ok := im.extents[b]
 	if b == nil || ok {
 		return e
 	}
 	im.extents[b] = e // of who calls himself, which is refused elsewhere
-	for _, o := range b.ops {
+	for _, o := range b.Ops {
 		e.ops++
-		switch strings.TrimPrefix(o.name, "stablehlo.") {
+		switch strings.TrimPrefix(o.Name, "stablehlo.") {
 		case "while", "dot_general", "dot", "convolution", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast", "collective_reduce":
 			e.heavy = true
 		case "rng":
 			e.draws = true
 		}
-		inner := o.regions
-		if o.name == "func.call" {
+		inner := o.Regions
+		if o.Name == "func.call" {
 			if f, err := im.callee(o); err == nil {
-				inner = []*block{f.body}
+				inner = []*mlir.Block{f.Body}
 			}
 		}
 		for _, r := range inner {
@@ -266,9 +267,9 @@ func (im *importer) size(b *block) extent {
 }
 
 // apart reports whether branches become bodies of their own.
-func (im *importer) apart(o *op) bool {
+func (im *importer) apart(o *mlir.Operation) bool {
 	var all extent
-	for _, r := range o.regions {
+	for _, r := range o.Regions {
 		e := im.size(r)
 		all.ops, all.heavy, all.draws = max(all.ops, e.ops), all.heavy || e.heavy, all.draws || e.draws
 	}

@@ -1,24 +1,28 @@
 package stablehlo
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+)
 
 // check imports an expectation: it is no operation, but a part of the plan.
-func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, o *op, in []*value) ([]*value, error) {
-		pos := im.m.src.PosAt(o.at)
+func check(kind string) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+		pos := im.m.Source.PosAt(o.At)
 		c := Check{Kind: kind, Tolerance: 1e-4, MaxULP: 3, Line: pos.Line, Col: pos.Col}
 		want := 2
 		switch kind {
 		case "eq_const", "almost_eq_const":
 			want = 1
-			a, ok := o.attr("value")
-			for _, f := range o.flags {
-				if f.Kind == kindDense {
+			a, ok := o.Attr("value")
+			for _, f := range o.Flags {
+				if f.Kind == mlir.KindDense {
 					a, ok = f, true
 				}
 			}
 			if !ok {
-				return nil, im.errorf("%s without a constant", o.name)
+				return nil, im.errorf("%s without a constant", o.Name)
 			}
 			l, err := im.decoded(a)
 			if err != nil {
@@ -26,19 +30,19 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 			}
 			in = append(in[:len(in):len(in)], l)
 		case "serialized_eq":
-			return nil, im.errorf("op not supported: %s", o.name)
+			return nil, im.errorf("op not supported: %s", o.Name)
 		}
 		if im.branch || im.cur.caps != nil {
-			return nil, im.errorf("op not supported: %s in a branch or a loop", o.name)
+			return nil, im.errorf("op not supported: %s in a branch or a loop", o.Name)
 		}
 		if len(in) != 2 {
-			return nil, im.errorf("%s takes %d operands", o.name, want)
+			return nil, im.errorf("%s takes %d operands", o.Name, want)
 		}
 		if !sameType(in[0].typ, in[1].typ) {
-			return nil, im.errorf("%s of %s and %s", o.name, in[0].typ, in[1].typ)
+			return nil, im.errorf("%s of %s and %s", o.Name, in[0].typ, in[1].typ)
 		}
 		var err error
-		if a, ok := o.attr("tolerance"); ok {
+		if a, ok := o.Attr("tolerance"); ok {
 			if c.Tolerance, err = strconv.ParseFloat(a.Text, 64); err != nil {
 				return nil, im.errorf("tolerance is no number")
 			}
@@ -47,8 +51,8 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 			name string
 			to   *uint64
 		}{{"min_ulp_difference", &c.MinULP}, {"max_ulp_difference", &c.MaxULP}} {
-			if a, ok := o.attr(l.name); ok {
-				if *l.to, err = strconv.ParseUint(a.Text, base(a.Text), 64); err != nil {
+			if a, ok := o.Attr(l.name); ok {
+				if *l.to, err = strconv.ParseUint(a.Text, mlir.IntBase(a.Text), 64); err != nil {
 					return nil, im.errorf("%s is no number", l.name)
 				}
 			}
@@ -66,12 +70,12 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 
 // runParallel imports interpreter.run_parallel: a stage whose ranks run one function, each
 // with its own arguments. What stands behind it is another stage.
-func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
-	a, ok := o.attr("programs")
-	if !ok || a.Kind != kindList || len(a.List) == 0 {
-		return nil, im.errorf("%s without programs", o.name)
+func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, ok := o.Attr("programs")
+	if !ok || a.Kind != mlir.KindList || len(a.List) == 0 {
+		return nil, im.errorf("%s without programs", o.Name)
 	}
-	var f *Func
+	var f *mlir.Func
 	world, rows := 0, len(a.List)
 	for _, row := range a.List {
 		for _, p := range row.List {
@@ -80,17 +84,17 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 				return nil, err
 			}
 			if f != nil && f != g {
-				return nil, im.errorf("op not supported: %s of different programs", o.name)
+				return nil, im.errorf("op not supported: %s of different programs", o.Name)
 			}
 			f = g
 			world++
 		}
 	}
 	if f == nil {
-		return nil, im.errorf("%s without programs", o.name)
+		return nil, im.errorf("%s without programs", o.Name)
 	}
 	if im.cur.caps != nil {
-		return nil, im.errorf("op not supported: %s in a branch or a loop", o.name)
+		return nil, im.errorf("op not supported: %s in a branch or a loop", o.Name)
 	}
 	if world%rows != 0 || len(in) != world*len(f.Args) {
 		return nil, im.errorf("%d ranks of a function of %d arguments get %d values", world, len(f.Args), len(in))
@@ -118,7 +122,7 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 	for i, a := range f.Args {
 		t, err := im.tensorType(a.Type)
 		if err != nil {
-			return nil, errorAt(im.m.src, a.at, 1, "stablehlo", "%v", err)
+			return nil, mlir.ErrorAt(im.m.Source, a.At, 1, "stablehlo", "%v", err)
 		}
 		args = append(args, im.value(im.cur.fb.Input(a.Name, t)))
 		im.cur.feeds = append(im.cur.feeds, Feed{Arg: -1, Ranks: from[i]})
@@ -135,8 +139,8 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 				return nil, err
 			}
 			t := v.typ
-			if global != nil && len(all) < len(o.outs) { // the type of a rank's piece
-				t = o.outs[len(all)]
+			if global != nil && len(all) < len(o.Outs) { // the type of a rank's piece
+				t = o.Outs[len(all)]
 			}
 			all = append(all, &value{typ: t, sources: []Source{s}})
 		}

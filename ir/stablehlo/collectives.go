@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports collectives; groups.go has which ranks they are among.
@@ -20,8 +21,8 @@ func (im *importer) waited(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Valu
 
 // collective imports an operation among the groups that it names; plain ones number
 // replicas if they have no channel.
-func collective(plain bool, f func(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error)) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+func collective(plain bool, f func(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error)) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		args, err := im.irs(in)
 		if err != nil {
 			return nil, err
@@ -40,20 +41,20 @@ var combines = map[ir.Op]ir.Reduction{ir.OpAdd: ir.Sum, ir.OpMul: ir.Product, ir
 // single is the operation of the IR that the body of the operation is, if it is one of both
 // its arguments.
 func (im *importer) single() (ir.Op, bool) {
-	if len(im.op.regions) != 1 {
+	if len(im.op.Regions) != 1 {
 		return 0, false
 	}
-	b := im.op.regions[0]
-	if len(b.args) != 2 || len(b.ops) != 2 || len(b.ops[0].operands) != 2 || len(b.ops[0].results) != 1 || len(b.ops[1].operands) != 1 {
+	b := im.op.Regions[0]
+	if len(b.Args) != 2 || len(b.Ops) != 2 || len(b.Ops[0].Operands) != 2 || len(b.Ops[0].Results) != 1 || len(b.Ops[1].Operands) != 1 {
 		return 0, false
 	}
-	first := b.ops[0]
-	x, y := first.operands[0].name, first.operands[1].name
-	l, r := b.args[0].Name, b.args[1].Name
-	if !(x == l && y == r || x == r && y == l) || l == r || b.ops[1].operands[0].name != first.results[0].name {
+	first := b.Ops[0]
+	x, y := first.Operands[0].Name, first.Operands[1].Name
+	l, r := b.Args[0].Name, b.Args[1].Name
+	if !(x == l && y == r || x == r && y == l) || l == r || b.Ops[1].Operands[0].Name != first.Results[0].Name {
 		return 0, false
 	}
-	k, ok := simple[first.name]
+	k, ok := simple[first.Name]
 	return k, ok
 }
 
@@ -136,7 +137,7 @@ func (im *importer) ragged(groups [][]int, args []*ir.Value, combine func([]*ir.
 	for r, k := range at {
 		dtype.StoreInt(ir.I64, table[8*r:], k)
 	}
-	numbers, err := im.constant(&Literal{DType: ir.I64, Shape: []int64{int64(len(at))}, Data: table})
+	numbers, err := im.constant(&mlir.Literal{DType: ir.I64, Shape: []int64{int64(len(at))}, Data: table})
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +184,7 @@ func (im *importer) ragged(groups [][]int, args []*ir.Value, combine func([]*ir.
 	return out, im.check()
 }
 
-func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
+func allReduce(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -243,8 +244,8 @@ func (im *importer) place(g *ir.Group) (*ir.Value, error) {
 }
 
 // id is the number of a rank's replica or partition.
-func id(partition bool) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, _ *op, _ []*value) ([]*value, error) {
+func id(partition bool) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, _ *mlir.Operation, _ []*value) ([]*value, error) {
 		g, err := im.everyone()
 		if err != nil {
 			return nil, err
@@ -363,7 +364,7 @@ func (im *importer) byNumber(m mode) (*ir.Group, error) {
 	return im.declared(im.ranks(m, [][]int{all}))
 }
 
-func permute(im *importer, _ *op, in []*value) ([]*value, error) {
+func permute(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -385,7 +386,7 @@ func permute(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // collectiveBroadcast gives the ranks of each group what its first one has, and those of no
 // group zeros.
-func collectiveBroadcast(im *importer, _ *op, in []*value) ([]*value, error) {
+func collectiveBroadcast(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package stablehlo
 import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports control flow. A loop whose length follows from constants and is short is
@@ -34,11 +35,11 @@ func integerValue(dt ir.DType, n int64) *value {
 	}
 	b := make([]byte, dt.Size())
 	dtype.StoreInt(dt, b, n)
-	return literalValue(&Literal{DType: dt, Splat: true, Data: b})
+	return literalValue(&mlir.Literal{DType: dt, Splat: true, Data: b})
 }
 
 // fold is the result of an operation on single integers that are constants; nil if it is none.
-func (im *importer) fold(o *op, in []*value) *value {
+func (im *importer) fold(o *mlir.Operation, in []*value) *value {
 	n := make([]int64, len(in))
 	for i, v := range in {
 		var ok bool
@@ -46,33 +47,33 @@ func (im *importer) fold(o *op, in []*value) *value {
 			return nil
 		}
 	}
-	if len(in) == 0 || len(o.results) != 1 {
+	if len(in) == 0 || len(o.Results) != 1 {
 		return nil
 	}
 	dt := in[0].lit.DType
-	if f, ok := folds[o.name]; ok && len(in) == 2 && dt.IsInt() && dt == in[1].lit.DType {
+	if f, ok := folds[o.Name]; ok && len(in) == 2 && dt.IsInt() && dt == in[1].lit.DType {
 		return integerValue(dt, f(n[0], n[1]))
 	}
 	truth := dt == ir.Bool
 	switch {
-	case o.name == "stablehlo.convert" && len(o.outs) == 1:
-		to, err := elementType(o.outs[0].Elem)
+	case o.Name == "stablehlo.convert" && len(o.Outs) == 1:
+		to, err := mlir.ElementType(o.Outs[0].Elem)
 		if err != nil || to.IsFloat() {
 			return nil
 		}
 		return integerValue(to, n[0])
-	case o.name == "stablehlo.select" && len(in) == 3 && truth:
+	case o.Name == "stablehlo.select" && len(in) == 3 && truth:
 		if n[0] != 0 {
 			return in[1]
 		}
 		return in[2]
-	case o.name == "stablehlo.compare" && len(in) == 2 && dt == in[1].lit.DType:
+	case o.Name == "stablehlo.compare" && len(in) == 2 && dt == in[1].lit.DType:
 		return compared(im.enum("comparison_direction", 0), dt, n[0], n[1])
-	case o.name == "stablehlo.and" && truth && len(in) == 2:
+	case o.Name == "stablehlo.and" && truth && len(in) == 2:
 		return integerValue(dt, n[0]&n[1])
-	case o.name == "stablehlo.or" && truth && len(in) == 2:
+	case o.Name == "stablehlo.or" && truth && len(in) == 2:
 		return integerValue(dt, n[0]|n[1])
-	case o.name == "stablehlo.not" && truth:
+	case o.Name == "stablehlo.not" && truth:
 		return integerValue(dt, 1-n[0])
 	}
 	return nil
@@ -102,29 +103,29 @@ func compared(direction string, dt ir.DType, a, b int64) *value {
 }
 
 // regionOf runs a region of the operation on values.
-func (im *importer) regionOf(o *op, i int, in []*value) ([]*value, error) {
-	b := o.regions[i]
+func (im *importer) regionOf(o *mlir.Operation, i int, in []*value) ([]*value, error) {
+	b := o.Regions[i]
 	im.op = o
-	if len(b.args) != len(in) {
-		return nil, im.errorf("region %d of %s takes %d values, gets %d", i, o.name, len(b.args), len(in))
+	if len(b.Args) != len(in) {
+		return nil, im.errorf("region %d of %s takes %d values, gets %d", i, o.Name, len(b.Args), len(in))
 	}
-	for k, a := range b.args {
+	for k, a := range b.Args {
 		if !sameType(a.Type, in[k].typ) {
-			return nil, im.errorf("argument %d of region %d of %s is %s, gets %s", k, i, o.name, a.Type, in[k].typ)
+			return nil, im.errorf("argument %d of region %d of %s is %s, gets %s", k, i, o.Name, a.Type, in[k].typ)
 		}
 	}
-	out, err := im.block(b, b.args, in)
+	out, err := im.block(b, b.Args, in)
 	im.op = o
 	return out, err
 }
 
 // while unrolls a loop that is short, and makes a body of any other.
-func while(im *importer, o *op, in []*value) ([]*value, error) {
-	if len(o.regions) != 2 {
-		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.regions))
+func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	if len(o.Regions) != 2 {
+		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.Regions))
 	}
 	trips, known := im.trips(o, in)
-	size := (im.size(o.regions[0]).ops + im.size(o.regions[1]).ops) * max(trips, 1)
+	size := (im.size(o.Regions[0]).ops + im.size(o.Regions[1]).ops) * max(trips, 1)
 	if !known || im.rounds+trips > maxRounds || size > maxUnrolled {
 		if !known {
 			trips = 0
@@ -143,9 +144,9 @@ func while(im *importer, o *op, in []*value) ([]*value, error) {
 
 // trips is the number of rounds of a loop; false if it does not follow from constants or is
 // more than is unrolled. It computes nothing else.
-func (im *importer) trips(o *op, in []*value) (int, bool) {
+func (im *importer) trips(o *mlir.Operation, in []*value) (int, bool) {
 	for n := 0; ; n++ {
-		c := im.foldRegion(o.regions[0], in, len(im.calls))
+		c := im.foldRegion(o.Regions[0], in, len(im.calls))
 		if len(c) != 1 {
 			return 0, false
 		}
@@ -153,7 +154,7 @@ func (im *importer) trips(o *op, in []*value) (int, bool) {
 		if !ok || more == 0 || n > maxRounds {
 			return n, ok && more == 0
 		}
-		if in = im.foldRegion(o.regions[1], in, len(im.calls)); len(in) != len(o.regions[1].args) {
+		if in = im.foldRegion(o.Regions[1], in, len(im.calls)); len(in) != len(o.Regions[1].Args) {
 			return 0, false
 		}
 	}
@@ -161,31 +162,31 @@ func (im *importer) trips(o *op, in []*value) (int, bool) {
 
 // foldRegion is what follows from constants of the results of a block; nil if it is not well
 // formed, which whoever imports it says.
-func (im *importer) foldRegion(b *block, in []*value, depth int) (out []*value) {
-	if len(in) != len(b.args) {
+func (im *importer) foldRegion(b *mlir.Block, in []*value, depth int) (out []*value) {
+	if len(in) != len(b.Args) {
 		return nil
 	}
 	args := make([]string, len(in))
-	for i, a := range b.args {
+	for i, a := range b.Args {
 		args[i] = a.Name
 	}
 	return im.foldBlock(b, args, in, depth)
 }
 
-func (im *importer) foldBlock(b *block, args []string, in []*value, depth int) []*value {
+func (im *importer) foldBlock(b *mlir.Block, args []string, in []*value, depth int) []*value {
 	im.scope = &scope{vals: map[string][]*value{}, up: im.scope}
-	defer func(s *scope, o *op) { im.scope, im.op = s, o }(im.scope.up, im.op)
+	defer func(s *scope, o *mlir.Operation) { im.scope, im.op = s, o }(im.scope.up, im.op)
 	for i, name := range args {
 		im.scope.vals[name] = []*value{in[i]}
 	}
-	for _, o := range b.ops {
+	for _, o := range b.Ops {
 		im.op = o
-		im.folds += 1 + o.numResults()
+		im.folds += 1 + o.NumResults()
 		vs, err := im.operands(o)
 		if err != nil || im.folds > maxFolds {
 			return nil
 		}
-		switch o.name {
+		switch o.Name {
 		case "func.return", "stablehlo.return", "sdy.return":
 			return vs
 		}
@@ -196,46 +197,46 @@ func (im *importer) foldBlock(b *block, args []string, in []*value, depth int) [
 
 // foldOp names the results of an operation: nothing is known of those that do not follow from
 // constants.
-func (im *importer) foldOp(o *op, in []*value, depth int) {
+func (im *importer) foldOp(o *mlir.Operation, in []*value, depth int) {
 	var out []*value
 	switch v := im.fold(o, in); {
 	case v != nil:
 		out = []*value{v}
-	case o.name == "stablehlo.constant":
+	case o.Name == "stablehlo.constant":
 		out, _ = constantOp(im, o, in)
-	case o.name == "func.call" && depth < maxCalls:
-		if f, err := im.callee(o); err == nil && f.body != nil && len(f.Args) == len(in) {
+	case o.Name == "func.call" && depth < maxCalls:
+		if f, err := im.callee(o); err == nil && f.Body != nil && len(f.Args) == len(in) {
 			args := make([]string, len(in))
 			for i, a := range f.Args {
 				args[i] = a.Name
 			}
 			scope := im.scope
 			im.scope = nil
-			out = im.foldBlock(f.body, args, in, depth+1)
+			out = im.foldBlock(f.Body, args, in, depth+1)
 			im.scope = scope
 		}
 	}
-	for len(out) < o.numResults() {
+	for len(out) < o.NumResults() {
 		out = append(out, &value{})
 	}
-	for _, r := range o.results {
-		im.scope.vals[r.name], out = out[:r.count:r.count], out[r.count:]
+	for _, r := range o.Results {
+		im.scope.vals[r.Name], out = out[:r.Count:r.Count], out[r.Count:]
 	}
 }
 
 // branches runs all regions of the operation: none may communicate, as ranks that take
 // another branch would not.
-func (im *importer) branches(o *op) ([][]*value, error) {
+func (im *importer) branches(o *mlir.Operation) ([][]*value, error) {
 	defer func(b bool) { im.branch = b }(im.branch)
 	im.branch = true
 	var out [][]*value
-	for i := range o.regions {
+	for i := range o.Regions {
 		vs, err := im.regionOf(o, i, nil)
 		if err != nil {
 			return nil, err
 		}
-		if len(vs) != o.numResults() {
-			return nil, im.errorf("branch %d gives %d values, want %d", i, len(vs), o.numResults())
+		if len(vs) != o.NumResults() {
+			return nil, im.errorf("branch %d gives %d values, want %d", i, len(vs), o.NumResults())
 		}
 		out = append(out, vs)
 	}
@@ -262,11 +263,11 @@ func (im *importer) choose(first *ir.Value, a, b []*value) ([]*value, error) {
 	return out, nil
 }
 
-func ifOp(im *importer, o *op, in []*value) ([]*value, error) {
-	if len(o.regions) != 2 {
-		return nil, im.errorf("if of %d regions, want two", len(o.regions))
+func ifOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	if len(o.Regions) != 2 {
+		return nil, im.errorf("if of %d regions, want two", len(o.Regions))
 	}
-	if t := in[0].typ; t.Elem != elementName(ir.Bool) || len(t.Shape) != 0 {
+	if t := in[0].typ; t.Elem != mlir.ElementName(ir.Bool) || len(t.Shape) != 0 {
 		return nil, im.errorf("if by %s, want one truth value", t)
 	}
 	if n, ok := in[0].known(); ok {
@@ -287,10 +288,10 @@ func ifOp(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // caseOp takes the last branch for a number that is none.
-func caseOp(im *importer, o *op, in []*value) ([]*value, error) {
-	last := len(o.regions) - 1
+func caseOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	last := len(o.Regions) - 1
 	if last < 0 {
-		return nil, im.errorf("%s without branches", o.name)
+		return nil, im.errorf("%s without branches", o.Name)
 	}
 	if n, ok := in[0].known(); ok {
 		if n < 0 || n > int64(last) {

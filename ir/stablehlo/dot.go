@@ -4,20 +4,21 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // pair is the attribute of dot_general that has dimensions of both operands: [0] x [1], or
 // two fields of its dimension numbers.
-func (im *importer) pair(o *op, name, lhs, rhs string) (l, r []int64, err error) {
-	if a, ok := o.attr(name); ok {
+func (im *importer) pair(o *mlir.Operation, name, lhs, rhs string) (l, r []int64, err error) {
+	if a, ok := o.Attr(name); ok {
 		if a.Text != "parts" || len(a.List) != 2 {
 			return nil, nil, im.errorf("%s: want dimensions of both operands, [...] x [...]", name)
 		}
-		if l, err = im.m.ints(a.List[0]); err == nil {
-			r, err = im.m.ints(a.List[1])
+		if l, err = im.m.Ints(a.List[0]); err == nil {
+			r, err = im.m.Ints(a.List[1])
 		}
-	} else if a, ok := o.attr("dot_dimension_numbers"); ok {
-		fields, err := im.m.fields(a)
+	} else if a, ok := o.Attr("dot_dimension_numbers"); ok {
+		fields, err := im.m.Fields(a)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -26,7 +27,7 @@ func (im *importer) pair(o *op, name, lhs, rhs string) (l, r []int64, err error)
 			to   *[]int64
 		}{{lhs, &l}, {rhs, &r}} {
 			if v, ok := fields.Get(f.name); ok {
-				if *f.to, err = im.m.ints(v); err != nil {
+				if *f.to, err = im.m.Ints(v); err != nil {
 					return nil, nil, err
 				}
 			}
@@ -78,7 +79,7 @@ func (im *importer) sideOf(v *ir.Value, batch, contracting []int64) (side, error
 }
 
 // dotGeneral is a product of batches of matrices.
-func dotGeneral(im *importer, o *op, in []*value) ([]*value, error) {
+func dotGeneral(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err

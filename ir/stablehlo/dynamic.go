@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports operations whose shape is an operand that is a constant, and parts of
@@ -22,29 +23,29 @@ func (im *importer) refine(v *value) error {
 	if err != nil {
 		return err
 	}
-	n, _ := elements(l.Shape)
+	n, _ := mlir.NumElements(l.Shape)
 	if l.DType.IsFloat() || len(l.Shape) != 1 || n != int64(len(t.Shape)) {
 		return im.errorf("a shape of type %s for a result of type %s", v.typ, t)
 	}
-	shape := l.ints()
+	shape := l.Ints()
 	for i, d := range t.Shape {
 		if shape[i] < 0 || d >= 0 && d != shape[i] {
 			return im.errorf("the shape is %v, declared is %s", shape, t)
 		}
 	}
 	o := *im.op
-	o.outs = slices.Clone(o.outs)
-	o.outs[0].Shape = shape
+	o.Outs = slices.Clone(o.Outs)
+	o.Outs[0].Shape = shape
 	im.op = &o
 	return nil
 }
 
 // dynamic imports an operation whose last operand is the shape of its result.
-func dynamic(f func(*importer, *op, []*value) ([]*value, error)) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+func dynamic(f func(*importer, *mlir.Operation, []*value) ([]*value, error)) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		last := len(in) - 1
 		if last < 0 {
-			return nil, im.errorf("%s without a shape", im.op.name)
+			return nil, im.errorf("%s without a shape", im.op.Name)
 		}
 		if err := im.refine(in[last]); err != nil {
 			return nil, err
@@ -54,7 +55,7 @@ func dynamic(f func(*importer, *op, []*value) ([]*value, error)) func(*importer,
 }
 
 // dynamicPad is a padding whose widths are operands that are constants.
-func dynamicPad(im *importer, _ *op, in []*value) ([]*value, error) {
+func dynamicPad(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in[:2])
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func dynamicPad(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // realDynamicSlice is a slice whose bounds are operands that are constants.
-func realDynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+func realDynamicSlice(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -84,27 +85,27 @@ func realDynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // dynamicConv is a convolution whose padding is an operand that is a constant.
-func dynamicConv(im *importer, _ *op, in []*value) ([]*value, error) {
+func dynamicConv(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	l, err := im.literal(in[2], "the padding")
 	if err != nil {
 		return nil, err
 	}
-	if n, _ := elements(l.Shape); l.DType.IsFloat() || n > 2*maxRank {
+	if n, _ := mlir.NumElements(l.Shape); l.DType.IsFloat() || n > 2*mlir.MaxRank {
 		return nil, im.errorf("a padding of type %s", in[2].typ)
 	}
-	var list attr
-	list.Kind = kindList
-	for _, n := range l.ints() {
-		list.List = append(list.List, attr{Kind: kindNumber, Text: strconv.FormatInt(n, 10), at: im.op.at})
+	var list mlir.Attr
+	list.Kind = mlir.KindList
+	for _, n := range l.Ints() {
+		list.List = append(list.List, mlir.Attr{Kind: mlir.KindNumber, Text: strconv.FormatInt(n, 10), At: im.op.At})
 	}
 	o := *im.op
-	o.attrs = append(slices.Clone(o.attrs), named{"padding", list})
+	o.Attrs = append(slices.Clone(o.Attrs), mlir.Named{Name: "padding", Val: list})
 	im.op = &o
 	return convolution(im, im.op, in[:2])
 }
 
 // repeated puts dimensions of its own in front of those of the operand.
-func repeated(im *importer, _ *op, in []*value) ([]*value, error) {
+func repeated(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	front, err := im.ints("broadcast_sizes", "sizes")
 	if err != nil {
 		return nil, err
@@ -121,21 +122,21 @@ func repeated(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // constantLike is a tensor of one number, of the type of the operand.
-func constantLike(im *importer, o *op, in []*value) ([]*value, error) {
-	a, ok := o.attr("value")
+func constantLike(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, ok := o.Attr("value")
 	t, err := im.tensorType(in[0].typ)
-	if err != nil || !ok || a.Kind != kindNumber {
-		return nil, im.errorf("%s of type %s: want a number", o.name, in[0].typ)
+	if err != nil || !ok || a.Kind != mlir.KindNumber {
+		return nil, im.errorf("%s of type %s: want a number", o.Name, in[0].typ)
 	}
 	b := make([]byte, t.DType().Size())
-	if err := store(b, t.DType(), a.Text); err != nil {
+	if err := mlir.StoreElement(b, t.DType(), a.Text); err != nil {
 		return nil, im.errorf("%v", err)
 	}
-	return []*value{literalValue(&Literal{DType: t.DType(), Shape: in[0].typ.Shape, Splat: true, Data: b})}, nil
+	return []*value{literalValue(&mlir.Literal{DType: t.DType(), Shape: in[0].typ.Shape, Splat: true, Data: b})}, nil
 }
 
 // dot is a product of vectors and matrices.
-func dot(im *importer, _ *op, in []*value) ([]*value, error) {
+func dot(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -161,8 +162,8 @@ func dot(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // broadcasting repeats operands to one shape before it imports what an operation of chlo
 // does with them: as NumPy does, or with the dimensions of the smaller one as named.
-func broadcasting(f rule) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, o *op, in []*value) ([]*value, error) {
+func broadcasting(f rule) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		rank := 0
 		for _, v := range in {
 			rank = max(rank, len(v.typ.Shape))
@@ -194,19 +195,19 @@ func broadcasting(f rule) func(*importer, *op, []*value) ([]*value, error) {
 			to[i] = im.value(x)
 		}
 		if f.args >= 0 && len(to) != f.args {
-			return nil, im.errorf("%s takes %d operands, got %d", o.name, f.args, len(to))
+			return nil, im.errorf("%s takes %d operands, got %d", o.Name, f.args, len(to))
 		}
 		return f.run(im, o, to)
 	}
 }
 
-func realPart(_ *importer, _ *op, in []*value) ([]*value, error) { return in, nil }
+func realPart(_ *importer, _ *mlir.Operation, in []*value) ([]*value, error) { return in, nil }
 
 // imaginaryPart of a real number is zero.
-func imaginaryPart(im *importer, _ *op, in []*value) ([]*value, error) {
+func imaginaryPart(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	t, err := im.tensorType(in[0].typ)
 	if err != nil {
 		return nil, im.errorf("%v", err)
 	}
-	return []*value{literalValue(&Literal{DType: t.DType(), Shape: in[0].typ.Shape, Splat: true, Data: make([]byte, t.DType().Size())})}, nil
+	return []*value{literalValue(&mlir.Literal{DType: t.DType(), Shape: in[0].typ.Shape, Splat: true, Data: make([]byte, t.DType().Size())})}, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // irs are values of the current stage.
@@ -54,15 +55,15 @@ func (im *importer) converted(v *ir.Value, dt ir.DType) (*ir.Value, error) {
 }
 
 // elementwise imports an operation that is one of concert's.
-func elementwise(o ir.Op) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+func elementwise(o ir.Op) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		args, err := im.irs(in)
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range args[1:] {
 			if dtypeOf(a) != dtypeOf(args[0]) {
-				return nil, im.errorf("%s of %s and %s", im.op.name, dtypeOf(args[0]), dtypeOf(a))
+				return nil, im.errorf("%s of %s and %s", im.op.Name, dtypeOf(args[0]), dtypeOf(a))
 			}
 		}
 		return im.one(im.arith(o, args))
@@ -81,34 +82,34 @@ func (im *importer) arith(o ir.Op, args []*ir.Value) (*ir.Value, error) {
 	return im.emit(o, nil, args)
 }
 
-func constantOp(im *importer, o *op, _ []*value) ([]*value, error) {
-	a, ok := o.attr("value")
-	if !ok && len(o.flags) > 0 {
-		a = o.flags[len(o.flags)-1]
+func constantOp(im *importer, o *mlir.Operation, _ []*value) ([]*value, error) {
+	a, ok := o.Attr("value")
+	if !ok && len(o.Flags) > 0 {
+		a = o.Flags[len(o.Flags)-1]
 	}
 	v, err := im.decoded(a)
 	return []*value{v}, err
 }
 
 // decoded is the value of a constant, which is read once however often it is used.
-func (im *importer) decoded(a attr) (*value, error) {
-	if v := im.literals[a.start]; v != nil {
+func (im *importer) decoded(a mlir.Attr) (*value, error) {
+	if v := im.literals[a.Start]; v != nil {
 		return v, nil
 	}
-	l, err := im.m.decode(a)
+	l, err := im.m.Decode(a)
 	if err != nil {
 		return nil, err
 	}
-	im.literals[a.start] = literalValue(l)
-	return im.literals[a.start], nil
+	im.literals[a.Start] = literalValue(l)
+	return im.literals[a.Start], nil
 }
 
 // literalValue is a value that is a constant.
-func literalValue(l *Literal) *value {
-	return &value{typ: Type{Tensor: true, Elem: elementName(l.DType), Shape: l.Shape}, lit: l}
+func literalValue(l *mlir.Literal) *value {
+	return &value{typ: mlir.Type{Tensor: true, Elem: mlir.ElementName(l.DType), Shape: l.Shape}, lit: l}
 }
 
-func convert(im *importer, o *op, in []*value) ([]*value, error) {
+func convert(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func convert(im *importer, o *op, in []*value) ([]*value, error) {
 	return im.one(im.converted(x, dt))
 }
 
-func compare(im *importer, o *op, in []*value) ([]*value, error) {
+func compare(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func compare(im *importer, o *op, in []*value) ([]*value, error) {
 	return im.one(im.binaryOf(c, args[0], args[1]))
 }
 
-func selectOp(im *importer, _ *op, in []*value) ([]*value, error) {
+func selectOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func selectOp(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.where(args[0], args[1], args[2]))
 }
 
-func clamp(im *importer, _ *op, in []*value) ([]*value, error) {
+func clamp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func clamp(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.binaryOf(ir.OpMinimum, x, args[2]))
 }
 
-func square(im *importer, _ *op, in []*value) ([]*value, error) {
+func square(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func square(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // sign keeps NaN and the sign of zero, which the IR's operation makes 0.
-func sign(im *importer, _ *op, in []*value) ([]*value, error) {
+func sign(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func sign(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // roundAway rounds halves away from zero: the fraction, which is exact, decides.
-func roundAway(im *importer, _ *op, in []*value) ([]*value, error) {
+func roundAway(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -229,13 +230,13 @@ func roundAway(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.where(half, up, t))
 }
 
-func isFinite(im *importer, _ *op, in []*value) ([]*value, error) {
+func isFinite(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
 	}
 	if !dtypeOf(x).IsFloat() {
-		return nil, im.errorf("%s of %s", im.op.name, dtypeOf(x))
+		return nil, im.errorf("%s of %s", im.op.Name, dtypeOf(x))
 	}
 	if x, err = im.emit(ir.OpAbs, nil, []*ir.Value{x}); err != nil {
 		return nil, err
@@ -248,8 +249,8 @@ var signed = map[ir.DType]ir.DType{ir.U8: ir.I8, ir.U16: ir.I16, ir.U32: ir.I32,
 
 // shiftRight shifts copies of the sign in, or zeros: conversion between integers of one
 // width keeps their bits.
-func shiftRight(logical bool) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+func shiftRight(logical bool) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		args, err := im.irs(in)
 		if err != nil {
 			return nil, err
@@ -276,12 +277,12 @@ func shiftRight(logical bool) func(*importer, *op, []*value) ([]*value, error) {
 	}
 }
 
-func same(_ *importer, _ *op, in []*value) ([]*value, error) { return in, nil }
+func same(_ *importer, _ *mlir.Operation, in []*value) ([]*value, error) { return in, nil }
 
 // maxParts bounds the values in a tuple, and in those that it is of.
 const maxParts = 1 << 16
 
-func tuple(im *importer, _ *op, in []*value) ([]*value, error) {
+func tuple(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	t := &value{tuple: append([]*value{}, in...), parts: len(in)}
 	for _, v := range in {
 		t.typ.Tuple, t.parts = append(t.typ.Tuple, v.typ), t.parts+v.parts
@@ -292,13 +293,13 @@ func tuple(im *importer, _ *op, in []*value) ([]*value, error) {
 	return []*value{t}, nil
 }
 
-func element(im *importer, o *op, in []*value) ([]*value, error) {
+func element(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	i, err := im.ints("index")
 	if err != nil {
 		return nil, err
 	}
-	if a, ok := o.attr("ranges"); ok && len(a.List) == 1 {
-		if i, err = im.m.ints(a.List[0]); err != nil {
+	if a, ok := o.Attr("ranges"); ok && len(a.List) == 1 {
+		if i, err = im.m.Ints(a.List[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -308,28 +309,28 @@ func element(im *importer, o *op, in []*value) ([]*value, error) {
 	return []*value{in[0].tuple[i[0]]}, nil
 }
 
-func token(*importer, *op, []*value) ([]*value, error) {
-	return []*value{{typ: Type{Text: "!stablehlo.token"}}}, nil
+func token(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return []*value{{typ: mlir.Type{Text: "!stablehlo.token"}}}, nil
 }
 
 // target is the function that a symbol names.
-func (im *importer) target(a attr) (*Func, error) {
-	if f := im.m.Func(a.Text); a.Kind == kindSymbol && f != nil {
+func (im *importer) target(a mlir.Attr) (*mlir.Func, error) {
+	if f := im.m.Func(a.Text); a.Kind == mlir.KindSymbol && f != nil {
 		return f, nil
 	}
 	return nil, im.errorf("there is no function @%s", a.Text)
 }
 
 // callee is the function that a call names.
-func (im *importer) callee(o *op) (*Func, error) {
-	a, ok := o.attr("callee")
-	if !ok && len(o.flags) > 0 {
-		a = o.flags[0]
+func (im *importer) callee(o *mlir.Operation) (*mlir.Func, error) {
+	a, ok := o.Attr("callee")
+	if !ok && len(o.Flags) > 0 {
+		a = o.Flags[0]
 	}
 	return im.target(a)
 }
 
-func callOp(im *importer, o *op, in []*value) ([]*value, error) {
+func callOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	f, err := im.callee(o)
 	if err != nil {
 		return nil, err
@@ -340,8 +341,8 @@ func callOp(im *importer, o *op, in []*value) ([]*value, error) {
 	return im.call(f, in)
 }
 
-func composite(im *importer, o *op, in []*value) ([]*value, error) {
-	a, _ := o.attr("decomposition")
+func composite(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, _ := o.Attr("decomposition")
 	f, err := im.target(a)
 	if err != nil {
 		return nil, err
@@ -350,10 +351,10 @@ func composite(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // customCall imports calls of what is not an operation: checks.
-func customCall(im *importer, o *op, in []*value) ([]*value, error) {
-	a, ok := o.attr("call_target_name")
-	if !ok && len(o.flags) > 0 {
-		a = o.flags[0]
+func customCall(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, ok := o.Attr("call_target_name")
+	if !ok && len(o.Flags) > 0 {
+		a = o.Flags[0]
 	}
 	if r, ok := im.rules[a.Text]; ok && (strings.HasPrefix(a.Text, "check.") || strings.HasPrefix(a.Text, "concert.")) {
 		return r.run(im, o, in)
@@ -371,13 +372,13 @@ func customCall(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // opaqueCall is a call of what concert does not know: whoever runs it does.
-func (im *importer) opaqueCall(o *op, target string, in []*value) ([]*value, error) {
+func (im *importer) opaqueCall(o *mlir.Operation, target string, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
 	}
 	var types []ir.Type
-	for _, t := range o.outs {
+	for _, t := range o.Outs {
 		to, err := im.tensorType(t)
 		if err != nil {
 			return nil, im.errorf("%v", err)
@@ -385,16 +386,16 @@ func (im *importer) opaqueCall(o *op, target string, in []*value) ([]*value, err
 		types = append(types, to)
 	}
 	attrs := ir.A("target", target)
-	if c, ok := o.attr("backend_config"); ok && c.Kind == kindString && c.Text != "" {
+	if c, ok := o.Attr("backend_config"); ok && c.Kind == mlir.KindString && c.Text != "" {
 		attrs = ir.A("payload", c.Text, "target", target)
 	}
 	return im.decomposed(im.emitAll(ir.OpCall, nil, attrs, args, types...))
 }
 
 // unsharded is a value whose sharding is named: on one rank it has no pieces.
-func unsharded(im *importer, o *op, in []*value) ([]*value, error) {
+func unsharded(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if im.cur.world > 1 {
-		return nil, im.errorf("op not supported: %s on several ranks: the program is global and wants a partitioner", o.name)
+		return nil, im.errorf("op not supported: %s on several ranks: the program is global and wants a partitioner", o.Name)
 	}
 	return in, nil
 }

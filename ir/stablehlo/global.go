@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports global programs: those that are written for all devices of a mesh
@@ -15,18 +16,18 @@ import (
 // where nothing is said.
 type Global interface {
 	World() int // how many devices there are
-	Argument(f *Func, i int) string
-	Result(f *Func, i int) string
-	Value(o *Operation, i int) string
-	Call(o *Operation) (back func()) // what is asked next is of the function that a call runs
+	Argument(f *mlir.Func, i int) string
+	Result(f *mlir.Func, i int) string
+	Value(o *mlir.Operation, i int) string
+	Call(o *mlir.Operation) (back func()) // what is asked next is of the function that a call runs
 	Replicated(rank int) string
 
 	// Axes are the ranks that an explicit reduction of the sdy dialect is among; nil where
 	// its operand is in parts along these axes already, which it completes.
-	Axes(o *Operation) ([][]int, error)
+	Axes(o *mlir.Operation) ([][]int, error)
 
 	// Manual says how operands come into a manual computation and results out of it.
-	Manual(o *Operation) (in, out []Along, err error)
+	Manual(o *mlir.Operation) (in, out []Along, err error)
 }
 
 // Along says what a manual computation has of a tensor: of each dimension the piece that
@@ -37,18 +38,18 @@ type Along struct {
 }
 
 // Shardings finds what is said of a function; nil where it says nothing.
-type Shardings func(m *Module, f *Func) (Global, error)
+type Shardings func(m *mlir.Module, f *mlir.Func) (Global, error)
 
 // Sharded makes what is imported of the module from here on global, where something is said of
 // a function.
 func (m *Module) Sharded(find Shardings) { m.find = find }
 
 // said is what is said of a function.
-func (m *Module) said(f *Func) (Global, error) {
-	if m.find == nil || f.body == nil {
+func (m *Module) said(f *mlir.Func) (Global, error) {
+	if m.find == nil || f.Body == nil {
 		return nil, nil
 	}
-	return m.find(m, f)
+	return m.find(m.Module, f)
 }
 
 // annotated gives the node that a value is of a sharding.
@@ -78,7 +79,7 @@ func (im *importer) pinned(v *value, text string) (*value, error) {
 }
 
 // globalArgs annotates arguments.
-func (im *importer) globalArgs(f *Func, args []*value) {
+func (im *importer) globalArgs(f *mlir.Func, args []*value) {
 	for i, a := range args {
 		if text := im.global.Argument(f, i); text != "" {
 			annotated(a.v, text)
@@ -87,7 +88,7 @@ func (im *importer) globalArgs(f *Func, args []*value) {
 }
 
 // globalResults are what a function returns, with the shardings of its results.
-func (im *importer) globalResults(f *Func, outs []*value) ([]*value, error) {
+func (im *importer) globalResults(f *mlir.Func, outs []*value) ([]*value, error) {
 	outs = slices.Clone(outs)
 	for i, v := range outs {
 		if !v.typ.Tensor {
@@ -108,7 +109,7 @@ func (im *importer) globalResults(f *Func, outs []*value) ([]*value, error) {
 }
 
 // resharded is a value that lies otherwise from here on, which define says.
-func resharded(im *importer, o *op, in []*value) ([]*value, error) {
+func resharded(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if im.global == nil {
 		return unsharded(im, o, in)
 	}
@@ -116,13 +117,13 @@ func resharded(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // grouped puts a value into a group of those that are sharded alike.
-func grouped(im *importer, o *op, in []*value) ([]*value, error) {
+func grouped(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	_, err := resharded(im, o, in)
 	return nil, err
 }
 
 // summed is an explicit reduction over axes.
-func summed(im *importer, o *op, in []*value) ([]*value, error) {
+func summed(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if im.global == nil {
 		return unsharded(im, o, in)
 	}
@@ -142,7 +143,7 @@ func summed(im *importer, o *op, in []*value) ([]*value, error) {
 }
 
 // inPieces runs the body of a manual computation on each rank's pieces.
-func (im *importer) inPieces(o *op, in []*value) ([]*value, error) {
+func (im *importer) inPieces(o *mlir.Operation, in []*value) ([]*value, error) {
 	ins, outs, err := im.global.Manual(o)
 	if err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func (im *importer) inPieces(o *op, in []*value) ([]*value, error) {
 		}
 		return x, err
 	}
-	b := o.regions[0]
+	b := o.Regions[0]
 	pieces := make([]*value, len(in))
 	for i, v := range in {
 		im.mark = ir.NodeID(im.cur.fb.Func().NumNodeIDs())
@@ -181,11 +182,11 @@ func (im *importer) inPieces(o *op, in []*value) ([]*value, error) {
 		if pieces[i], err = im.pinned(im.value(x), ins[i].Inside); err != nil {
 			return nil, err
 		}
-		if !sameType(b.args[i].Type, pieces[i].typ) {
-			return nil, im.errorf("argument %d is %s on each rank, by its sharding %s", i, b.args[i].Type, pieces[i].typ)
+		if !sameType(b.Args[i].Type, pieces[i].typ) {
+			return nil, im.errorf("argument %d is %s on each rank, by its sharding %s", i, b.Args[i].Type, pieces[i].typ)
 		}
 	}
-	made, err := im.block(b, b.args, pieces)
+	made, err := im.block(b, b.Args, pieces)
 	if err != nil {
 		return nil, err
 	}

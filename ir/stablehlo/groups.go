@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file says which ranks a collective is among. A process is a replica and a partition of it; its rank is
@@ -26,25 +27,25 @@ const (
 // of partitions, else one of both.
 func (im *importer) mode(plain bool) (mode, error) {
 	channel := int64(0)
-	if a, ok := im.op.attr("channel_handle"); ok {
-		fields, err := im.m.fields(a)
+	if a, ok := im.op.Attr("channel_handle"); ok {
+		fields, err := im.m.Fields(a)
 		if err != nil {
 			return 0, err
 		}
 		if h, ok := fields.Get("handle"); ok {
-			if channel, err = im.m.integer(h); err != nil {
+			if channel, err = im.m.Integer(h); err != nil {
 				return 0, err
 			}
 		}
-	} else if a, ok := im.op.attr("channel_id"); ok {
+	} else if a, ok := im.op.Attr("channel_id"); ok {
 		var err error
-		if channel, err = im.m.integer(a); err != nil {
+		if channel, err = im.m.Integer(a); err != nil {
 			return 0, err
 		}
 	}
 	global := false
-	if a, ok := im.op.attr("use_global_device_ids"); ok {
-		global = a.Kind == kindUnit || a.Text == "true"
+	if a, ok := im.op.Attr("use_global_device_ids"); ok {
+		global = a.Kind == mlir.KindUnit || a.Text == "true"
 	}
 	switch {
 	case global && channel <= 0:
@@ -134,24 +135,24 @@ func (im *importer) someGroups(plain bool) ([][]int, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	a, ok := im.op.attr("replica_groups")
+	a, ok := im.op.Attr("replica_groups")
 	if !ok {
-		return nil, false, im.errorf("%s without replica_groups", im.op.name)
+		return nil, false, im.errorf("%s without replica_groups", im.op.Name)
 	}
-	if a.Kind == kindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
+	if a.Kind == mlir.KindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
 		groups, err := im.alongAxes(a)
 		return groups, true, err
 	}
-	key := said{m, im.replicas, im.partitions, a.at, ""}
-	if a.Kind == kindDense {
-		key.at, key.text = 0, im.m.src.Text[a.start:a.end]
+	key := said{m, im.replicas, im.partitions, a.At, ""}
+	if a.Kind == mlir.KindDense {
+		key.at, key.text = 0, im.m.Source.Text[a.Start:a.End]
 	}
 	if had, ok := im.had[key]; ok {
 		return had.groups, had.all, nil
 	}
 	// What a few bytes say is of all ranks.
 	if im.steps += im.cur.world / 64; im.tooLong() {
-		return nil, false, im.errorf("groups of more ranks than a text of %d bytes may have", len(im.m.src.Text))
+		return nil, false, im.errorf("groups of more ranks than a text of %d bytes may have", len(im.m.Source.Text))
 	}
 	groups, all, err := im.listed(m, a)
 	if err == nil {
@@ -173,8 +174,8 @@ type among struct {
 }
 
 // listed are the ranks that a list of groups names, and whether those are all.
-func (im *importer) listed(m mode, a attr) ([][]int, bool, error) {
-	flat, err := im.m.ints(a)
+func (im *importer) listed(m mode, a mlir.Attr) ([][]int, bool, error) {
+	flat, err := im.m.Ints(a)
 	if err != nil {
 		return nil, false, err
 	}
@@ -212,14 +213,14 @@ func (im *importer) listed(m mode, a attr) ([][]int, bool, error) {
 func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
 	for _, g := range ranks {
 		if len(g) != len(ranks[0]) {
-			return nil, im.errorf("op not supported: %s of groups of different sizes", im.op.name)
+			return nil, im.errorf("op not supported: %s of groups of different sizes", im.op.Name)
 		}
 	}
 	switch {
 	case im.cur.fb == nil:
 		return nil, im.errorf("a collective in the body of an operation")
 	case im.branch:
-		return nil, im.errorf("op not supported: %s in a branch", im.op.name)
+		return nil, im.errorf("op not supported: %s in a branch", im.op.Name)
 	}
 	home := im.cur.root()
 	for _, g := range home.groups {

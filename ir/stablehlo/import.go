@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Bounds of what inlining makes of a text.
@@ -23,18 +24,18 @@ type importer struct {
 	stages       []*stage
 	cur          *stage
 	scope        *scope
-	op           *op // being imported, for errors
-	calls        []*Func
+	op           *mlir.Operation // being imported, for errors
+	calls        []*mlir.Func
 	nodes, steps int
 	rounds       int // of all loops that were unrolled
 	folds        int // operations that were looked at for that
-	extents      map[*block]extent
+	extents      map[*mlir.Block]extent
 	literals     map[int]*value // constants of the text, by their place
 	had          map[said]among // groups; look-up only
 	failed       error          // of an operation that was appended; reported at the operation of the text
 	branch       bool           // what is imported stands in a branch that other ranks may not take
 	at           *Position      // of placed
-	placed       *op
+	placed       *mlir.Operation
 	args         []*ir.Value // inputs that arguments are
 	vector       bool        // the body of a region is computed on whole tensors
 	starting     bool        // the collective that is imported is waited for elsewhere
@@ -48,16 +49,16 @@ type importer struct {
 
 // errorf makes an error about the operation that is being imported.
 func (im *importer) errorf(format string, args ...any) error {
-	at, n := im.m.at, 1
+	at, n := im.m.At, 1
 	if im.op != nil {
-		at, n = im.op.at, len(im.op.name)
+		at, n = im.op.At, len(im.op.Name)
 	}
-	return errorAt(im.m.src, at, n, "stablehlo", format, args...)
+	return mlir.ErrorAt(im.m.Source, at, n, "stablehlo", format, args...)
 }
 
 // Import makes a plan of a function: main, or one without arguments. The error is a
 // *diag.Finding with the operation's place, or the verifier's.
-func (m *Module) Import(f *Func) (*Plan, error) {
+func (m *Module) Import(f *mlir.Func) (*Plan, error) {
 	im, outs, err := m.imported(f, false)
 	if err != nil {
 		return nil, err
@@ -78,8 +79,8 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 
 // imported imports a function and all that it calls, and returns its results. opaque says
 // that a custom call may be of anything.
-func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
-	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, had: map[said]among{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
+func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error) {
+	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, had: map[said]among{}, extents: map[*mlir.Block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
 	var err error
 	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err
@@ -87,8 +88,8 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 	if im.partitions, err = m.count("mhlo.num_partitions"); err != nil {
 		return nil, nil, err
 	}
-	if f.body == nil {
-		return nil, nil, errorAt(m.src, f.at, 1, "stablehlo", "function @%s has no body", f.Name)
+	if f.Body == nil {
+		return nil, nil, mlir.ErrorAt(m.Source, f.At, 1, "stablehlo", "function @%s has no body", f.Name)
 	}
 	global, err := m.said(f)
 	if err != nil {
@@ -98,7 +99,7 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 		im.partitions = global.World()
 	}
 	if im.replicas*im.partitions > ir.MaxWorld {
-		return nil, nil, errorAt(m.src, m.at, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
+		return nil, nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
 	}
 	im.begin(f.Name, im.replicas*im.partitions)
 	if im.pieces, err = im.manual(f); global != nil && !im.pieces {
@@ -108,8 +109,8 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 	}
 	var args []*value
 	for i, a := range f.Args {
-		if s, ok := a.attrs.Get("sdy.sharding"); ok && im.pieces {
-			if a.Type, err = im.local(a.Type, im.m.inside(s)); err != nil {
+		if s, ok := a.Attrs.Get("sdy.sharding"); ok && im.pieces {
+			if a.Type, err = im.local(a.Type, im.m.Parser(s)); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -124,7 +125,7 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 }
 
 // run runs a function of its own, of which something may be said.
-func (im *importer) run(f *Func, args []*value) ([]*value, error) {
+func (im *importer) run(f *mlir.Func, args []*value) ([]*value, error) {
 	if im.global == nil {
 		return im.call(f, args)
 	}
@@ -138,16 +139,16 @@ func (im *importer) run(f *Func, args []*value) ([]*value, error) {
 
 // count reads an attribute of the module that is a number of ranks.
 func (m *Module) count(name string) (int, error) {
-	a, ok := m.attrs.Get(name)
+	a, ok := m.Attrs.Get(name)
 	if !ok {
 		return 1, nil
 	}
-	n, err := m.integer(a)
+	n, err := m.Integer(a)
 	if err != nil {
 		return 0, err
 	}
 	if n < 1 || n > ir.MaxWorld {
-		return 0, errorAt(m.src, a.at, 1, "stablehlo", "%s = %d", name, n)
+		return 0, mlir.ErrorAt(m.Source, a.At, 1, "stablehlo", "%s = %d", name, n)
 	}
 	return int(n), nil
 }
@@ -178,8 +179,8 @@ func flatten(vs []*value) []*value {
 }
 
 // call runs a function's body on values: it is inlined.
-func (im *importer) call(f *Func, args []*value) ([]*value, error) {
-	if f.body == nil {
+func (im *importer) call(f *mlir.Func, args []*value) ([]*value, error) {
+	if f.Body == nil {
 		return nil, im.errorf("function @%s has no body", f.Name)
 	}
 	if len(args) != len(f.Args) {
@@ -196,10 +197,10 @@ func (im *importer) call(f *Func, args []*value) ([]*value, error) {
 			return nil, im.errorf("argument %d of @%s is %s, got %s", i, f.Name, a.Type, args[i].typ)
 		}
 	}
-	defer func(s *scope, o *op) { im.scope, im.op = s, o }(im.scope, im.op)
+	defer func(s *scope, o *mlir.Operation) { im.scope, im.op = s, o }(im.scope, im.op)
 	im.calls = append(im.calls, f)
 	im.scope = nil // what follows sees none of the caller's names
-	out, err := im.block(f.body, f.Args, args)
+	out, err := im.block(f.Body, f.Args, args)
 	im.calls = im.calls[:len(im.calls)-1]
 	if err == nil && len(out) != len(f.Results) {
 		err = im.errorf("@%s returns %d values, declares %d", f.Name, len(out), len(f.Results))
@@ -214,13 +215,13 @@ func (im *importer) call(f *Func, args []*value) ([]*value, error) {
 
 // sameType reports whether a value of type b is of a declared type, which may leave sizes
 // open. Types that are no tensors are not looked into: they say nothing.
-func sameType(declared, b Type) bool {
+func sameType(declared, b mlir.Type) bool {
 	return !declared.Tensor || !b.Tensor || declared.Elem == b.Elem && slices.EqualFunc(declared.Shape, b.Shape, func(d, n int64) bool { return d == n || d == -1 })
 }
 
 // block imports the operations of a block whose arguments are values, and returns what its
 // last operation returns.
-func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error) {
+func (im *importer) block(b *mlir.Block, args []mlir.Arg, vals []*value) ([]*value, error) {
 	if len(args) != len(vals) {
 		return nil, im.errorf("a block of %d arguments gets %d values", len(args), len(vals))
 	}
@@ -229,7 +230,7 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 	for i, a := range args {
 		im.scope.vals[a.Name] = []*value{vals[i]}
 	}
-	for _, o := range b.ops {
+	for _, o := range b.Ops {
 		im.op = o
 		if im.steps++; im.tooLong() {
 			return nil, im.errorf("more than %d operations beside those of the text where calls are inlined and loops unrolled", maxSteps)
@@ -238,7 +239,7 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 		if err != nil {
 			return nil, err
 		}
-		switch o.name {
+		switch o.Name {
 		case "func.return", "stablehlo.return", "sdy.return":
 			return in, nil
 		}
@@ -259,34 +260,34 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 
 // tooLong reports whether more was imported than a text of that length may say.
 func (im *importer) tooLong() bool {
-	return im.steps > maxSteps+len(im.m.src.Text)/8 // no operation is shorter
+	return im.steps > maxSteps+len(im.m.Source.Text)/8 // no operation is shorter
 }
 
 // operands are the values that an operation reads.
-func (im *importer) operands(o *op) ([]*value, error) {
+func (im *importer) operands(o *mlir.Operation) ([]*value, error) {
 	var in []*value
-	for _, r := range o.operands {
-		vs := im.scope.find(r.name)
-		if r.index >= len(vs) {
-			what := "%" + r.name
-			if r.index > 0 {
-				what = fmt.Sprintf("%s#%d", what, r.index)
+	for _, r := range o.Operands {
+		vs := im.scope.find(r.Name)
+		if r.Index >= len(vs) {
+			what := "%" + r.Name
+			if r.Index > 0 {
+				what = fmt.Sprintf("%s#%d", what, r.Index)
 			}
-			return nil, errorAt(im.m.src, r.at, len(what), "stablehlo", "%s is not defined here", what)
+			return nil, mlir.ErrorAt(im.m.Source, r.At, len(what), "stablehlo", "%s is not defined here", what)
 		}
-		in = append(in, vs[r.index])
+		in = append(in, vs[r.Index])
 	}
 	return in, nil
 }
 
 // define names the results of an operation, whose types must be those declared.
-func (im *importer) define(o *op, out []*value) error {
-	if n := o.numResults(); n != len(out) {
-		return im.errorf("%s gives %d results, %d are named", o.name, len(out), n)
+func (im *importer) define(o *mlir.Operation, out []*value) error {
+	if n := o.NumResults(); n != len(out) {
+		return im.errorf("%s gives %d results, %d are named", o.Name, len(out), n)
 	}
 	for i, v := range out {
-		if !im.vector && i < len(o.outs) && o.name != "sdy.manual_computation" && !sameType(o.outs[i], v.typ) {
-			return im.errorf("result %d of %s is %s, declared as %s", i, o.name, v.typ, o.outs[i])
+		if !im.vector && i < len(o.Outs) && o.Name != "sdy.manual_computation" && !sameType(o.Outs[i], v.typ) {
+			return im.errorf("result %d of %s is %s, declared as %s", i, o.Name, v.typ, o.Outs[i])
 		}
 	}
 	if im.global != nil && !im.vector && im.cur.fb != nil {
@@ -298,26 +299,26 @@ func (im *importer) define(o *op, out []*value) error {
 			}
 		}
 	}
-	for _, r := range o.results {
-		im.scope.vals[r.name], out = out[:r.count:r.count], out[r.count:]
+	for _, r := range o.Results {
+		im.scope.vals[r.Name], out = out[:r.Count:r.Count], out[r.Count:]
 	}
 	return nil
 }
 
 // operation imports one operation.
-func (im *importer) operation(o *op, in []*value) ([]*value, error) {
+func (im *importer) operation(o *mlir.Operation, in []*value) ([]*value, error) {
 	if v := im.fold(o, in); v != nil {
 		return []*value{v}, nil
 	}
-	f, ok := im.rules[o.name]
+	f, ok := im.rules[o.Name]
 	if !ok {
-		return nil, im.errorf("op not supported: %s", o.name)
+		return nil, im.errorf("op not supported: %s", o.Name)
 	}
 	if im.vector && !f.vector {
-		return nil, im.errorf("op not supported: %s in a body that is computed on whole tensors", o.name)
+		return nil, im.errorf("op not supported: %s in a body that is computed on whole tensors", o.Name)
 	}
 	if f.args >= 0 && len(in) != f.args {
-		return nil, im.errorf("%s takes %d operands, got %d", o.name, f.args, len(in))
+		return nil, im.errorf("%s takes %d operands, got %d", o.Name, f.args, len(in))
 	}
 	out, err := f.run(im, o, in)
 	if err == nil && !im.vector {
@@ -332,7 +333,7 @@ func (im *importer) finish() (*Plan, error) {
 		s.fb.Return(s.outs...)
 		m, err := s.b.Finish()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", im.m.src.Name, err)
+			return nil, fmt.Errorf("%s: %w", im.m.Source.Name, err)
 		}
 		f := m.Funcs()[0]
 		if n := len(f.Inputs()); n != len(s.feeds) {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file finds calls of libraries that are attention: by Transformer Engine, and by cuDNN as
@@ -11,9 +13,9 @@ import (
 // leaves it a call.
 
 // library imports a call that is attention; false if it is none that concert has.
-func (im *importer) library(o *op, target string, in []*value) ([]*value, bool, error) {
-	var l []named
-	switch c := (libraryCall{o.at, target, configuration(o), in, len(o.outs)}); {
+func (im *importer) library(o *mlir.Operation, target string, in []*value) ([]*value, bool, error) {
+	var l []mlir.Named
+	switch c := (libraryCall{o.At, target, configuration(o), in, len(o.Outs)}); {
 	case strings.HasPrefix(target, "te_fused_attn_"):
 		l = c.transformerEngine()
 	case strings.HasPrefix(target, "__cudnn$fmha"):
@@ -23,16 +25,16 @@ func (im *importer) library(o *op, target string, in []*value) ([]*value, bool, 
 		return nil, false, nil
 	}
 	with := *o
-	with.attrs = slices.Concat(o.attrs, l)
+	with.Attrs = slices.Concat(o.Attrs, l)
 	im.op = &with
 	out, err := attention(strings.Contains(target, "ackward"))(im, im.op, in)
 	return out, true, err
 }
 
 // configuration is the text of what configures a call: a string, or names with values.
-func configuration(o *op) string {
-	a, _ := o.attr("backend_config")
-	if a.Kind != kindDict {
+func configuration(o *mlir.Operation) string {
+	a, _ := o.Attr("backend_config")
+	if a.Kind != mlir.KindDict {
 		return a.Text
 	}
 	var b strings.Builder
@@ -62,7 +64,7 @@ func setting(config, key string) string {
 			before = rest[i-1]
 		}
 		rest = rest[i+len(key):]
-		if wordByte(before) {
+		if mlir.WordByte(before) {
 			continue
 		}
 		v := strings.TrimLeft(rest, `\" =:`)
@@ -90,7 +92,7 @@ func configured(config, key string, def float64) float64 {
 // if it is none that concert has. Operands are q, k, v as [b, s, h, d] and a bias; forward
 // then the seed and the ends of the sequences of queries and keys; backward the log-sum-exp,
 // the state of the generator, the output, its gradient and the ends.
-func (c libraryCall) transformerEngine() []named {
+func (c libraryCall) transformerEngine() []mlir.Named {
 	config := c.config
 	backward := c.target == "te_fused_attn_backward_ffi"
 	mask := configured(config, "mask_type", -1)
@@ -117,7 +119,7 @@ func (c libraryCall) transformerEngine() []named {
 // cudnn are the attributes of attention that a call of cuDNN by XLA is, nil if it is none that
 // concert has. Operands are q, k, v and a bias; backward the log-sum-exp and the gradient of
 // the output stand behind v, the output last. Results are [b, h, s, d].
-func (c libraryCall) cudnn() []named {
+func (c libraryCall) cudnn() []mlir.Named {
 	config := c.config
 	backward, bias := strings.HasSuffix(c.target, "Backward"), strings.Contains(c.target, "Bias")
 	mask := setting(config, "mask_type")
@@ -160,8 +162,8 @@ func (c libraryCall) shaped(operands []int64, rank int) bool {
 
 // attentionAttrs say how a call is attention: which operands and results are its own, where
 // the heads of operands and of results stand, and whether sequences end early.
-func attentionAttrs(at int, order, results []int64, causal, padded, headsThird, resultsToo bool, scale float64) []named {
-	flag := func(b bool) attr { return Word(at, strconv.FormatBool(b)) }
-	return []named{{"operands", Numbers(at, order...)}, {"results", Numbers(at, results...)}, {"causal", flag(causal)}, {"padded", flag(padded)},
-		{"heads_third", flag(headsThird)}, {"results_too", flag(resultsToo)}, {"scale", Text(at, strconv.FormatFloat(scale, 'g', -1, 64))}}
+func attentionAttrs(at int, order, results []int64, causal, padded, headsThird, resultsToo bool, scale float64) []mlir.Named {
+	flag := func(b bool) mlir.Attr { return mlir.Word(at, strconv.FormatBool(b)) }
+	return []mlir.Named{{Name: "operands", Val: mlir.Numbers(at, order...)}, {Name: "results", Val: mlir.Numbers(at, results...)}, {Name: "causal", Val: flag(causal)}, {Name: "padded", Val: flag(padded)},
+		{Name: "heads_third", Val: flag(headsThird)}, {Name: "results_too", Val: flag(resultsToo)}, {Name: "scale", Val: mlir.Text(at, strconv.FormatFloat(scale, 'g', -1, 64))}}
 }

@@ -3,6 +3,8 @@ package stablehlo
 import (
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // mesh is a grid of ranks with named axes, in row-major order.
@@ -14,28 +16,28 @@ type mesh struct {
 
 // mesh finds a mesh of the module.
 func (im *importer) mesh(name string) (*mesh, error) {
-	for _, o := range im.m.ops {
-		if o.name != "sdy.mesh" || len(o.flags) < 2 || o.flags[0].Text != name {
+	for _, o := range im.m.Others {
+		if o.Name != "sdy.mesh" || len(o.Flags) < 2 || o.Flags[0].Text != name {
 			continue
 		}
-		p := im.m.inside(o.flags[1])
+		p := im.m.Parser(o.Flags[1])
 		out := &mesh{}
-		p.expect("[", "before the axes of a mesh")
-		for p.err == nil && !p.eat("]") {
-			if len(out.names) > 0 && !p.expect(",", "between axes") {
+		p.Expect("[", "before the axes of a mesh")
+		for p.Err == nil && !p.Eat("]") {
+			if len(out.names) > 0 && !p.Expect(",", "between axes") {
 				break
 			}
-			out.names = append(out.names, p.str())
-			p.expect("=", "behind the name of an axis")
-			at := p.i
-			n := p.integer("the size of an axis")
+			out.names = append(out.names, p.Str())
+			p.Expect("=", "behind the name of an axis")
+			at := p.Pos
+			n := p.Integer("the size of an axis")
 			if n < 1 || n > 1<<20 {
-				p.failf(at, "an axis of %d", n)
+				p.Failf(at, "an axis of %d", n)
 			}
 			out.sizes = append(out.sizes, int(n))
 		}
-		if p.eat(",") && p.keyword("device_ids") && p.expect("=", "behind device_ids") {
-			ids, err := im.m.ints(p.attr(true))
+		if p.Eat(",") && p.Keyword("device_ids") && p.Expect("=", "behind device_ids") {
+			ids, err := im.m.Ints(p.Attr(true))
 			if err != nil {
 				return nil, err
 			}
@@ -43,8 +45,8 @@ func (im *importer) mesh(name string) (*mesh, error) {
 				out.devices = append(out.devices, int(i))
 			}
 		}
-		if p.err != nil {
-			return nil, p.err
+		if p.Err != nil {
+			return nil, p.Err
 		}
 		return out, im.fits(out)
 	}
@@ -130,8 +132,8 @@ func (m *mesh) groups(axes []string) [][]int {
 }
 
 // alongAxes are the groups of #stablehlo.replica_group_mesh_axes<mesh = @m, axes = [...]>.
-func (im *importer) alongAxes(a attr) ([][]int, error) {
-	fields, err := im.m.fields(a)
+func (im *importer) alongAxes(a mlir.Attr) ([][]int, error) {
+	fields, err := im.m.Fields(a)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +142,7 @@ func (im *importer) alongAxes(a attr) ([][]int, error) {
 		name, ok = fields.Get("mesh_name")
 	}
 	axes, ok2 := fields.Get("axes")
-	if !ok || !ok2 || name.Kind != kindSymbol && name.Kind != kindString {
+	if !ok || !ok2 || name.Kind != mlir.KindSymbol && name.Kind != mlir.KindString {
 		return nil, im.errorf("replica_groups of axes need a mesh that has a name, and axes")
 	}
 	m, err := im.mesh(name.Text)
@@ -149,13 +151,13 @@ func (im *importer) alongAxes(a attr) ([][]int, error) {
 	}
 	var names []string
 	for _, x := range axes.List {
-		ref, err := im.m.fields(x)
+		ref, err := im.m.Fields(x)
 		if err != nil {
 			return nil, err
 		}
 		n, ok := ref.Get("name")
 		if _, part := ref.Get("sub_axis_info"); !ok || part {
-			return nil, im.errorf("op not supported: %s of a part of an axis", im.op.name)
+			return nil, im.errorf("op not supported: %s of a part of an axis", im.op.Name)
 		}
 		if _, ok := m.size(n.Text); !ok || slices.Contains(names, n.Text) {
 			return nil, im.errorf("axis %q: want axes of %v, each once", n.Text, m.names)
@@ -167,105 +169,105 @@ func (im *importer) alongAxes(a attr) ([][]int, error) {
 
 // local is the type of the piece of a tensor that each rank has, by a sharding such as
 // <@mesh, [{"x"}, {}]>, whose text is given.
-func (im *importer) local(t Type, p *parser) (Type, error) {
-	if !p.expect("@", "before the name of a mesh") {
-		return t, p.err
+func (im *importer) local(t mlir.Type, p *mlir.Parser) (mlir.Type, error) {
+	if !p.Expect("@", "before the name of a mesh") {
+		return t, p.Err
 	}
-	m, err := im.mesh(p.suffix("a mesh"))
+	m, err := im.mesh(p.Suffix("a mesh"))
 	if err != nil {
 		return t, err
 	}
-	p.expect(",", "behind the name of a mesh")
-	p.expect("[", "before the shardings of dimensions")
-	out := Type{Tensor: true, Elem: t.Elem, Shape: slices.Clone(t.Shape)}
+	p.Expect(",", "behind the name of a mesh")
+	p.Expect("[", "before the shardings of dimensions")
+	out := mlir.Type{Tensor: true, Elem: t.Elem, Shape: slices.Clone(t.Shape)}
 	d := 0
-	for p.err == nil && !p.eat("]") {
-		if d > 0 && !p.expect(",", "between the shardings of dimensions") {
+	for p.Err == nil && !p.Eat("]") {
+		if d > 0 && !p.Expect(",", "between the shardings of dimensions") {
 			break
 		}
 		if d >= len(out.Shape) {
-			p.failf(p.i, "a sharding of more dimensions than %s has", t)
+			p.Failf(p.Pos, "a sharding of more dimensions than %s has", t)
 			break
 		}
-		p.expect("{", "before axes")
-		for first := true; p.err == nil && !p.eat("}"); first = false {
-			if !first && !p.expect(",", "between axes") {
+		p.Expect("{", "before axes")
+		for first := true; p.Err == nil && !p.Eat("}"); first = false {
+			if !first && !p.Expect(",", "between axes") {
 				break
 			}
-			if p.eat("?") { // open to more axes, of which there are none
+			if p.Eat("?") { // open to more axes, of which there are none
 				continue
 			}
-			at := p.i
-			name := p.str()
+			at := p.Pos
+			name := p.Str()
 			n, ok := m.size(name)
-			if p.err == nil && (!ok || p.peek() == ':') {
-				p.failf(at, "axis %q: want whole axes of %v", name, m.names)
+			if p.Err == nil && (!ok || p.Peek() == ':') {
+				p.Failf(at, "axis %q: want whole axes of %v", name, m.names)
 			}
-			if p.err == nil && out.Shape[d]%int64(n) != 0 {
-				p.failf(at, "dimension %d of %s in %d pieces", d, t, n)
+			if p.Err == nil && out.Shape[d]%int64(n) != 0 {
+				p.Failf(at, "dimension %d of %s in %d pieces", d, t, n)
 			}
-			if p.err == nil {
+			if p.Err == nil {
 				out.Shape[d] /= int64(n)
 			}
 		}
-		if p.peek() == 'p' { // a priority
-			p.word()
+		if p.Peek() == 'p' { // a priority
+			p.Word()
 		}
 		d++
 	}
-	return out, p.err
+	return out, p.Err
 }
 
 // manual finds the manual computation that a function is, and the types of its arguments on
 // each rank: a function that does anything beside it is a global program.
-func (im *importer) manual(f *Func) (bool, error) {
-	for _, o := range f.body.ops {
-		if o.name == "sdy.manual_computation" {
+func (im *importer) manual(f *mlir.Func) (bool, error) {
+	for _, o := range f.Body.Ops {
+		if o.Name == "sdy.manual_computation" {
 			im.op = o
 			defer func() { im.op = nil }()
-			for _, other := range f.body.ops {
-				if other != o && other.name != "func.return" {
+			for _, other := range f.Body.Ops {
+				if other != o && other.Name != "func.return" {
 					im.op = other
-					return false, im.errorf("op not supported: %s beside a manual computation: the program is global and wants a partitioner", other.name)
+					return false, im.errorf("op not supported: %s beside a manual computation: the program is global and wants a partitioner", other.Name)
 				}
 			}
 			return true, im.allAxes(o)
 		}
 	}
 	for _, a := range f.Args {
-		if s, ok := a.attrs.Get("sdy.sharding"); ok && im.cur.world > 1 && strings.Contains(im.m.src.Text[s.start:s.end], "{\"") {
-			return false, errorAt(im.m.src, a.at, 1, "stablehlo", "the program is global: its arguments are sharded, and its body wants a partitioner")
+		if s, ok := a.Attrs.Get("sdy.sharding"); ok && im.cur.world > 1 && strings.Contains(im.m.Source.Text[s.Start:s.End], "{\"") {
+			return false, mlir.ErrorAt(im.m.Source, a.At, 1, "stablehlo", "the program is global: its arguments are sharded, and its body wants a partitioner")
 		}
 	}
 	return false, nil
 }
 
 // allAxes checks that a manual computation leaves no axis to a partitioner.
-func (im *importer) allAxes(o *op) error {
+func (im *importer) allAxes(o *mlir.Operation) error {
 	var names []string
-	if a, ok := o.attr("manual_axes"); ok {
-		p := im.m.inside(a)
-		for p.err == nil && p.peek() == '"' {
-			names = append(names, p.str())
-			p.eat(",")
+	if a, ok := o.Attr("manual_axes"); ok {
+		p := im.m.Parser(a)
+		for p.Err == nil && p.Peek() == '"' {
+			names = append(names, p.Str())
+			p.Eat(",")
 		}
 	}
 	for _, which := range []string{"in_shardings", "out_shardings"} {
-		a, ok := o.attr(which)
+		a, ok := o.Attr(which)
 		if !ok {
 			continue
 		}
-		p := im.m.inside(a)
-		if !p.eat("<") || !p.eat("@") {
+		p := im.m.Parser(a)
+		if !p.Eat("<") || !p.Eat("@") {
 			continue
 		}
-		m, err := im.mesh(p.suffix("a mesh"))
+		m, err := im.mesh(p.Suffix("a mesh"))
 		if err != nil {
 			return err
 		}
 		for i, n := range m.names {
 			if m.sizes[i] > 1 && !slices.Contains(names, n) {
-				return im.errorf("op not supported: %s that leaves axis %q to a partitioner", o.name, n)
+				return im.errorf("op not supported: %s that leaves axis %q to a partitioner", o.Name, n)
 			}
 		}
 	}
@@ -273,21 +275,21 @@ func (im *importer) allAxes(o *op) error {
 }
 
 // manualComputation runs the body on each rank's pieces.
-func manualComputation(im *importer, o *op, in []*value) ([]*value, error) {
-	if len(o.regions) != 1 {
-		return nil, im.errorf("%s without a body", o.name)
+func manualComputation(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	if len(o.Regions) != 1 {
+		return nil, im.errorf("%s without a body", o.Name)
 	}
-	b := o.regions[0]
-	if len(b.args) != len(in) {
-		return nil, im.errorf("%d arguments for a body of %d", len(in), len(b.args))
+	b := o.Regions[0]
+	if len(b.Args) != len(in) {
+		return nil, im.errorf("%d arguments for a body of %d", len(in), len(b.Args))
 	}
 	if im.global != nil {
 		return im.inPieces(o, in)
 	}
-	for i, a := range b.args {
+	for i, a := range b.Args {
 		if !sameType(a.Type, in[i].typ) {
 			return nil, im.errorf("argument %d is %s on each rank, by its sharding %s", i, a.Type, in[i].typ)
 		}
 	}
-	return im.block(b, b.args, in)
+	return im.block(b, b.Args, in)
 }

@@ -7,21 +7,22 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // This file imports functions that concert has as decompositions.
 
 // function imports an elementwise operation of operands of one element type, of which ok
 // says whether it takes them.
-func function(ok func(ir.DType) bool, f func(e decompose.Emitter, args []*ir.Value) *ir.Value) func(*importer, *op, []*value) ([]*value, error) {
-	return func(im *importer, o *op, in []*value) ([]*value, error) {
+func function(ok func(ir.DType) bool, f func(e decompose.Emitter, args []*ir.Value) *ir.Value) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		args, err := im.irs(in)
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range args {
 			if dtypeOf(a) != dtypeOf(args[0]) || !ok(dtypeOf(a)) {
-				return nil, im.errorf("%s of %s and %s", o.name, dtypeOf(args[0]), dtypeOf(a))
+				return nil, im.errorf("%s of %s and %s", o.Name, dtypeOf(args[0]), dtypeOf(a))
 			}
 		}
 		return im.decomposed([]*ir.Value{f(im.cur, args)}, nil)
@@ -56,7 +57,7 @@ func functions() map[string]rule {
 	}
 }
 
-func bitcastConvert(im *importer, _ *op, in []*value) ([]*value, error) {
+func bitcastConvert(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func bitcastConvert(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // format reads an attribute such as e5m10.
 func (im *importer) format() (exponent, digits int, err error) {
-	if a, ok := im.op.attr("format"); ok {
+	if a, ok := im.op.Attr("format"); ok {
 		e, m, _ := strings.Cut(strings.TrimPrefix(a.Text, "e"), "m")
 		exponent, err = strconv.Atoi(e)
 		if err == nil {
@@ -89,7 +90,7 @@ func (im *importer) format() (exponent, digits int, err error) {
 	return int(min(e, 64)), int(min(m, 64)), err
 }
 
-func reducePrecision(im *importer, _ *op, in []*value) ([]*value, error) {
+func reducePrecision(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	exponent, digits, err := im.format()
 	if err != nil {
 		return nil, err
@@ -101,9 +102,9 @@ func reducePrecision(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.ReducePrecision(im.cur, x, exponent, digits))
 }
 
-func randomBits(im *importer, _ *op, in []*value) ([]*value, error) {
-	if len(im.op.outs) != 2 {
-		return nil, im.errorf("%s of %d results", im.op.name, len(im.op.outs))
+func randomBits(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
+	if len(im.op.Outs) != 2 {
+		return nil, im.errorf("%s of %d results", im.op.Name, len(im.op.Outs))
 	}
 	t, err := im.result(1)
 	if err != nil {
@@ -132,7 +133,7 @@ func randomBits(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // flag is a truth value among the attributes, false if absent.
 func (im *importer) flag(name string) bool {
-	a, ok := im.op.attr(name)
+	a, ok := im.op.Attr(name)
 	return ok && a.Text == "true"
 }
 
@@ -142,12 +143,12 @@ const maxRows = 4096
 // solvable says which matrix is too large for a solver.
 func (im *importer) solvable(a *ir.Value) error {
 	if s := sizes(a); len(s) > 0 && s[len(s)-1] > maxRows {
-		return im.errorf("%s of %s: %d rows at most", im.op.name, a.Type(), maxRows)
+		return im.errorf("%s of %s: %d rows at most", im.op.Name, a.Type(), maxRows)
 	}
 	return nil
 }
 
-func triangularSolve(im *importer, _ *op, in []*value) ([]*value, error) {
+func triangularSolve(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -164,7 +165,7 @@ func triangularSolve(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.TriangularSolve(im.cur, args[0], args[1], im.flag("left_side"), im.flag("lower"), im.flag("unit_diagonal"), transpose != "NO_TRANSPOSE"))
 }
 
-func cholesky(im *importer, _ *op, in []*value) ([]*value, error) {
+func cholesky(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func cholesky(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // topK gives the largest elements of the last dimension and where they stand.
-func topK(im *importer, _ *op, in []*value) ([]*value, error) {
+func topK(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -214,11 +215,11 @@ func infinite(negative, positive bool) func(decompose.Emitter, []*ir.Value) *ir.
 
 // batchNorm imports a normalisation of args operands.
 func batchNorm(args int, f func(n decompose.BatchNorm, e decompose.Emitter, x []*ir.Value) ([]*ir.Value, error)) rule {
-	return rule{args, false, func(im *importer, o *op, in []*value) ([]*value, error) {
+	return rule{args, false, func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		var n decompose.BatchNorm
-		a, ok := o.attr("epsilon")
+		a, ok := o.Attr("epsilon")
 		if !ok {
-			return nil, im.errorf("%s without epsilon", o.name)
+			return nil, im.errorf("%s without epsilon", o.Name)
 		}
 		var err error
 		if n.Epsilon, err = strconv.ParseFloat(a.Text, 64); err != nil {
@@ -252,7 +253,7 @@ func batchNorms() map[string]rule {
 }
 
 // rng draws numbers that differ in every run.
-func rng(im *importer, _ *op, in []*value) ([]*value, error) {
+func rng(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	shape, err := im.sizesOf(in, 2, "the shape")
 	if err != nil {
 		return nil, err

@@ -1,6 +1,9 @@
 package stablehlo
 
-import "github.com/seed-ee968945/concert/ir"
+import (
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+)
 
 // Plan is a module in the form that concert runs: stages one after the other, and what is
 // expected of their results.
@@ -25,7 +28,7 @@ type Feed struct {
 
 // Source is a tensor: a literal, or a result of an earlier stage.
 type Source struct {
-	Literal     *Literal
+	Literal     *mlir.Literal
 	Stage, Rank int
 	Output      int
 }

@@ -5,13 +5,14 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/attend"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Program is a module that computes something of its arguments: what is expected of the
 // results is left out.
 type Program struct {
-	Module    *ir.Module // has one function
-	Constants []*Literal // by input: what it holds; nil of an argument
+	Module    *ir.Module      // has one function
+	Constants []*mlir.Literal // by input: what it holds; nil of an argument
 }
 
 // Program makes a program of @main, or of the only function that is not private. The error is
@@ -22,18 +23,18 @@ func (m *Module) Program() (*Program, error) {
 		if f == nil && !g.Private {
 			f = g
 		} else if g != f && !g.Private && f.Name != "main" {
-			return nil, errorAt(m.src, g.at, 1, "stablehlo", "@%s and @%s are public: a program has @main, or one such function", f.Name, g.Name)
+			return nil, mlir.ErrorAt(m.Source, g.At, 1, "stablehlo", "@%s and @%s are public: a program has @main, or one such function", f.Name, g.Name)
 		}
 	}
 	if f == nil {
-		return nil, errorAt(m.src, m.at, 1, "stablehlo", "there is no function")
+		return nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "there is no function")
 	}
 	im, outs, err := m.imported(f, true)
 	if err != nil {
 		return nil, err
 	}
 	if len(im.stages) > 1 {
-		return nil, errorAt(m.src, f.at, 1, "stablehlo", "@%s runs others in parallel: it is a test and no program", f.Name)
+		return nil, mlir.ErrorAt(m.Source, f.At, 1, "stablehlo", "@%s runs others in parallel: it is a test and no program", f.Name)
 	}
 	im.cur.outs, im.plan.Checks = nil, nil
 	leaves, err := im.flatten(outs)
@@ -76,20 +77,20 @@ func (m *Module) Program() (*Program, error) {
 
 // donate gives the storage of arguments to the results that their attributes name. Results
 // that lie in a storage which is given, or belongs to another result, are copies.
-func (im *importer) donate(f *Func) error {
+func (im *importer) donate(f *mlir.Func) error {
 	to := map[int]*ir.Value{} // look-up only
 	taken := map[*ir.Value]bool{}
 	for i, a := range f.Args {
-		n, ok := a.attrs.Get("tf.aliasing_output")
+		n, ok := a.Attrs.Get("tf.aliasing_output")
 		if !ok {
 			continue
 		}
-		k, err := im.m.integer(n)
+		k, err := im.m.Integer(n)
 		if err != nil {
 			return err
 		}
 		if k < 0 || k >= int64(len(im.cur.outs)) || !sameType(typeOf(im.cur.outs[k]), typeOf(im.args[i])) {
-			return errorAt(im.m.src, n.at, 1, "stablehlo", "argument %d is %s, which result %d is not", i, typeOf(im.args[i]), k)
+			return mlir.ErrorAt(im.m.Source, n.At, 1, "stablehlo", "argument %d is %s, which result %d is not", i, typeOf(im.args[i]), k)
 		}
 		to[int(k)] = im.args[i]
 		taken[im.args[i]] = true

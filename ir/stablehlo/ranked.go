@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // A program that XLA has partitioned says which piece is a rank's by its number: it looks up
@@ -14,31 +15,31 @@ import (
 const maxRanked = 1 << 12
 
 // followed notes what an integer is on each rank, if it depends on nothing but the rank.
-func (im *importer) followed(o *op, in []*value, out []*value) {
+func (im *importer) followed(o *mlir.Operation, in []*value, out []*value) {
 	if len(out) != 1 || out[0].v == nil || !out[0].typ.Tensor || im.cur.root().world > maxRanked || slices.Contains(in, out[0]) {
 		return
 	}
-	if n, _ := elements(out[0].typ.Shape); n != 1 {
+	if n, _ := mlir.NumElements(out[0].typ.Shape); n != 1 {
 		return
 	}
 	world := im.cur.root().world
 	list := make([]int64, world)
 	switch {
-	case o.name == "stablehlo.partition_id":
+	case o.Name == "stablehlo.partition_id":
 		for r := range list {
 			list[r] = int64(r % im.partitions)
 		}
-	case o.name == "stablehlo.replica_id":
+	case o.Name == "stablehlo.replica_id":
 		for r := range list {
 			list[r] = int64(r / im.partitions)
 		}
-	case o.name == "stablehlo.reshape" && in[0].ranks != nil:
+	case o.Name == "stablehlo.reshape" && in[0].ranks != nil:
 		list = in[0].ranks
-	case o.name == "stablehlo.dynamic_slice" && len(in) == 2 && in[0].lit != nil && in[1].ranks != nil && !in[0].lit.DType.IsFloat():
-		if n, _ := elements(in[0].lit.Shape); n == 0 || n > maxRanked {
+	case o.Name == "stablehlo.dynamic_slice" && len(in) == 2 && in[0].lit != nil && in[1].ranks != nil && !in[0].lit.DType.IsFloat():
+		if n, _ := mlir.NumElements(in[0].lit.Shape); n == 0 || n > maxRanked {
 			return
 		}
-		table := in[0].lit.ints()
+		table := in[0].lit.Ints()
 		for r := range list {
 			list[r] = table[min(max(in[1].ranks[r], 0), int64(len(table)-1))]
 		}
@@ -51,7 +52,7 @@ func (im *importer) followed(o *op, in []*value, out []*value) {
 }
 
 // foldedByRank computes the operation on each rank's integers; false if it is none on integers.
-func (im *importer) foldedByRank(o *op, in []*value, list []int64) bool {
+func (im *importer) foldedByRank(o *mlir.Operation, in []*value, list []int64) bool {
 	if !slices.ContainsFunc(in, func(v *value) bool { return v.ranks != nil }) {
 		return false
 	}
@@ -62,7 +63,7 @@ func (im *importer) foldedByRank(o *op, in []*value, list []int64) bool {
 			if v.ranks == nil {
 				continue
 			}
-			dt, err := elementType(v.typ.Elem)
+			dt, err := mlir.ElementType(v.typ.Elem)
 			if err != nil || dt.IsFloat() {
 				return false
 			}

@@ -7,18 +7,19 @@ import (
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // body is the computation that a region of the operation says, for package decompose: its
 // operations compute each element by itself, so that they compute all of a tensor at once.
 func (im *importer) body(region int) (decompose.Body, error) {
 	o := im.op
-	if region >= len(o.regions) {
-		return nil, im.errorf("%s without a body", o.name)
+	if region >= len(o.Regions) {
+		return nil, im.errorf("%s without a body", o.Name)
 	}
-	b := o.regions[region]
+	b := o.Regions[region]
 	return func(e decompose.Emitter, args []*ir.Value) ([]*ir.Value, error) {
-		defer func(o *op, cur *stage, vector bool, up *scope) {
+		defer func(o *mlir.Operation, cur *stage, vector bool, up *scope) {
 			im.op, im.cur, im.vector, im.scope = o, cur, vector, up
 		}(im.op, im.cur, im.vector, im.scope)
 		im.cur = &stage{im: im, index: im.cur.index, to: e, have: map[*value]*ir.Value{}}
@@ -26,11 +27,11 @@ func (im *importer) body(region int) (decompose.Body, error) {
 		in := make([]*value, len(args))
 		for i, a := range args {
 			in[i] = im.value(a)
-			if i < len(b.args) && b.args[i].Type.Elem != in[i].typ.Elem {
-				return nil, im.errorf("argument %d of the body of %s is %s, gets elements of %s", i, o.name, b.args[i].Type, in[i].typ.Elem)
+			if i < len(b.Args) && b.Args[i].Type.Elem != in[i].typ.Elem {
+				return nil, im.errorf("argument %d of the body of %s is %s, gets elements of %s", i, o.Name, b.Args[i].Type, in[i].typ.Elem)
 			}
 		}
-		out, err := im.block(b, b.args, in)
+		out, err := im.block(b, b.Args, in)
 		if err != nil {
 			return nil, err
 		}
@@ -60,7 +61,7 @@ func (im *importer) positioned(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.As(err, &f) && f.Source == im.m.src {
+	if errors.As(err, &f) && f.Source == im.m.Source {
 		return f
 	}
 	return im.errorf("%v", err)
@@ -70,7 +71,7 @@ func (im *importer) positioned(err error) error {
 func (im *importer) halves(in []*value) (first, second []*ir.Value, err error) {
 	args, err := im.irs(in)
 	if err == nil && (len(in) == 0 || len(in)%2 != 0) {
-		err = im.errorf("%s of %d operands: want as many initial values as tensors", im.op.name, len(in))
+		err = im.errorf("%s of %d operands: want as many initial values as tensors", im.op.Name, len(in))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +79,7 @@ func (im *importer) halves(in []*value) (first, second []*ir.Value, err error) {
 	return args[:len(in)/2], args[len(in)/2:], nil
 }
 
-func reduce(im *importer, _ *op, in []*value) ([]*value, error) {
+func reduce(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	xs, inits, err := im.halves(in)
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func reduce(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed(decompose.Reduce(im.cur, xs, inits, dims, body))
 }
 
-func mapOp(im *importer, _ *op, in []*value) ([]*value, error) {
+func mapOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func mapOp(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(out[0], nil)
 }
 
-func reduceWindow(im *importer, _ *op, in []*value) ([]*value, error) {
+func reduceWindow(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	xs, inits, err := im.halves(in)
 	if err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func (im *importer) pairs(name string) ([][2]int64, error) {
 	return out, nil
 }
 
-func sortOp(im *importer, _ *op, in []*value) ([]*value, error) {
+func sortOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	xs, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func sortOp(im *importer, _ *op, in []*value) ([]*value, error) {
 		return nil, im.errorf("sort without operands")
 	}
 	d := int64(len(sizes(xs[0])) - 1)
-	if _, ok := im.op.attr("dimension"); ok {
+	if _, ok := im.op.Attr("dimension"); ok {
 		if d, err = im.integer("dimension"); err != nil {
 			return nil, err
 		}
@@ -181,18 +182,18 @@ func sortOp(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // numbers reads the fields of dimension numbers into lists.
-func (im *importer) numbers(attr string, lists map[string]*[]int64) (attrs, error) {
-	a, ok := im.op.attr(attr)
+func (im *importer) numbers(attr string, lists map[string]*[]int64) (mlir.Attrs, error) {
+	a, ok := im.op.Attr(attr)
 	if !ok {
-		return nil, im.errorf("%s without %s", im.op.name, attr)
+		return nil, im.errorf("%s without %s", im.op.Name, attr)
 	}
-	fields, err := im.m.fields(a)
+	fields, err := im.m.Fields(a)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range fields {
 		if to := lists[f.Name]; to != nil {
-			if *to, err = im.m.ints(f.Val); err != nil {
+			if *to, err = im.m.Ints(f.Val); err != nil {
 				return nil, err
 			}
 		}
@@ -200,9 +201,9 @@ func (im *importer) numbers(attr string, lists map[string]*[]int64) (attrs, erro
 	return fields, nil
 }
 
-func gather(im *importer, _ *op, in []*value) ([]*value, error) {
+func gather(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if len(in) < 2 {
-		return nil, im.errorf("%s takes two operands or three", im.op.name)
+		return nil, im.errorf("%s takes two operands or three", im.op.Name)
 	}
 	args, err := im.irs(in[:2])
 	if err != nil {
@@ -233,10 +234,10 @@ func (im *importer) sizesOf(in []*value, operand int, name string) ([]int64, err
 	if err != nil {
 		return nil, err
 	}
-	if n, _ := elements(l.Shape); l.DType.IsFloat() || n > maxRank {
-		return nil, im.errorf("%s is %s, want at most %d whole numbers", name, in[operand].typ, maxRank)
+	if n, _ := mlir.NumElements(l.Shape); l.DType.IsFloat() || n > mlir.MaxRank {
+		return nil, im.errorf("%s is %s, want at most %d whole numbers", name, in[operand].typ, mlir.MaxRank)
 	}
-	return l.ints(), nil
+	return l.Ints(), nil
 }
 
 // decomposed1 is decomposed of one value.
@@ -244,7 +245,7 @@ func (im *importer) decomposed1(v *ir.Value, err error) ([]*value, error) {
 	return im.decomposed([]*ir.Value{v}, err)
 }
 
-func scatter(im *importer, _ *op, in []*value) ([]*value, error) {
+func scatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -263,7 +264,7 @@ func scatter(im *importer, _ *op, in []*value) ([]*value, error) {
 	if len(vector) > 0 {
 		d.IndexVectorDim = vector[0]
 	}
-	if a, ok := im.op.attr("unique_indices"); ok {
+	if a, ok := im.op.Attr("unique_indices"); ok {
 		d.UniqueIndices = a.Text == "true"
 	}
 	body, err := im.body(0)
@@ -273,7 +274,7 @@ func scatter(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed(decompose.Scatter(im.cur, args[:n], args[n], args[n+1:], d, body))
 }
 
-func pad(im *importer, _ *op, in []*value) ([]*value, error) {
+func pad(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -287,7 +288,7 @@ func pad(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.Pad(im.cur, args[0], args[1], widths[0], widths[1], widths[2]))
 }
 
-func reverse(im *importer, _ *op, in []*value) ([]*value, error) {
+func reverse(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -315,9 +316,9 @@ func starts(in []*value, shape, slice []int64) ([]int64, bool) {
 	return out, len(out) == len(shape) && len(slice) == len(shape)
 }
 
-func dynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+func dynamicSlice(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if len(in) == 0 {
-		return nil, im.errorf("%s without operands", im.op.name)
+		return nil, im.errorf("%s without operands", im.op.Name)
 	}
 	shape, err := im.ints("sizes", "slice_sizes")
 	if err != nil {
@@ -344,9 +345,9 @@ func dynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.DynamicSlice(im.cur, args[0], args[1:], shape))
 }
 
-func dynamicUpdateSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+func dynamicUpdateSlice(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if len(in) < 2 {
-		return nil, im.errorf("%s of %d operands", im.op.name, len(in))
+		return nil, im.errorf("%s of %d operands", im.op.Name, len(in))
 	}
 	part := in[1].typ.Shape
 	if at, ok := starts(in[2:], in[0].typ.Shape, part); ok {

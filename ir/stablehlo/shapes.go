@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // sizes are the static sizes of a value.
@@ -66,7 +67,7 @@ func (im *importer) expanded(v *ir.Value, dims, shape []int64) (*ir.Value, error
 	return im.emit(ir.OpExpand, nil, []*ir.Value{v}, ir.TensorOf(dtypeOf(v), ir.Dims(shape...)))
 }
 
-func iotaOp(im *importer, _ *op, _ []*value) ([]*value, error) {
+func iotaOp(im *importer, _ *mlir.Operation, _ []*value) ([]*value, error) {
 	t, err := im.result(0)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func iotaOp(im *importer, _ *op, _ []*value) ([]*value, error) {
 	return im.one(im.expanded(v, []int64{d}, t.Shape))
 }
 
-func broadcast(im *importer, _ *op, in []*value) ([]*value, error) {
+func broadcast(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	t, err := im.result(0)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func broadcast(im *importer, _ *op, in []*value) ([]*value, error) {
 		return nil, im.errorf("%d dims for an operand of %d dimensions", len(dims), len(in[0].typ.Shape))
 	}
 	if l := in[0].lit; l != nil && l.Splat {
-		return []*value{literalValue(&Literal{DType: l.DType, Shape: t.Shape, Splat: true, Data: l.Data})}, nil
+		return []*value{literalValue(&mlir.Literal{DType: l.DType, Shape: t.Shape, Splat: true, Data: l.Data})}, nil
 	}
 	v, err := im.ir(in[0])
 	if err != nil {
@@ -113,17 +114,17 @@ func broadcast(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.expanded(v, dims, t.Shape))
 }
 
-func reshape(im *importer, _ *op, in []*value) ([]*value, error) {
+func reshape(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	t, err := im.result(0)
 	if err != nil {
 		return nil, err
 	}
-	a, _ := elements(t.Shape)
-	if b, _ := elements(in[0].typ.Shape); a != b {
+	a, _ := mlir.NumElements(t.Shape)
+	if b, _ := mlir.NumElements(in[0].typ.Shape); a != b {
 		return nil, im.errorf("reshape of %s to %s", in[0].typ, t)
 	}
 	if l := in[0].lit; l != nil {
-		return []*value{literalValue(&Literal{DType: l.DType, Shape: t.Shape, Splat: l.Splat, Data: l.Data})}, nil
+		return []*value{literalValue(&mlir.Literal{DType: l.DType, Shape: t.Shape, Splat: l.Splat, Data: l.Data})}, nil
 	}
 	v, err := im.ir(in[0])
 	if err != nil {
@@ -132,7 +133,7 @@ func reshape(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.viewed(v, t.Shape))
 }
 
-func transpose(im *importer, _ *op, in []*value) ([]*value, error) {
+func transpose(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	v, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -148,11 +149,11 @@ func transpose(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // bounds are start, limit and stride of each dimension of a slice.
-func (im *importer) bounds(o *op) ([3][]int64, error) {
+func (im *importer) bounds(o *mlir.Operation) ([3][]int64, error) {
 	var b [3][]int64
-	if a, ok := o.attr("ranges"); ok {
+	if a, ok := o.Attr("ranges"); ok {
 		for _, r := range a.List {
-			n, err := im.m.ints(r)
+			n, err := im.m.Ints(r)
 			if err != nil {
 				return b, err
 			}
@@ -177,7 +178,7 @@ func (im *importer) bounds(o *op) ([3][]int64, error) {
 	return b, nil
 }
 
-func slice(im *importer, o *op, in []*value) ([]*value, error) {
+func slice(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	v, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
@@ -206,7 +207,7 @@ func (im *importer) cut(v *ir.Value, b [3][]int64) ([]*value, error) {
 	return im.one(v, nil)
 }
 
-func concatenate(im *importer, _ *op, in []*value) ([]*value, error) {
+func concatenate(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -222,22 +223,22 @@ func concatenate(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // setDimensionSize states the size that a dimension has: any other depends on a run.
-func setDimensionSize(im *importer, o *op, in []*value) ([]*value, error) {
+func setDimensionSize(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	d, err := im.dim(len(in[0].typ.Shape), "dim", "dimension")
 	if err != nil {
 		return nil, err
 	}
 	if n, ok := in[1].known(); !ok || n != in[0].typ.Shape[d] {
-		return nil, im.errorf("op not supported: %s to anything but the %d elements of dimension %d", o.name, in[0].typ.Shape[d], d)
+		return nil, im.errorf("op not supported: %s to anything but the %d elements of dimension %d", o.Name, in[0].typ.Shape[d], d)
 	}
 	return in[:1], nil
 }
 
-func dimensionSize(im *importer, _ *op, in []*value) ([]*value, error) {
+func dimensionSize(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	d, err := im.dim(len(in[0].typ.Shape), "dim", "dimension")
 	if err != nil {
 		return nil, err
 	}
 	n := in[0].typ.Shape[d]
-	return []*value{literalValue(&Literal{DType: ir.I32, Splat: true, Data: []byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}})}, nil
+	return []*value{literalValue(&mlir.Literal{DType: ir.I32, Splat: true, Data: []byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24)}})}, nil
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // value is what a name of the text stands for.
 type value struct {
-	typ     Type
-	v       *ir.Value // in stage
-	lit     *Literal  // of a constant; v is made where it is used
+	typ     mlir.Type
+	v       *ir.Value     // in stage
+	lit     *mlir.Literal // of a constant; v is made where it is used
 	tuple   []*value
 	parts   int // values in a tuple, and in those that it is of
 	stage   *stage
@@ -62,7 +63,7 @@ type stage struct {
 // Op appends an operation. What does not fit is an error at the operation of the text.
 func (s *stage) Op(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
 	im := s.im
-	if im.nodes++; im.nodes > maxNodes+len(im.m.src.Text)/4 && im.failed == nil {
+	if im.nodes++; im.nodes > maxNodes+len(im.m.Source.Text)/4 && im.failed == nil {
 		im.failed = fmt.Errorf("more than %d operations where each of the text is taken apart, or again", maxNodes)
 	}
 	var ts []ir.Type
@@ -79,8 +80,8 @@ func (s *stage) Op(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, types
 	if im.op != nil {
 		fb = fb.Origin(im.position(im.op))
 	}
-	if im.op != nil && len(im.op.results) == 1 && letter(im.op.results[0].name[0]) {
-		fb = fb.Named(im.op.results[0].name)
+	if im.op != nil && len(im.op.Results) == 1 && mlir.Letter(im.op.Results[0].Name[0]) {
+		fb = fb.Named(im.op.Results[0].Name)
 	}
 	return fb.Op(o, g, attrs, args, types...)
 }
@@ -97,16 +98,16 @@ type Position struct {
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
 
 // position is that of an operation; one is made for all of its nodes.
-func (im *importer) position(o *op) *Position {
+func (im *importer) position(o *mlir.Operation) *Position {
 	if im.at == nil || im.placed != o {
-		p := im.m.src.PosAt(o.at)
-		loc := o.loc
+		p := im.m.Source.PosAt(o.At)
+		loc := o.Location
 		if name, ok := strings.CutPrefix(loc, "#"); ok {
-			if a, ok := im.m.alias[name]; ok && a.Kind == kindOpaque {
-				loc = im.m.src.Text[a.start:a.end]
+			if a, ok := im.m.Alias[name]; ok && a.Kind == mlir.KindOpaque {
+				loc = im.m.Source.Text[a.Start:a.End]
 			}
 		}
-		im.at, im.placed = &Position{im.m.src.Name, p.Line, p.Col, loc}, o
+		im.at, im.placed = &Position{im.m.Source.Name, p.Line, p.Col, loc}, o
 	}
 	return im.at
 }
@@ -119,10 +120,10 @@ func (im *importer) begin(name string, world int) {
 }
 
 // argument declares an argument of the function as an input.
-func (im *importer) argument(a Arg, i int) (*value, error) {
+func (im *importer) argument(a mlir.Arg, i int) (*value, error) {
 	t, err := im.tensorType(a.Type)
 	if err != nil {
-		return nil, errorAt(im.m.src, a.at, 1, "stablehlo", "%v", err)
+		return nil, mlir.ErrorAt(im.m.Source, a.At, 1, "stablehlo", "%v", err)
 	}
 	v := im.cur.fb.Input(a.Name, t)
 	im.args = append(im.args, v)
@@ -131,11 +132,11 @@ func (im *importer) argument(a Arg, i int) (*value, error) {
 }
 
 // tensorType is the type of concert that a tensor type stands for.
-func (im *importer) tensorType(t Type) (ir.Type, error) {
+func (im *importer) tensorType(t mlir.Type) (ir.Type, error) {
 	if !t.Tensor {
 		return ir.Type{}, fmt.Errorf("%s is no tensor", t)
 	}
-	dt, err := elementType(t.Elem)
+	dt, err := mlir.ElementType(t.Elem)
 	if err != nil {
 		return ir.Type{}, err
 	}
@@ -144,7 +145,7 @@ func (im *importer) tensorType(t Type) (ir.Type, error) {
 			return ir.Type{}, fmt.Errorf("the shape of %s is not known", t)
 		}
 	}
-	if _, ok := elements(t.Shape); !ok {
+	if _, ok := mlir.NumElements(t.Shape); !ok {
 		return ir.Type{}, fmt.Errorf("%s is too large", t)
 	}
 	return ir.Tensor(dt, t.Shape...), nil
@@ -156,25 +157,12 @@ func (im *importer) value(v *ir.Value) *value {
 }
 
 // typeOf is the type of a value in MLIR's terms.
-func typeOf(v *ir.Value) Type {
+func typeOf(v *ir.Value) mlir.Type {
 	if v.Type().IsAsync() {
 		return future
 	}
 	shape, _ := v.Type().Shape().Static()
-	return Type{Tensor: true, Elem: elementName(v.Type().DType()), Shape: shape}
-}
-
-// elementName is MLIR's name of an element type.
-func elementName(dt ir.DType) string {
-	switch {
-	case dt == ir.Bool:
-		return "i1"
-	case dt.IsUnsigned():
-		return "ui" + dt.String()[1:]
-	case dt.IsFloat8():
-		return "f" + strings.ToUpper(dt.String()[1:])
-	}
-	return dt.String()
+	return mlir.Type{Tensor: true, Elem: mlir.ElementName(v.Type().DType()), Shape: shape}
 }
 
 // ir returns a value of the current stage: constants are made, and what another stage
@@ -242,13 +230,13 @@ func (im *importer) source(v *value, rank int) (Source, error) {
 const maxConstant = 64 << 10
 
 // constant makes a literal a value of the current stage.
-func (im *importer) constant(l *Literal) (*ir.Value, error) {
+func (im *importer) constant(l *mlir.Literal) (*ir.Value, error) {
 	t := ir.Tensor(l.DType, l.Shape...)
 	if l.Splat {
 		if a, ok := number(l); ok {
 			return im.emit(ir.OpFull, ir.A("value", a), nil, t)
 		}
-		one, err := im.constant(&Literal{DType: l.DType, Data: l.Data})
+		one, err := im.constant(&mlir.Literal{DType: l.DType, Data: l.Data})
 		if err != nil {
 			return nil, err
 		}
@@ -269,7 +257,7 @@ func (im *importer) constant(l *Literal) (*ir.Value, error) {
 }
 
 // number is the element of a splat as an attribute, where an attribute has it exactly.
-func number(l *Literal) (any, bool) {
+func number(l *mlir.Literal) (any, bool) {
 	if !l.DType.IsFloat() {
 		n := dtype.LoadInt(l.DType, l.Data)
 		return n, l.DType != ir.U64 || n >= 0
@@ -301,5 +289,5 @@ func (im *importer) check() error {
 	if im.failed = nil; err == nil {
 		return nil
 	}
-	return im.errorf("%s: %v", im.op.name, err)
+	return im.errorf("%s: %v", im.op.Name, err)
 }

@@ -4,13 +4,14 @@ import (
 	"maps"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // rule says how an operation of the text is imported.
 type rule struct {
 	args   int  // number of operands, -1: any
 	vector bool // each element is computed by itself: the operation may stand in a body that is computed on whole tensors
-	run    func(im *importer, o *op, in []*value) ([]*value, error)
+	run    func(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 }
 
 // simple are operations that are one of concert's.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // layout says where the dimensions of an operand of a convolution are: the two that are no
@@ -16,16 +17,16 @@ type layout []int64
 func (im *importer) layouts(rank int) ([3]layout, error) {
 	var out [3]layout
 	names := [3][2]string{{"b", "f"}, {"o", "i"}, {"b", "f"}}
-	a, ok := im.op.attr("dim_numbers")
+	a, ok := im.op.Attr("dim_numbers")
 	if !ok {
-		var g attr
-		if g, ok = im.op.attr("dimension_numbers"); ok {
-			p := im.m.inside(g)
-			if p.keyword("raw") {
+		var g mlir.Attr
+		if g, ok = im.op.Attr("dimension_numbers"); ok {
+			p := im.m.Parser(g)
+			if p.Keyword("raw") {
 				return im.rawLayouts(rank, g, p)
 			}
-			if a = p.parts(); p.err != nil {
-				return out, p.err
+			if a = p.Parts(); p.Err != nil {
+				return out, p.Err
 			}
 		}
 	}
@@ -39,14 +40,14 @@ func (im *importer) layouts(rank int) ([3]layout, error) {
 		}
 		for d, e := range part.List {
 			k := slices.Index(names[i][:], e.Text)
-			if e.Kind == kindNumber {
-				n, err := im.m.integer(e)
+			if e.Kind == mlir.KindNumber {
+				n, err := im.m.Integer(e)
 				if err != nil {
 					return out, err
 				}
 				k = int(min(max(n, -1), int64(rank))) + 2
 			}
-			if k < 0 || k >= rank || l[k] >= 0 || k == 1 && e.Kind == kindNumber {
+			if k < 0 || k >= rank || l[k] >= 0 || k == 1 && e.Kind == mlir.KindNumber {
 				return out, im.errorf("dim_numbers: dimension %d of part %d", d, i)
 			}
 			l[k] = int64(d)
@@ -57,10 +58,10 @@ func (im *importer) layouts(rank int) ([3]layout, error) {
 }
 
 // rawLayouts reads the fields of #stablehlo.conv<raw ...>.
-func (im *importer) rawLayouts(rank int, a attr, p *parser) ([3]layout, error) {
+func (im *importer) rawLayouts(rank int, a mlir.Attr, p *mlir.Parser) ([3]layout, error) {
 	var out [3]layout
-	a.start = p.i
-	fields, err := im.m.fields(a)
+	a.Start = p.Pos
+	fields, err := im.m.Fields(a)
 	if err != nil {
 		return out, err
 	}
@@ -74,7 +75,7 @@ func (im *importer) rawLayouts(rank int, a attr, p *parser) ([3]layout, error) {
 			if !ok {
 				return out, im.errorf("dimension_numbers without %s", name)
 			}
-			l, err := im.m.ints(v)
+			l, err := im.m.Ints(v)
 			if err != nil {
 				return out, err
 			}
@@ -99,8 +100,8 @@ func (im *importer) fullLayouts(ls [3]layout, rank int) error {
 
 // windowAttrs are the attributes of a window under concert's names.
 func (im *importer) windowAttrs() (ir.Attrs, error) {
-	var fields attrs
-	if a, ok := im.op.attr("window"); ok {
+	var fields mlir.Attrs
+	if a, ok := im.op.Attr("window"); ok {
 		fields = a.Dict
 	}
 	var out ir.Attrs
@@ -108,12 +109,12 @@ func (im *importer) windowAttrs() (ir.Attrs, error) {
 		{"window_dilation", "rhs_dilate", "rhs_dilation"}, {"reverse", "reverse", "window_reversal"}} {
 		a, ok := fields.Get(n[1])
 		if !ok {
-			a, ok = im.op.attr(n[2])
+			a, ok = im.op.Attr(n[2])
 		}
 		if !ok {
 			continue
 		}
-		l, err := im.m.ints(a)
+		l, err := im.m.Ints(a)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +123,7 @@ func (im *importer) windowAttrs() (ir.Attrs, error) {
 	return out, nil
 }
 
-func convolution(im *importer, _ *op, in []*value) ([]*value, error) {
+func convolution(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func convolution(im *importer, _ *op, in []*value) ([]*value, error) {
 		return nil, err
 	}
 	for _, n := range [][2]string{{"groups", "feature_group_count"}, {"batch_groups", "batch_group_count"}} {
-		if _, ok := im.op.attr(n[1]); !ok {
+		if _, ok := im.op.Attr(n[1]); !ok {
 			continue
 		}
 		k, err := im.integer(n[1])
@@ -178,7 +179,7 @@ func convolution(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // selectAndScatter finds the element that each window selects, by a fold over elements, their
 // numbers, and whether they are any, which padding is not; then it scatters to the numbers.
-func selectAndScatter(im *importer, _ *op, in []*value) ([]*value, error) {
+func selectAndScatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func selectAndScatter(im *importer, _ *op, in []*value) ([]*value, error) {
 	if w.Padding, err = im.pairs("padding"); err != nil {
 		return nil, err
 	}
-	n, _ := elements(sizes(x))
+	n, _ := mlir.NumElements(sizes(x))
 	at, err := im.emit(ir.OpIota, nil, nil, ir.Tensor(ir.I64, n))
 	if err != nil {
 		return nil, err
@@ -229,7 +230,7 @@ func selectAndScatter(im *importer, _ *op, in []*value) ([]*value, error) {
 	if !slices.Equal(sizes(selected[1]), sizes(source)) {
 		return nil, im.errorf("%s windows, %s to scatter", selected[1].Type(), in[1].typ)
 	}
-	m, _ := elements(sizes(source))
+	m, _ := mlir.NumElements(sizes(source))
 	indices, err := im.viewed(selected[1], []int64{m, 1})
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ func (s *subject) target() string {
 	if a, ok := s.op.Attr("call_target_name"); ok {
 		return a.Text
 	}
-	if f := s.op.Flags(); len(f) > 0 {
+	if f := s.op.Flags; len(f) > 0 {
 		return f[0].Text
 	}
 	return ""

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -13,7 +13,7 @@ import (
 type visit struct {
 	p       *Program
 	fn      *Function
-	o       *stablehlo.Operation
+	o       *mlir.Operation
 	args    []*binding
 	in      *scope
 	depth   int
@@ -31,8 +31,8 @@ func (x *visit) given() ([]*sharding.Sharding, error) {
 		s, err := p.single(a)
 		return []*sharding.Sharding{s}, err
 	}
-	if strings.HasPrefix(o.Name(), "sdy.") {
-		for _, f := range o.Flags() {
+	if strings.HasPrefix(o.Name, "sdy.") {
+		for _, f := range o.Flags {
 			if text, _ := p.m.Inside(f); strings.HasPrefix(strings.TrimSpace(text), "@") || strings.HasPrefix(strings.TrimSpace(text), "mesh") {
 				s, err := p.single(f)
 				return []*sharding.Sharding{s}, err
@@ -56,22 +56,22 @@ func (x *visit) define() error {
 			s = given[i]
 		}
 		b := &binding{def: o, use: u, at: place{o, u}}
-		if strings.HasSuffix(o.Name(), "data_flow_edge") && len(x.args) == 1 { // another name for its operand
+		if strings.HasSuffix(o.Name, "data_flow_edge") && len(x.args) == 1 { // another name for its operand
 			b.id, b.flow = x.args[0].id, true
 			if s != nil {
 				p.Graph.Values[b.id].Sharding = s
 			}
 		} else {
-			if i >= len(o.Outs()) {
-				return p.m.ErrorAt(o, 0, "%s does not declare the type of result %d", o.Name(), i)
+			if i >= len(o.ResultTypes()) {
+				return p.m.ErrorAt(o, 0, "%s does not declare the type of result %d", o.Name, i)
 			}
 			name := "%" + u.Name
 			if len(defines) > 1 {
 				name += fmt.Sprintf("#%d", u.Index)
 			}
-			b.id = p.value(name, o.Outs()[i], s)
+			b.id = p.value(name, o.ResultTypes()[i], s)
 		}
-		if o.Name() == "stablehlo.slice" && len(x.args) == 1 {
+		if o.Name == "stablehlo.slice" && len(x.args) == 1 {
 			b.from = x.args[0]
 		}
 		x.in.names[u] = b
@@ -117,18 +117,18 @@ func (x *visit) edged(b *binding) bool {
 		return true
 	}
 	found := false
-	eachOp(x.fn.f.Body(), func(o *stablehlo.Operation) {
-		if o.Name() == "sdy.data_flow_edge" && len(o.Uses()) == 1 && o.Uses()[0] == b.use {
+	eachOp(x.fn.f.Body, func(o *mlir.Operation) {
+		if o.Name == "sdy.data_flow_edge" && len(o.Uses()) == 1 && o.Uses()[0] == b.use {
 			found = true
 		}
 	})
 	return found
 }
 
-func eachOp(b *stablehlo.Block, visit func(o *stablehlo.Operation)) {
-	for _, o := range b.Ops() {
+func eachOp(b *mlir.Block, visit func(o *mlir.Operation)) {
+	for _, o := range b.Ops {
 		visit(o)
-		for _, r := range o.Regions() {
+		for _, r := range o.Regions {
 			eachOp(r, visit)
 		}
 	}
@@ -138,8 +138,8 @@ func eachOp(b *stablehlo.Block, visit func(o *stablehlo.Operation)) {
 // too, and the arguments of its regions are the same value.
 func (x *visit) branches() error {
 	sources := make([][]*binding, len(x.results))
-	loop := x.o.Name() == "stablehlo.while"
-	if loop || x.o.Name() == "stablehlo.optimization_barrier" {
+	loop := x.o.Name == "stablehlo.while"
+	if loop || x.o.Name == "stablehlo.optimization_barrier" {
 		if len(x.args) != len(x.results) {
 			return x.p.m.ErrorAt(x.o, 0, "%d operands for %d results", len(x.args), len(x.results))
 		}
@@ -147,14 +147,14 @@ func (x *visit) branches() error {
 			sources[i] = append(sources[i], b)
 		}
 	}
-	for n, r := range x.o.Regions() {
+	for n, r := range x.o.Regions {
 		in := x.in.inner()
-		if loop && len(r.Args()) != len(x.results) {
-			return x.p.m.ErrorAt(x.o, 0, "%d arguments for %d results", len(r.Args()), len(x.results))
+		if loop && len(r.Args) != len(x.results) {
+			return x.p.m.ErrorAt(x.o, 0, "%d arguments for %d results", len(r.Args), len(x.results))
 		}
-		for i, a := range r.Args() {
+		for i, a := range r.Args {
 			if loop {
-				in.names[stablehlo.Use{Name: a.Name}] = &binding{id: x.results[i].id, flow: true, use: stablehlo.Use{Name: a.Name}}
+				in.names[mlir.Use{Name: a.Name}] = &binding{id: x.results[i].id, flow: true, use: mlir.Use{Name: a.Name}}
 			}
 		}
 		outs, err := x.p.block(x.fn, r, in, x.depth+1)
@@ -173,7 +173,7 @@ func (x *visit) branches() error {
 	}
 	for i, b := range x.results {
 		if x.edged(b) {
-			x.edge("edge of "+x.o.Name(), sources[i], b, nil)
+			x.edge("edge of "+x.o.Name, sources[i], b, nil)
 		}
 	}
 	return nil
@@ -181,10 +181,10 @@ func (x *visit) branches() error {
 
 // bodies reads regions without data flow, such as that of a reduction: nothing passes into them.
 func (x *visit) bodies() error {
-	for _, r := range x.o.Regions() {
+	for _, r := range x.o.Regions {
 		in := x.in.inner()
-		for _, a := range r.Args() {
-			u := stablehlo.Use{Name: a.Name}
+		for _, a := range r.Args {
+			u := mlir.Use{Name: a.Name}
 			in.names[u] = &binding{id: x.p.value("%"+a.Name, a.Type, nil), use: u}
 		}
 		if _, err := x.p.block(x.fn, r, in, x.depth+1); err != nil {
@@ -208,7 +208,7 @@ func (x *visit) manual() error {
 			return err
 		}
 	}
-	if len(x.o.Regions()) != 1 || len(x.o.Regions()[0].Args()) != len(x.args) || len(lists[0]) != len(x.args) || len(lists[1]) != len(x.results) {
+	if len(x.o.Regions) != 1 || len(x.o.Regions[0].Args) != len(x.args) || len(lists[0]) != len(x.args) || len(lists[1]) != len(x.results) {
 		return p.m.ErrorAt(x.o, 0, "a manual computation of %d operands and %d results wants a body with as many arguments, and a sharding of each", len(x.args), len(x.results))
 	}
 	axes, err := x.manualAxes()
@@ -220,11 +220,11 @@ func (x *visit) manual() error {
 			s.Reserve(axes)
 		}
 	}
-	body, in := x.o.Regions()[0], x.in.inner()
+	body, in := x.o.Regions[0], x.in.inner()
 	l := &x.fn.Lines[x.line]
-	for i, a := range body.Args() {
+	for i, a := range body.Args {
 		m := &sharding.Manual{Outer: lists[0][i], Axes: axes, In: true}
-		b := &binding{id: p.value("%"+a.Name, a.Type, m.Erase(lists[0][i])), use: stablehlo.Use{Name: a.Name}}
+		b := &binding{id: p.value("%"+a.Name, a.Type, m.Erase(lists[0][i])), use: mlir.Use{Name: a.Name}}
 		b.at = place{body, b.use}
 		in.names[b.use] = b
 		l.manual, l.values = append(l.manual, m), append(l.values, b.id)
@@ -280,10 +280,10 @@ func (x *visit) manualAxes() ([]string, error) {
 // step is an operation with a rule of its own, or none.
 func (x *visit) step() error {
 	s := &subject{m: x.p.m, op: x.o, conserve: x.p.opt.Conserve}
-	st := sharding.Step{Op: x.o.Name(), Line: x.p.m.LineOf(x.o)}
-	name := strings.TrimPrefix(x.o.Name(), "stablehlo.")
+	st := sharding.Step{Op: x.o.Name, Line: x.p.m.LineOf(x.o)}
+	name := strings.TrimPrefix(x.o.Name, "stablehlo.")
 	switch {
-	case x.o.Name() == "sdy.sharding_constraint", name == "sdy.propagation_barrier", slices.Contains(elementwise, name):
+	case x.o.Name == "sdy.sharding_constraint", name == "sdy.propagation_barrier", slices.Contains(elementwise, name):
 		st.Elementwise, st.Class = true, sharding.Through
 	case name == "reshape", name == "transpose":
 		st.Class = sharding.Through

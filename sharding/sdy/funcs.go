@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -34,7 +34,7 @@ func (p *Program) functions() error {
 			}
 		}
 	}
-	at := map[*stablehlo.Func]int{}
+	at := map[*mlir.Func]int{}
 	for i, f := range p.m.Funcs {
 		at[f] = i
 	}
@@ -44,14 +44,14 @@ func (p *Program) functions() error {
 
 // copied is how many operations a function has with those of the copies that it calls; too
 // many for one that calls itself.
-func (p *Program) copied(f *stablehlo.Func, size map[string]int, called map[string]bool) int {
+func (p *Program) copied(f *mlir.Func, size map[string]int, called map[string]bool) int {
 	if n, ok := size[f.Name]; ok {
 		return n
 	}
 	size[f.Name] = maxCopied + 1
 	n := 0
-	if f.Body() != nil {
-		eachOp(f.Body(), func(o *stablehlo.Operation) {
+	if f.Body != nil {
+		eachOp(f.Body, func(o *mlir.Operation) {
 			n++
 			if g := p.m.Func(calleeName(o)); g != nil && g.Name == calleeName(o) {
 				called[g.Name] = true
@@ -64,8 +64,8 @@ func (p *Program) copied(f *stablehlo.Func, size map[string]int, called map[stri
 }
 
 // calleeName is what a call calls; empty of another operation.
-func calleeName(o *stablehlo.Operation) string {
-	if o.Name() != "func.call" {
+func calleeName(o *mlir.Operation) string {
+	if o.Name != "func.call" {
 		return ""
 	}
 	if a, ok := o.Attr("callee"); ok {
@@ -75,7 +75,7 @@ func calleeName(o *stablehlo.Operation) string {
 }
 
 // callee is what a call of a function calls.
-func (p *Program) callee(f *stablehlo.Func) (*Function, error) {
+func (p *Program) callee(f *mlir.Func) (*Function, error) {
 	if fs := p.funcs[f.Name]; len(fs) > 0 && !p.copies {
 		return fs[0], nil
 	}

@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
 // global says how the values of a function lie on its meshes.
 type global struct {
 	p     *Program
-	lines map[*Function]map[*stablehlo.Operation]*Line // look-up only
+	lines map[*Function]map[*mlir.Operation]*Line // look-up only
 	entry *Function
 	at    *Function // that is imported
 
@@ -21,18 +22,18 @@ type global struct {
 
 // Given finds the shardings that a text states; what it says nothing of is replicated where
 // it enters and leaves a function.
-func Given(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
+func Given(m *mlir.Module, f *mlir.Func) (stablehlo.Global, error) {
 	return find(m, f, false)
 }
 
 // Inferred finds the shardings that a text states, and of what enters and leaves a function
 // those that follow, as Shardy's pipeline infers them. What lies between is left to who
 // partitions it, who knows prices.
-func Inferred(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
+func Inferred(m *mlir.Module, f *mlir.Func) (stablehlo.Global, error) {
 	return find(m, f, true)
 }
 
-func find(m *stablehlo.Module, f *stablehlo.Func, infer bool) (stablehlo.Global, error) {
+func find(m *mlir.Module, f *mlir.Func, infer bool) (stablehlo.Global, error) {
 	if !meshed(m) {
 		return nil, nil
 	}
@@ -48,12 +49,12 @@ func find(m *stablehlo.Module, f *stablehlo.Func, infer bool) (stablehlo.Global,
 		return nil, err
 	}
 	p.Close()
-	g := &global{p: p, stated: stated, lines: map[*Function]map[*stablehlo.Operation]*Line{}}
+	g := &global{p: p, stated: stated, lines: map[*Function]map[*mlir.Operation]*Line{}}
 	for _, fn := range p.Funcs {
 		if fn.f == f && g.entry == nil {
 			g.entry, g.at = fn, fn
 		}
-		g.lines[fn] = map[*stablehlo.Operation]*Line{}
+		g.lines[fn] = map[*mlir.Operation]*Line{}
 		for i := range fn.Lines {
 			g.lines[fn][fn.Lines[i].Op] = &fn.Lines[i]
 		}
@@ -68,9 +69,9 @@ func find(m *stablehlo.Module, f *stablehlo.Func, infer bool) (stablehlo.Global,
 }
 
 // meshed reports whether a module has meshes, which every sharding needs.
-func meshed(m *stablehlo.Module) bool {
-	for _, o := range m.Others() {
-		if o.Name() == "sdy.mesh" {
+func meshed(m *mlir.Module) bool {
+	for _, o := range m.Others {
+		if o.Name == "sdy.mesh" {
 			return true
 		}
 	}
@@ -116,12 +117,12 @@ func (g *global) edge(v int) string {
 	return g.Replicated(len(g.p.Graph.Values[v].Shape))
 }
 
-func (g *global) Argument(_ *stablehlo.Func, i int) string { return g.edge(g.entry.Args[i]) }
+func (g *global) Argument(_ *mlir.Func, i int) string { return g.edge(g.entry.Args[i]) }
 
-func (g *global) Result(_ *stablehlo.Func, i int) string { return g.edge(g.entry.Results[i]) }
+func (g *global) Result(_ *mlir.Func, i int) string { return g.edge(g.entry.Results[i]) }
 
 // Call goes into the copy of a function that a call has.
-func (g *global) Call(o *stablehlo.Operation) func() {
+func (g *global) Call(o *mlir.Operation) func() {
 	from := g.at
 	if l := g.line(o); l != nil && l.callee != nil {
 		g.at = l.callee
@@ -130,9 +131,9 @@ func (g *global) Call(o *stablehlo.Operation) func() {
 }
 
 // line is an operation of the function that is imported.
-func (g *global) line(o *stablehlo.Operation) *Line { return g.lines[g.at][o] }
+func (g *global) line(o *mlir.Operation) *Line { return g.lines[g.at][o] }
 
-func (g *global) Value(o *stablehlo.Operation, i int) string {
+func (g *global) Value(o *mlir.Operation, i int) string {
 	if l := g.line(o); l != nil && i < len(l.Results) && (g.stated == nil || g.stated[l.Results[i]]) {
 		return g.text(l.Results[i])
 	}
@@ -140,7 +141,7 @@ func (g *global) Value(o *stablehlo.Operation, i int) string {
 }
 
 // Axes are the ranks along the axes of an all_reduce or a reduce_scatter.
-func (g *global) Axes(o *stablehlo.Operation) ([][]int, error) {
+func (g *global) Axes(o *mlir.Operation) ([][]int, error) {
 	l := g.line(o)
 	a, ok := o.Attr("axes")
 	if !ok || l == nil || len(l.Results) != 1 || g.p.Graph.Values[l.Results[0]].Sharding == nil {
@@ -165,7 +166,7 @@ func (g *global) Axes(o *stablehlo.Operation) ([][]int, error) {
 // partial reports whether the operand of a reduction is in parts along axes: the text says so,
 // or what defines it reduces what is sharded along them. Then the reduction is the one that
 // the operand wants.
-func (g *global) partial(o *stablehlo.Operation, axes []sharding.Ref) bool {
+func (g *global) partial(o *mlir.Operation, axes []sharding.Ref) bool {
 	if s := g.operand(g.at, g.line(o).Uses[0]); s != nil && !slices.ContainsFunc(axes, func(a sharding.Ref) bool {
 		return !slices.ContainsFunc(s.Unreduced, func(b sharding.Ref) bool { return b.Contains(a) })
 	}) {
@@ -203,7 +204,7 @@ func (g *global) reduces(fn *Function, l *Line, axes []sharding.Ref) bool {
 }
 
 // operand is the sharding of a value by its name.
-func (g *global) operand(fn *Function, u stablehlo.Use) *sharding.Sharding {
+func (g *global) operand(fn *Function, u mlir.Use) *sharding.Sharding {
 	for i, b := range fn.args {
 		if b.use == u {
 			return g.p.Graph.Values[fn.Args[i]].Sharding
@@ -220,7 +221,7 @@ func (g *global) operand(fn *Function, u stablehlo.Use) *sharding.Sharding {
 }
 
 // Manual says how operands come into a manual computation and results out of it.
-func (g *global) Manual(o *stablehlo.Operation) (in, out []stablehlo.Along, err error) {
+func (g *global) Manual(o *mlir.Operation) (in, out []stablehlo.Along, err error) {
 	l := g.line(o)
 	if l == nil {
 		return nil, nil, g.p.m.ErrorAt(o, 0, "a manual computation in a place where shardings are not known")

@@ -3,7 +3,7 @@ package sdy
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -62,7 +62,7 @@ func (p *Program) conflicts() []place {
 func (p *Program) member(fn *Function, in *scope, at place, depth int) {
 	b := in.names[at.use]
 	v := p.Graph.Values[b.id]
-	use := stablehlo.Use{Name: at.use.Name + ".group", Index: at.use.Index}
+	use := mlir.Use{Name: at.use.Name + ".group", Index: at.use.Index}
 	c := &binding{use: use, of: b}
 	c.id = len(p.Graph.Values)
 	b.uses++
@@ -75,7 +75,7 @@ func (p *Program) member(fn *Function, in *scope, at place, depth int) {
 	p.steps = append(p.steps, pending{operands: []*binding{b}, results: []*binding{c}, step: sharding.Step{
 		Op: "sdy.sharding_constraint", Rule: sharding.Identity(v.Shape, 1, 1), Elementwise: true, Class: sharding.Through,
 	}})
-	fn.Lines = append(fn.Lines, Line{Defines: []stablehlo.Use{use}, Uses: []stablehlo.Use{b.use}, Results: []int{c.id}, Depth: depth})
+	fn.Lines = append(fn.Lines, Line{Defines: []mlir.Use{use}, Uses: []mlir.Use{b.use}, Results: []int{c.id}, Depth: depth})
 }
 
 // origin is the value that the text names.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -50,7 +50,7 @@ func (p *Program) Write(w io.Writer, opt Print) error {
 
 // function prints one function.
 func (p *Program) function(b *strings.Builder, fn *Function, opt Print) {
-	typed := func(name string, v int, t stablehlo.Type) string {
+	typed := func(name string, v int, t mlir.Type) string {
 		out := name + t.String()
 		if s := p.Graph.Values[v].Sharding; s != nil {
 			out += " {sdy.sharding = #sdy.sharding" + s.String() + "}"
@@ -96,7 +96,7 @@ func (p *Program) line(b *strings.Builder, l *Line, opt Print) {
 	}
 	op, t := "sdy.sharding_constraint", ""
 	if l.Op != nil {
-		op, t = l.Op.Name(), (&subject{op: l.Op}).target()
+		op, t = l.Op.Name, (&subject{op: l.Op}).target()
 	}
 	if p.opt.Pipeline && op == "sdy.sharding_constraint" { // it holds from here on
 		op = "sdy.reshard"
@@ -205,7 +205,7 @@ func (p *Program) explain(b *strings.Builder, v int, indent string, opt Print) {
 	fmt.Fprintf(b, ", rule %s, %s, operations' turn %d\n", x.Why.Step.Rule, x.Why.Mode, x.Why.Op)
 }
 
-func name(u stablehlo.Use) string {
+func name(u mlir.Use) string {
 	if u.Index > 0 {
 		return fmt.Sprintf("%%%s#%d", u.Name, u.Index)
 	}
@@ -215,7 +215,7 @@ func name(u stablehlo.Use) string {
 // Shard reads the module, propagates and prints what was inferred. Mode "pipeline" is Shardy's
 // whole pipeline, "pipeline-joined" that with all calls of a function sharded alike, the others
 // are those of package sharding.
-func Shard(m *stablehlo.Module, mode string, w io.Writer, opt Print) error {
+func Shard(m *mlir.Module, mode string, w io.Writer, opt Print) error {
 	o := Options{Conserve: mode == "conservative", Pipeline: strings.HasPrefix(mode, "pipeline"), Joined: mode == "pipeline-joined"}
 	how := sharding.UserPriority
 	if !o.Pipeline {

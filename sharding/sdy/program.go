@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -30,7 +30,7 @@ type Options struct {
 type Program struct {
 	Graph sharding.Graph
 	Funcs []*Function
-	m     *stablehlo.Module
+	m     *mlir.Module
 	opt   Options
 	table map[string]maker
 	mesh  []*sharding.Mesh
@@ -54,16 +54,16 @@ type Function struct {
 	args    []*binding
 	returns []*binding
 	calls   []call // of it
-	f       *stablehlo.Func
+	f       *mlir.Func
 }
 
 // Line is an operation of a function, those of regions behind the one that holds them.
 type Line struct {
-	Op       *stablehlo.Operation // nil of a constraint on a member of a group
-	Defines  []stablehlo.Use
+	Op       *mlir.Operation // nil of a constraint on a member of a group
+	Defines  []mlir.Use
 	Number   int // of the text
 	Depth    int
-	Uses     []stablehlo.Use
+	Uses     []mlir.Use
 	Results  []int
 	Sharding string // that an operation without results states
 	Rule     *sharding.Rule
@@ -76,9 +76,9 @@ type Line struct {
 type binding struct {
 	id   int
 	uses int
-	def  *stablehlo.Operation
+	def  *mlir.Operation
 	from *binding // the first operand of a slice
-	use  stablehlo.Use
+	use  mlir.Use
 	flow bool // an edge's
 	feed []string
 	pins []*sharding.Sharding // of constraints that hold for it
@@ -89,16 +89,16 @@ type binding struct {
 // place is where the text names a value: as a result of an operation or an argument of a block.
 type place struct {
 	in  any
-	use stablehlo.Use
+	use mlir.Use
 }
 
 // scope finds bindings by name.
 type scope struct {
-	names map[stablehlo.Use]*binding
+	names map[mlir.Use]*binding
 	up    *scope
 }
 
-func (s *scope) find(u stablehlo.Use) *binding {
+func (s *scope) find(u mlir.Use) *binding {
 	for ; s != nil; s = s.up {
 		if b, ok := s.names[u]; ok {
 			return b
@@ -107,7 +107,7 @@ func (s *scope) find(u stablehlo.Use) *binding {
 	return nil
 }
 
-func (s *scope) inner() *scope { return &scope{map[stablehlo.Use]*binding{}, s} }
+func (s *scope) inner() *scope { return &scope{map[mlir.Use]*binding{}, s} }
 
 // pending is a step whose values are known once the program is read.
 type pending struct {
@@ -125,7 +125,7 @@ type call struct {
 }
 
 // Load makes a graph of a module. The error is a *diag.Finding with a place.
-func Load(m *stablehlo.Module, opt Options) (*Program, error) {
+func Load(m *mlir.Module, opt Options) (*Program, error) {
 	p, err := load(m, opt, nil)
 	if err == nil {
 		if l := p.conflicts(); l != nil {
@@ -136,10 +136,10 @@ func Load(m *stablehlo.Module, opt Options) (*Program, error) {
 }
 
 // load is Load with constraints on members of groups.
-func load(m *stablehlo.Module, opt Options, members []place) (*Program, error) {
+func load(m *mlir.Module, opt Options, members []place) (*Program, error) {
 	p := &Program{m: m, opt: opt, table: table(), edges: true, funcs: map[string][]*Function{}, members: members}
-	for _, o := range m.Others() {
-		if o.Name() != "sdy.mesh" {
+	for _, o := range m.Others {
+		if o.Name != "sdy.mesh" {
 			continue
 		}
 		if err := p.addMesh(o); err != nil {
@@ -147,7 +147,7 @@ func load(m *stablehlo.Module, opt Options, members []place) (*Program, error) {
 		}
 	}
 	for _, f := range m.Funcs {
-		if f.Body() != nil && hasEdges(f.Body()) {
+		if f.Body != nil && hasEdges(f.Body) {
 			p.edges = false
 		}
 	}
@@ -169,12 +169,12 @@ func load(m *stablehlo.Module, opt Options, members []place) (*Program, error) {
 	return p, nil
 }
 
-func hasEdges(b *stablehlo.Block) bool {
-	for _, o := range b.Ops() {
-		if o.Name() == "sdy.data_flow_edge" {
+func hasEdges(b *mlir.Block) bool {
+	for _, o := range b.Ops {
+		if o.Name == "sdy.data_flow_edge" {
 			return true
 		}
-		for _, r := range o.Regions() {
+		for _, r := range o.Regions {
 			if hasEdges(r) {
 				return true
 			}
@@ -183,10 +183,10 @@ func hasEdges(b *stablehlo.Block) bool {
 	return false
 }
 
-func (p *Program) addMesh(o *stablehlo.Operation) error {
+func (p *Program) addMesh(o *mlir.Operation) error {
 	name, ok := o.Attr("sym_name")
 	body, ok2 := o.Attr("mesh")
-	if f := o.Flags(); !ok && len(f) > 1 {
+	if f := o.Flags; !ok && len(f) > 1 {
 		name, body, ok, ok2 = f[0], f[1], true, true
 	}
 	if !ok || !ok2 {
@@ -264,7 +264,7 @@ func (p *Program) shardings(text string, at int) ([]*sharding.Sharding, error) {
 }
 
 // single is a sharding whose brackets an attribute is.
-func (p *Program) single(a stablehlo.Attr) (*sharding.Sharding, error) {
+func (p *Program) single(a mlir.Attr) (*sharding.Sharding, error) {
 	text, at := p.m.Inside(a)
 	l, err := p.shardings("<"+text+">", at-1)
 	if err == nil && len(l) != 1 {
@@ -277,7 +277,7 @@ func (p *Program) single(a stablehlo.Attr) (*sharding.Sharding, error) {
 }
 
 // list are the shardings of a list in brackets, which the attribute's own may hold.
-func (p *Program) list(a stablehlo.Attr) ([]*sharding.Sharding, error) {
+func (p *Program) list(a mlir.Attr) ([]*sharding.Sharding, error) {
 	text, at := p.m.Inside(a)
 	if t := strings.TrimSpace(text); strings.HasPrefix(t, "[") && strings.HasSuffix(t, "]") {
 		at += strings.Index(text, "[") + 1
@@ -287,7 +287,7 @@ func (p *Program) list(a stablehlo.Attr) ([]*sharding.Sharding, error) {
 }
 
 // value makes a value of a type.
-func (p *Program) value(name string, t stablehlo.Type, s *sharding.Sharding) int {
+func (p *Program) value(name string, t mlir.Type, s *sharding.Sharding) int {
 	v := sharding.Value{Name: name, Sharding: s}
 	if t.Tensor {
 		v.Shape = t.Shape
@@ -297,20 +297,20 @@ func (p *Program) value(name string, t stablehlo.Type, s *sharding.Sharding) int
 }
 
 // load reads a function, or one more copy of it.
-func (p *Program) load(f *stablehlo.Func) (*Function, error) {
+func (p *Program) load(f *mlir.Func) (*Function, error) {
 	fn := &Function{Name: p.name(f.Name), f: f}
 	p.Funcs = append(p.Funcs, fn)
 	p.funcs[f.Name] = append(p.funcs[f.Name], fn)
 	top := (&scope{}).inner()
 	for _, a := range f.Args {
 		var s *sharding.Sharding
-		if x, ok := a.Attr("sdy.sharding"); ok {
+		if x, ok := a.Attrs.Get("sdy.sharding"); ok {
 			var err error
 			if s, err = p.single(x); err != nil {
 				return nil, err
 			}
 		}
-		b := &binding{id: p.value("%"+a.Name, a.Type, s), use: stablehlo.Use{Name: a.Name}}
+		b := &binding{id: p.value("%"+a.Name, a.Type, s), use: mlir.Use{Name: a.Name}}
 		b.at = place{f, b.use}
 		top.names[b.use] = b
 		fn.args = append(fn.args, b)
@@ -326,7 +326,7 @@ func (p *Program) load(f *stablehlo.Func) (*Function, error) {
 		}
 		fn.Results = append(fn.Results, p.value(fmt.Sprintf("result %d of @%s", i, f.Name), t, s))
 	}
-	if f.Body() == nil {
+	if f.Body == nil {
 		return fn, nil
 	}
 	for _, at := range slices.Backward(p.members) {
@@ -335,22 +335,22 @@ func (p *Program) load(f *stablehlo.Func) (*Function, error) {
 		}
 	}
 	var err error
-	fn.returns, err = p.block(fn, f.Body(), top, 0)
+	fn.returns, err = p.block(fn, f.Body, top, 0)
 	return fn, err
 }
 
 // block reads operations, and returns what the last one hands out.
-func (p *Program) block(fn *Function, b *stablehlo.Block, in *scope, depth int) ([]*binding, error) {
-	for _, o := range b.Ops() {
+func (p *Program) block(fn *Function, b *mlir.Block, in *scope, depth int) ([]*binding, error) {
+	for _, o := range b.Ops {
 		args := make([]*binding, len(o.Uses()))
 		for i, u := range o.Uses() {
 			if args[i] = in.find(u); args[i] == nil {
 				return nil, p.m.ErrorAt(o, 0, "there is no value %%%s", u.Name)
 			}
 			args[i].uses++
-			args[i].feed = append(args[i].feed, o.Name())
+			args[i].feed = append(args[i].feed, o.Name)
 		}
-		if strings.HasSuffix(o.Name(), ".return") {
+		if strings.HasSuffix(o.Name, ".return") {
 			return args, nil
 		}
 		if err := p.operation(fn, o, args, in, depth); err != nil {
@@ -366,12 +366,12 @@ func (p *Program) block(fn *Function, b *stablehlo.Block, in *scope, depth int) 
 }
 
 // operation reads one operation.
-func (p *Program) operation(fn *Function, o *stablehlo.Operation, args []*binding, in *scope, depth int) error {
+func (p *Program) operation(fn *Function, o *mlir.Operation, args []*binding, in *scope, depth int) error {
 	x := &visit{p: p, fn: fn, o: o, args: args, in: in, depth: depth}
 	if err := x.define(); err != nil {
 		return err
 	}
-	switch o.Name() {
+	switch o.Name {
 	case "sdy.data_flow_edge":
 		return nil
 	case "sdy.func_data_flow_edge":

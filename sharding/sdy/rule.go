@@ -14,8 +14,8 @@ func (p *Program) rule(s *subject, args, results []*binding) (_ *sharding.Rule, 
 		}
 		return r, nil
 	}
-	make, ok := p.table[s.op.Name()]
-	if !ok || len(results) == 0 || len(args) < max(1, operands[s.op.Name()]) {
+	make, ok := p.table[s.op.Name]
+	if !ok || len(results) == 0 || len(args) < max(1, operands[s.op.Name]) {
 		return nil, nil
 	}
 	for _, b := range args {
@@ -40,13 +40,13 @@ func (p *Program) rule(s *subject, args, results []*binding) (_ *sharding.Rule, 
 	}
 	defer func() { // what a rule relates does not fit the shapes: the text is no program
 		if recover() != nil {
-			err = s.errorf("%s: the shapes of its operands and results do not fit", s.op.Name())
+			err = s.errorf("%s: the shapes of its operands and results do not fit", s.op.Name)
 		}
 	}()
 	r, err := make(s)
 	if err == nil && r != nil {
 		if bad := r.Check(); bad != nil {
-			err = s.errorf("%s: %v", s.op.Name(), bad)
+			err = s.errorf("%s: %v", s.op.Name, bad)
 		}
 	}
 	return r, err

@@ -4,19 +4,20 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
 // subject is an operation that a rule is made for.
 type subject struct {
-	m        *stablehlo.Module
-	op       *stablehlo.Operation
+	m        *mlir.Module
+	op       *mlir.Operation
 	ins      [][]int64 // shapes of operands; what is no tensor has none
 	outs     [][]int64
-	defs     []*stablehlo.Operation // by operand: what defines it; nil of an argument
-	bases    []stablehlo.Use        // by operand: it, or what it is a slice of
-	feeds    []string               // names of the operations that use the result
-	conserve bool                   // nothing passes where data would move
+	defs     []*mlir.Operation // by operand: what defines it; nil of an argument
+	bases    []mlir.Use        // by operand: it, or what it is a slice of
+	feeds    []string          // names of the operations that use the result
+	conserve bool              // nothing passes where data would move
 }
 
 // maker makes the rule of an operation; nil of one through which nothing passes.
@@ -130,8 +131,8 @@ func dynamicSlice(s *subject) (*sharding.Rule, error) {
 // all of it.
 func dynamicUpdateSlice(s *subject) (*sharding.Rule, error) {
 	r := s.new()
-	constant := !slices.ContainsFunc(s.defs[2:], func(d *stablehlo.Operation) bool {
-		return d == nil || d.Name() != "stablehlo.constant" && d.Name() != "sdy.constant"
+	constant := !slices.ContainsFunc(s.defs[2:], func(d *mlir.Operation) bool {
+		return d == nil || d.Name != "stablehlo.constant" && d.Name != "sdy.constant"
 	})
 	for d, n := range s.ins[0] {
 		if m := s.ins[1][d]; m != n {
@@ -255,9 +256,9 @@ func concatenate(s *subject) (*sharding.Rule, error) {
 		return nil, err
 	}
 	kind := sharding.NeedReplication
-	sliced := func(d *stablehlo.Operation) bool { return d != nil && d.Name() == "stablehlo.slice" }
-	one := !slices.ContainsFunc(s.bases, func(b stablehlo.Use) bool { return b != s.bases[0] })
-	if slices.ContainsFunc(s.defs, sliced) && one || !slices.ContainsFunc(s.defs, func(d *stablehlo.Operation) bool { return !sliced(d) }) {
+	sliced := func(d *mlir.Operation) bool { return d != nil && d.Name == "stablehlo.slice" }
+	one := !slices.ContainsFunc(s.bases, func(b mlir.Use) bool { return b != s.bases[0] })
+	if slices.ContainsFunc(s.defs, sliced) && one || !slices.ContainsFunc(s.defs, func(d *mlir.Operation) bool { return !sliced(d) }) {
 		kind = sharding.Permutation
 	}
 	r := s.new()
@@ -272,7 +273,7 @@ func concatenate(s *subject) (*sharding.Rule, error) {
 }
 
 func dotGeneral(s *subject) (*sharding.Rule, error) {
-	batch, contracting, err := s.m.Pairs(s.op)
+	batch, contracting, err := stablehlo.Pairs(s.m, s.op)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -224,7 +224,7 @@ func mode(text string) (string, Print) {
 }
 
 // run are the statements of what is inferred for a chunk, by function.
-func run(c stablehlo.Chunk, how string, opt Print) (map[string][]statement, error) {
+func run(c mlir.Chunk, how string, opt Print) (map[string][]statement, error) {
 	m, err := c.Parse()
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func TestShardy(t *testing.T) {
 		text := files[file]
 		how, opt := mode(text)
 		good, n := 0, 0
-		for _, c := range stablehlo.Split(file, text) {
+		for _, c := range mlir.Split(file, text) {
 			order, want := wanted(c.Text())
 			got, err := run(c, how, opt)
 			if err != nil && len(order) > 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
@@ -60,7 +61,7 @@ func selectAndScatter(s *subject) (*sharding.Rule, error) {
 }
 
 func convolution(s *subject) (*sharding.Rule, error) {
-	l, err := s.m.Layouts(s.op, len(s.outs[0]))
+	l, err := stablehlo.Layouts(s.m, s.op, len(s.outs[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -138,15 +139,15 @@ type indexed struct {
 func (s *subject) dims(x *indexed, attr string, names ...string) error {
 	a, ok := s.op.Attr(attr, "dimension_numbers")
 	if !ok {
-		return s.errorf("%s without %s", s.op.Name(), attr)
+		return s.errorf("%s without %s", s.op.Name, attr)
 	}
-	get, err := s.m.Fields(a)
+	fields, err := s.m.Fields(a)
 	if err != nil {
 		return err
 	}
 	var vector []int64
 	for i, to := range []*[]int64{&x.offset, &x.collapsed, &x.inputBatch, &x.indicesBatch, &vector} {
-		if v, ok := get(names[i]); ok {
+		if v, ok := fields.Get(names[i]); ok {
 			if *to, err = s.m.Ints(v); err != nil {
 				return err
 			}
@@ -255,14 +256,14 @@ func scatter(s *subject) (*sharding.Rule, error) {
 
 // combines reports whether all that a scatter's body does is one reduction that a collective
 // can do, too.
-func combines(o *stablehlo.Operation) bool {
-	if len(o.Regions()) != 1 {
+func combines(o *mlir.Operation) bool {
+	if len(o.Regions) != 1 {
 		return false
 	}
 	known := []string{"stablehlo.add", "stablehlo.multiply", "stablehlo.maximum", "stablehlo.minimum", "stablehlo.and", "stablehlo.or"}
-	ops := o.Regions()[0].Ops()
+	ops := o.Regions[0].Ops
 	for _, b := range ops[:max(0, len(ops)-1)] {
-		if !slices.Contains(known, b.Name()) || b.Name() != ops[0].Name() {
+		if !slices.Contains(known, b.Name) || b.Name != ops[0].Name {
 			return false
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
@@ -71,7 +71,7 @@ func (t tool) shard(file string, f shardFlags) error {
 		return err
 	}
 	failed := false
-	for i, c := range stablehlo.Split(file, string(text)) {
+	for i, c := range mlir.Split(file, string(text)) {
 		if i > 0 {
 			fmt.Fprintln(t.out, "\n// -----")
 		}

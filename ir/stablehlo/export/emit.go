@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // name is what an operation of the text defines. It is chosen when the node that the
@@ -33,7 +33,7 @@ func (v val) String() string {
 func (v val) typ() string { return typeText(v.dt, v.shape) }
 
 func typeText(dt ir.DType, shape []int64) string {
-	return stablehlo.TensorType(dt, shape...).String()
+	return mlir.TensorType(dt, shape...).String()
 }
 
 // emitter writes the operations of one function. The first error sticks, and what is

@@ -8,12 +8,13 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Options say what the text has beside the function's meaning.
 type Options struct {
 	// Constants has what inputs hold that the text is to hold, by input; nil of an argument.
-	Constants []*stablehlo.Literal
+	Constants []*mlir.Literal
 
 	// Barriers hold the order of collectives against compilers that choose their own: one
 	// starts behind what is computed before it, and what stands behind its wait follows it.

@@ -1,4 +1,4 @@
-package stablehlo
+package mlir
 
 import (
 	"fmt"
@@ -11,50 +11,50 @@ import (
 // maxDepth bounds how deep regions, attributes and types nest.
 const maxDepth = 200
 
-// parser reads a part of a text. After an error it stands at the end, so that whatever
+// Parser reads a part of a text. After an error it stands at the end, so that whatever
 // loops over the text ends.
-type parser struct {
+type Parser struct {
 	src   *diag.Source
 	s     string // the text up to the end of the part
-	i     int    // the next byte
-	err   error
+	Pos   int    // the next byte
+	Err   error
 	depth int
-	alias map[string]attr // by name
+	alias map[string]Attr // by name
 	meant int             // attributes that names have stood for
 }
 
-// errorAt makes an error that points into a text.
-func errorAt(src *diag.Source, at, n int, rule, format string, args ...any) error {
+// ErrorAt makes an error that points into a text.
+func ErrorAt(src *diag.Source, at, n int, rule, format string, args ...any) error {
 	return &diag.Finding{Source: src, Pos: src.PosAt(min(at, len(src.Text))), Len: n, Rule: rule, Msg: fmt.Sprintf(format, args...)}
 }
 
-// failf keeps the first error and goes to the end.
-func (p *parser) failf(at int, format string, args ...any) {
-	if p.err == nil {
-		p.err = errorAt(p.src, at, 1, "syntax", format, args...)
+// Failf keeps the first error and goes to the end.
+func (p *Parser) Failf(at int, format string, args ...any) {
+	if p.Err == nil {
+		p.Err = ErrorAt(p.src, at, 1, "syntax", format, args...)
 	}
-	p.i = len(p.s)
+	p.Pos = len(p.s)
 }
 
 // enter goes one level deeper; leave with p.depth--.
-func (p *parser) enter() bool {
+func (p *Parser) enter() bool {
 	if p.depth++; p.depth > maxDepth {
-		p.failf(p.i, "nested deeper than %d levels", maxDepth)
+		p.Failf(p.Pos, "nested deeper than %d levels", maxDepth)
 	}
-	return p.err == nil
+	return p.Err == nil
 }
 
 // space skips blanks, line ends and comments.
-func (p *parser) space() {
-	for p.i < len(p.s) {
-		switch c := p.s[p.i]; {
+func (p *Parser) space() {
+	for p.Pos < len(p.s) {
+		switch c := p.s[p.Pos]; {
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
-			p.i++
-		case c == '/' && strings.HasPrefix(p.s[p.i:], "//"):
-			if n := strings.IndexByte(p.s[p.i:], '\n'); n >= 0 {
-				p.i += n
+			p.Pos++
+		case c == '/' && strings.HasPrefix(p.s[p.Pos:], "//"):
+			if n := strings.IndexByte(p.s[p.Pos:], '\n'); n >= 0 {
+				p.Pos += n
 			} else {
-				p.i = len(p.s)
+				p.Pos = len(p.s)
 			}
 		default:
 			return
@@ -62,140 +62,141 @@ func (p *parser) space() {
 	}
 }
 
-// peek is the next byte that is no blank, 0 at the end.
-func (p *parser) peek() byte {
+// Peek is the next byte that is no blank, 0 at the end.
+func (p *Parser) Peek() byte {
 	p.space()
-	if p.i < len(p.s) {
-		return p.s[p.i]
+	if p.Pos < len(p.s) {
+		return p.s[p.Pos]
 	}
 	return 0
 }
 
 // sameLine reports whether something more stands on this line.
-func (p *parser) sameLine() bool {
-	i := p.i
+func (p *Parser) sameLine() bool {
+	i := p.Pos
 	for i < len(p.s) && (p.s[i] == ' ' || p.s[i] == '\t') {
 		i++
 	}
 	return i < len(p.s) && p.s[i] != '\n' && p.s[i] != '\r' && !strings.HasPrefix(p.s[i:], "//")
 }
 
-// eat reads a piece of punctuation if it is next.
-func (p *parser) eat(s string) bool {
+// Eat reads a piece of punctuation if it is next.
+func (p *Parser) Eat(s string) bool {
 	p.space()
-	if strings.HasPrefix(p.s[p.i:], s) {
-		p.i += len(s)
+	if strings.HasPrefix(p.s[p.Pos:], s) {
+		p.Pos += len(s)
 		return true
 	}
 	return false
 }
 
-// expect reads a piece of punctuation or fails.
-func (p *parser) expect(s, where string) bool {
-	if p.err == nil && !p.eat(s) {
-		p.failf(p.i, "expected %q %s, found %s", s, where, p.found())
+// Expect reads a piece of punctuation or fails.
+func (p *Parser) Expect(s, where string) bool {
+	if p.Err == nil && !p.Eat(s) {
+		p.Failf(p.Pos, "expected %q %s, found %s", s, where, p.found())
 	}
-	return p.err == nil
+	return p.Err == nil
 }
 
 // found describes what is next.
-func (p *parser) found() string {
-	switch c := p.peek(); {
+func (p *Parser) found() string {
+	switch c := p.Peek(); {
 	case c == 0:
 		return "the end of the text"
-	case wordByte(c):
-		return strconv.Quote(p.s[p.i:p.wordEnd()])
+	case WordByte(c):
+		return strconv.Quote(p.s[p.Pos:p.wordEnd()])
 	default:
 		return strconv.QuoteRune(rune(c))
 	}
 }
 
-// wordByte reports whether c may stand in a name.
-func wordByte(c byte) bool {
+// WordByte reports whether c may stand in a name.
+func WordByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c == '.'
 }
 
-func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
+// Letter reports whether a name may start with a byte.
+func Letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-func (p *parser) wordEnd() int {
-	j := p.i
-	for j < len(p.s) && wordByte(p.s[j]) {
+func (p *Parser) wordEnd() int {
+	j := p.Pos
+	for j < len(p.s) && WordByte(p.s[j]) {
 		j++
 	}
 	return j
 }
 
-// word reads a bare name, empty if none is next.
-func (p *parser) word() string {
-	if !letter(p.peek()) {
+// Word reads a bare name, empty if none is next.
+func (p *Parser) Word() string {
+	if !Letter(p.Peek()) {
 		return ""
 	}
 	j := p.wordEnd()
-	w := p.s[p.i:j]
-	p.i = j
+	w := p.s[p.Pos:j]
+	p.Pos = j
 	return w
 }
 
 // ahead reports whether the bare name w is next.
-func (p *parser) ahead(w string) bool {
+func (p *Parser) ahead(w string) bool {
 	p.space()
-	return strings.HasPrefix(p.s[p.i:], w) && p.wordEnd() == p.i+len(w)
+	return strings.HasPrefix(p.s[p.Pos:], w) && p.wordEnd() == p.Pos+len(w)
 }
 
-// keyword reads the bare name w if it is next.
-func (p *parser) keyword(w string) bool {
+// Keyword reads the bare name w if it is next.
+func (p *Parser) Keyword(w string) bool {
 	if p.ahead(w) {
-		p.i += len(w)
+		p.Pos += len(w)
 		return true
 	}
 	return false
 }
 
-// suffix reads what stands behind %, @, # or !: a name, which may have dashes, or a string.
-func (p *parser) suffix(what string) string {
-	if p.i < len(p.s) && p.s[p.i] == '"' {
-		return p.str()
+// Suffix reads what stands behind %, @, # or !: a name, which may have dashes, or a string.
+func (p *Parser) Suffix(what string) string {
+	if p.Pos < len(p.s) && p.s[p.Pos] == '"' {
+		return p.Str()
 	}
-	j := p.i
-	for j < len(p.s) && (wordByte(p.s[j]) || p.s[j] == '-' && !strings.HasPrefix(p.s[j:], "->")) {
+	j := p.Pos
+	for j < len(p.s) && (WordByte(p.s[j]) || p.s[j] == '-' && !strings.HasPrefix(p.s[j:], "->")) {
 		j++
 	}
-	if j == p.i {
-		p.failf(p.i, "expected the name of %s, found %s", what, p.found())
+	if j == p.Pos {
+		p.Failf(p.Pos, "expected the name of %s, found %s", what, p.found())
 		return ""
 	}
-	s := p.s[p.i:j]
-	p.i = j
+	s := p.s[p.Pos:j]
+	p.Pos = j
 	return s
 }
 
-// str reads a string in quotes.
-func (p *parser) str() string {
-	at := p.i
-	if !p.expect("\"", "before a string") {
+// Str reads a string in quotes.
+func (p *Parser) Str() string {
+	at := p.Pos
+	if !p.Expect("\"", "before a string") {
 		return ""
 	}
-	start, plain := p.i, true
-	for ; p.i < len(p.s); p.i++ {
-		switch p.s[p.i] {
+	start, plain := p.Pos, true
+	for ; p.Pos < len(p.s); p.Pos++ {
+		switch p.s[p.Pos] {
 		case '\\':
 			plain = false
-			p.i++
+			p.Pos++
 		case '\n':
-			p.failf(at, "a string that does not end on its line")
+			p.Failf(at, "a string that does not end on its line")
 			return ""
 		case '"':
-			s := p.s[start:p.i]
-			p.i++
+			s := p.s[start:p.Pos]
+			p.Pos++
 			if !plain {
 				s = unescape(s)
 			}
 			return s
 		}
 	}
-	p.failf(at, "a string without an end")
+	p.Failf(at, "a string without an end")
 	return ""
 }
 
@@ -228,9 +229,9 @@ func unescape(s string) string {
 }
 
 // number reads a number's text, empty if none is next.
-func (p *parser) number() string {
+func (p *Parser) number() string {
 	p.space()
-	j := p.i
+	j := p.Pos
 	if j < len(p.s) && (p.s[j] == '-' || p.s[j] == '+') {
 		j++
 	}
@@ -254,64 +255,64 @@ func (p *parser) number() string {
 			}
 		}
 	}
-	t := p.s[p.i:j]
-	p.i = j
+	t := p.s[p.Pos:j]
+	p.Pos = j
 	return t
 }
 
 func hexDigit(c byte) bool { return digit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// base is that of a whole number for strconv: zeros in front make no octal one.
-func base(t string) int {
+// IntBase is that of a whole number for strconv: zeros in front make no octal one.
+func IntBase(t string) int {
 	if strings.Contains(t, "0x") {
 		return 0
 	}
 	return 10
 }
 
-// integer reads a number without a fraction.
-func (p *parser) integer(what string) int64 {
+// Integer reads a number without a fraction.
+func (p *Parser) Integer(what string) int64 {
 	p.space()
-	at := p.i
+	at := p.Pos
 	t := p.number()
-	n, err := strconv.ParseInt(t, base(t), 64)
+	n, err := strconv.ParseInt(t, IntBase(t), 64)
 	if err != nil {
-		p.failf(at, "expected %s, a whole number", what)
+		p.Failf(at, "expected %s, a whole number", what)
 	}
 	return n
 }
 
 // balanced skips what an opening bracket, which was read, encloses, up to the closing one
 // of its kind, and returns where that stands. Strings are skipped; -> closes nothing.
-func (p *parser) balanced(opening int, closing byte) (start, end int) {
-	start = p.i
+func (p *Parser) balanced(opening int, closing byte) (start, end int) {
+	start = p.Pos
 	stack := []byte{closing}
-	for ; p.i < len(p.s); p.i++ {
-		switch c := p.s[p.i]; c {
+	for ; p.Pos < len(p.s); p.Pos++ {
+		switch c := p.s[p.Pos]; c {
 		case '"':
-			p.str()
-			p.i--
+			p.Str()
+			p.Pos--
 		case '<', '(', '[', '{':
 			stack = append(stack, closingOf(c))
 		case '>', ')', ']', '}':
-			if c == '>' && p.s[p.i-1] == '-' {
+			if c == '>' && p.s[p.Pos-1] == '-' {
 				continue
 			}
 			if c != stack[len(stack)-1] {
-				p.failf(p.i, "expected %q, found %q", rune(stack[len(stack)-1]), rune(c))
+				p.Failf(p.Pos, "expected %q, found %q", rune(stack[len(stack)-1]), rune(c))
 				return start, start
 			}
 			if stack = stack[:len(stack)-1]; len(stack) == 0 {
-				end = p.i
-				p.i++
+				end = p.Pos
+				p.Pos++
 				return start, end
 			}
 		}
-		if p.err != nil {
+		if p.Err != nil {
 			return start, start
 		}
 	}
-	p.failf(opening, "a bracket that nothing closes")
+	p.Failf(opening, "a bracket that nothing closes")
 	return start, start
 }
 

@@ -1,21 +1,25 @@
-package stablehlo
+// Package expect is what files of StableHLO's own tests say of themselves: whether they are to
+// be run, and whether results are what they expect.
+package expect
 
 import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Skip is why a module is not run as a test: it needs types that concert does not have, or
 // operations that have no meaning without a host program. Empty if it is to be run.
-func (m *Module) Skip() string {
+func Skip(m *mlir.Module) string {
 	s := &skipper{}
 	for _, f := range m.Funcs {
 		for _, a := range f.Args {
-			s.types([]Type{a.Type})
+			s.types([]mlir.Type{a.Type})
 		}
 		s.types(f.Results)
-		s.block(f.body)
+		s.block(f.Body)
 	}
 	return s.reason
 }
@@ -34,38 +38,38 @@ var tests = map[string]string{
 	"stablehlo.send": "send", "stablehlo.recv": "recv",
 }
 
-func (s *skipper) block(b *block) {
+func (s *skipper) block(b *mlir.Block) {
 	if b == nil {
 		return
 	}
-	for _, a := range b.args {
-		s.types([]Type{a.Type})
+	for _, a := range b.Args {
+		s.types([]mlir.Type{a.Type})
 	}
-	for _, o := range b.ops {
-		if r, ok := tests[o.name]; ok {
+	for _, o := range b.Ops {
+		if r, ok := tests[o.Name]; ok {
 			s.found(r)
 		}
-		s.types(o.ins)
-		s.types(o.outs)
-		for _, a := range o.attrs {
+		s.types(o.Ins)
+		s.types(o.Outs)
+		for _, a := range o.Attrs {
 			s.attr(a.Val)
 		}
-		for _, a := range o.flags {
+		for _, a := range o.Flags {
 			s.attr(a)
 		}
-		for _, r := range o.regions {
+		for _, r := range o.Regions {
 			s.block(r)
 		}
 	}
 }
 
-func (s *skipper) attr(a attr) {
+func (s *skipper) attr(a mlir.Attr) {
 	if a.Type != nil {
-		s.types([]Type{*a.Type})
+		s.types([]mlir.Type{*a.Type})
 	}
 }
 
-func (s *skipper) types(ts []Type) {
+func (s *skipper) types(ts []mlir.Type) {
 	for _, t := range ts {
 		if t.Tensor {
 			s.found(skipped(t.Elem))
@@ -92,5 +96,5 @@ func skipped(elem string) string {
 
 var failing = regexp.MustCompile(`(?m)^// RUN:(.*\|)?\s*not\s`)
 
-// ExpectsFailure reports whether a test file is one of a tool that must fail.
-func ExpectsFailure(text string) bool { return failing.MatchString(text) }
+// Failure reports whether a test file is one of a tool that must fail.
+func Failure(text string) bool { return failing.MatchString(text) }

@@ -1,4 +1,4 @@
-package stablehlo
+package mlir
 
 import (
 	"encoding/binary"
@@ -20,8 +20,8 @@ type Literal struct {
 	Data  []byte // little-endian, row-major
 }
 
-// elements is how many elements a shape has; false where they are beyond 2^40.
-func elements(shape []int64) (int64, bool) {
+// NumElements is how many elements a shape has; false where they are beyond 2^40.
+func NumElements(shape []int64) (int64, bool) {
 	n := int64(1)
 	for _, d := range shape {
 		if d < 0 || d > 0 && n > (1<<40)/d {
@@ -37,7 +37,7 @@ func (l *Literal) Expand() []byte {
 	if !l.Splat {
 		return l.Data
 	}
-	n, _ := elements(l.Shape)
+	n, _ := NumElements(l.Shape)
 	size := len(l.Data)
 	out := make([]byte, int(n)*size)
 	for i := 0; i < len(out); i += size {
@@ -46,8 +46,8 @@ func (l *Literal) Expand() []byte {
 	return out
 }
 
-// ints are the elements of a literal of integers.
-func (l *Literal) ints() []int64 {
+// Ints are the elements of a literal of integers.
+func (l *Literal) Ints() []int64 {
 	data, size := l.Expand(), l.DType.Size()
 	out := make([]int64, 0, len(data)/size)
 	for i := 0; i < len(data); i += size {
@@ -56,8 +56,8 @@ func (l *Literal) ints() []int64 {
 	return out
 }
 
-// elementType is the type of concert that MLIR's name stands for.
-func elementType(name string) (ir.DType, error) {
+// ElementType is the type of concert that MLIR's name stands for.
+func ElementType(name string) (ir.DType, error) {
 	switch name {
 	case "i1":
 		return ir.Bool, nil
@@ -86,37 +86,37 @@ func elementType(name string) (ir.DType, error) {
 	case "f64":
 		return ir.F64, nil
 	}
-	if dt, ok := dtype.Parse(strings.ToLower(name)); ok && dt.IsFloat8() && elementName(dt) == name {
+	if dt, ok := dtype.Parse(strings.ToLower(name)); ok && dt.IsFloat8() && ElementName(dt) == name {
 		return dt, nil
 	}
 	return 0, fmt.Errorf("elements of type %s are not supported", name)
 }
 
-// decode reads the elements of an attribute dense<...> : tensor<...>.
-func (m *Module) decode(a attr) (*Literal, error) {
+// Decode reads the elements of an attribute dense<...> : tensor<...>.
+func (m *Module) Decode(a Attr) (*Literal, error) {
 	if a.literal != nil {
 		return a.literal, nil
 	}
 	fail := func(at int, format string, args ...any) (*Literal, error) {
-		return nil, errorAt(m.src, at, 1, "constant", format, args...)
+		return nil, ErrorAt(m.Source, at, 1, "constant", format, args...)
 	}
-	if a.Kind != kindDense || a.Text != "dense" || a.Type == nil || !a.Type.Tensor {
-		return fail(a.at, "expected dense<...> : tensor<...>")
+	if a.Kind != KindDense || a.Text != "dense" || a.Type == nil || !a.Type.Tensor {
+		return fail(a.At, "expected dense<...> : tensor<...>")
 	}
-	dt, err := elementType(a.Type.Elem)
+	dt, err := ElementType(a.Type.Elem)
 	if err != nil {
-		return fail(a.at, "%v", err)
+		return fail(a.At, "%v", err)
 	}
-	n, ok := elements(a.Type.Shape)
+	n, ok := NumElements(a.Type.Shape)
 	if !ok {
-		return fail(a.at, "a constant of type %s", a.Type)
+		return fail(a.At, "a constant of type %s", a.Type)
 	}
 	l := &Literal{DType: dt, Shape: a.Type.Shape}
-	p := &parser{src: m.src, s: m.src.Text[:a.end], i: a.start}
-	switch c := p.peek(); {
+	p := &Parser{src: m.Source, s: m.Source.Text[:a.End], Pos: a.Start}
+	switch c := p.Peek(); {
 	case c == '"':
-		at := p.i
-		raw, err := hex.DecodeString(strings.TrimPrefix(p.str(), "0x"))
+		at := p.Pos
+		raw, err := hex.DecodeString(strings.TrimPrefix(p.Str(), "0x"))
 		if err != nil {
 			return fail(at, "elements that are not hexadecimal: %v", err)
 		}
@@ -125,7 +125,7 @@ func (m *Module) decode(a attr) (*Literal, error) {
 		}
 	case c == 0:
 		if n != 0 {
-			return fail(a.at, "no elements for %s", a.Type)
+			return fail(a.At, "no elements for %s", a.Type)
 		}
 	case c != '[':
 		l.Splat = true
@@ -133,10 +133,10 @@ func (m *Module) decode(a attr) (*Literal, error) {
 	default:
 		p.nested(l, l.Shape)
 	}
-	if p.err == nil && p.peek() != 0 {
-		p.failf(p.i, "expected the end of the elements, found %s", p.found())
+	if p.Err == nil && p.Peek() != 0 {
+		p.Failf(p.Pos, "expected the end of the elements, found %s", p.found())
 	}
-	return l, p.err
+	return l, p.Err
 }
 
 // fill takes elements as bytes, or truth values as bits: all of them, or one for all.
@@ -173,55 +173,55 @@ func (l *Literal) fill(raw []byte, n int64) error {
 }
 
 // nested reads lists of lists that have the shape.
-func (p *parser) nested(l *Literal, shape []int64) {
+func (p *Parser) nested(l *Literal, shape []int64) {
 	if len(shape) == 0 {
 		l.Data = p.element(l.Data, l.DType)
 		return
 	}
-	at := p.i
-	if !p.expect("[", "before elements") {
+	at := p.Pos
+	if !p.Expect("[", "before elements") {
 		return
 	}
 	n := int64(0)
-	for ; p.err == nil && !p.eat("]"); n++ {
-		if n > 0 && !p.expect(",", "between elements") {
+	for ; p.Err == nil && !p.Eat("]"); n++ {
+		if n > 0 && !p.Expect(",", "between elements") {
 			return
 		}
 		p.nested(l, shape[1:])
 	}
-	if p.err == nil && n != shape[0] {
-		p.failf(at, "%d elements in a dimension of %d", n, shape[0])
+	if p.Err == nil && n != shape[0] {
+		p.Failf(at, "%d elements in a dimension of %d", n, shape[0])
 	}
 }
 
 // element reads a number and appends its bytes.
-func (p *parser) element(out []byte, dt ir.DType) []byte {
+func (p *Parser) element(out []byte, dt ir.DType) []byte {
 	p.space()
-	at := p.i
+	at := p.Pos
 	b := make([]byte, dt.Size())
 	switch {
-	case p.keyword("true"):
+	case p.Keyword("true"):
 		dtype.StoreInt(dt, b, 1)
 		if dt != ir.Bool {
 			dtype.StoreInt(dt, b, -1)
 		}
 		return append(out, b...)
-	case p.keyword("false"):
+	case p.Keyword("false"):
 		return append(out, b...)
 	}
 	t := p.number()
 	if t == "" {
-		p.failf(at, "expected an element, found %s", p.found())
+		p.Failf(at, "expected an element, found %s", p.found())
 		return out
 	}
-	if err := store(b, dt, t); err != nil {
-		p.failf(at, "%v", err)
+	if err := StoreElement(b, dt, t); err != nil {
+		p.Failf(at, "%v", err)
 	}
 	return append(out, b...)
 }
 
-// store writes the number that a text spells: floats in hexadecimal are their bits.
-func store(b []byte, dt ir.DType, t string) error {
+// StoreElement writes the number that a text spells: floats in hexadecimal are their bits.
+func StoreElement(b []byte, dt ir.DType, t string) error {
 	bits := dt.Size() * 8
 	if dt.IsFloat() {
 		if strings.HasPrefix(t, "0x") {
@@ -236,9 +236,9 @@ func store(b []byte, dt ir.DType, t string) error {
 		}
 		return storeFloat(b, dt, t)
 	}
-	n, err := strconv.ParseInt(t, base(t), 64)
+	n, err := strconv.ParseInt(t, IntBase(t), 64)
 	if err != nil {
-		u, uerr := strconv.ParseUint(t, base(t), 64)
+		u, uerr := strconv.ParseUint(t, IntBase(t), 64)
 		if uerr != nil {
 			return fmt.Errorf("%s is no number of type %s", t, dt)
 		}
@@ -271,4 +271,17 @@ func storeFloat(b []byte, dt ir.DType, t string) error {
 	}
 	dtype.StoreFloat(dt, b, f)
 	return nil
+}
+
+// ElementName is MLIR's name of an element type.
+func ElementName(dt ir.DType) string {
+	switch {
+	case dt == ir.Bool:
+		return "i1"
+	case dt.IsUnsigned():
+		return "ui" + dt.String()[1:]
+	case dt.IsFloat8():
+		return "f" + strings.ToUpper(dt.String()[1:])
+	}
+	return dt.String()
 }

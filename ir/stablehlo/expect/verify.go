@@ -1,4 +1,4 @@
-package stablehlo
+package expect
 
 import (
 	"fmt"
@@ -7,17 +7,19 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
 // Verify holds two tensors against an expectation. The error says where they differ.
-func (c *Check) Verify(actual, expected *Literal) error {
+func Verify(c *stablehlo.Check, actual, expected *mlir.Literal) error {
 	if actual.DType != expected.DType || !slices.Equal(actual.Shape, expected.Shape) {
 		return fmt.Errorf("expect_%s: %s%v, expected %s%v", c.Kind, actual.DType, actual.Shape, expected.DType, expected.Shape)
 	}
 	a, e, size := actual.Expand(), expected.Expand(), actual.DType.Size()
 	bad, first := 0, -1
 	for i := 0; i < len(a); i += size {
-		if !c.equal(actual.DType, a[i:i+size], e[i:i+size]) {
+		if !equal(c, actual.DType, a[i:i+size], e[i:i+size]) {
 			if bad++; first < 0 {
 				first = i
 			}
@@ -52,7 +54,7 @@ func show(dt ir.DType, b []byte) string {
 }
 
 // equal compares two elements as the operation of package check does.
-func (c *Check) equal(dt ir.DType, a, e []byte) bool {
+func equal(c *stablehlo.Check, dt ir.DType, a, e []byte) bool {
 	if !dt.IsFloat() {
 		return slices.Equal(a, e)
 	}
