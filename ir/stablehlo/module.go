@@ -1,8 +1,6 @@
 package stablehlo
 
-import (
-	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
-)
+import "github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 
 // Module is a module that can be imported.
 type Module struct {
@@ -10,7 +8,7 @@ type Module struct {
 	find Shardings // what is said of functions; nil: nothing
 }
 
-// Parse reads the module of a text, see [mlir.Parse].
+// Parse reads the module of a text, see [mlir.Parse]. The error is a *diag.Finding with a place.
 func Parse(name, text string) (*Module, error) {
 	m, err := mlir.Parse(name, text)
 	if err != nil {
