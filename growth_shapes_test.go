@@ -120,6 +120,70 @@ var growthShapes = []growthShape{
 			w.result(fmt.Sprintf("v%d", i), "f32[64,64]")
 		}
 	}},
+	{"recurrent", 117_000, func(w *growthWriter, n int) { // an LSTM cell unrolled, and its gradients in reverse
+		const h, g, all = "bf16[4,64]", "bf16[4,256]", "bf16[4,256]"
+		steps := n / 46
+		w.param("x", fmt.Sprintf("bf16[4,%d,64]", steps))
+		w.param("h0", h)
+		w.param("c0", h)
+		w.param("p", "bf16[16,256]")
+		w.param("q", "bf16[16,256]")
+		for _, p := range []string{"p", "q"} {
+			w.line("%%%ss = all_gather %%%s on @g : async bf16[64,256] ms 0.01", p, p)
+			w.line("%%%sw = wait_tensor %%%ss : bf16[64,256]", p, p)
+		}
+		for i := range steps {
+			w.line("%%e%d = select %%x {dim=1, index=%d} : bf16[4,64:%d,1]", i, i, steps*64)
+			w.line("%%a%d = matmul %%e%d, %%pw : %s ms 0.004", i, i, g)
+			w.line("%%b%d = matmul %%h%d, %%qw : %s ms 0.004", i, i, g)
+			w.line("%%g%d = add %%a%d, %%b%d : %s ms 0.002", i, i, i, all)
+			w.line("%%s%d:4 = split %%g%d {dim=1, sizes=[64, 64, 64, 64]} : %s", i, i, list(4, func(int) string { return "bf16[4,64:256,1]" }))
+			for k, op := range []string{"sigmoid", "sigmoid", "sigmoid", "tanh"} {
+				w.line("%%s%d_%d = %s %%s%d#%d : %s ms 0.002", i, k, op, i, k, h)
+			}
+			w.line("%%k%d = mul %%s%d_0, %%c%d : %s ms 0.002", i, i, i, h)
+			w.line("%%j%d = mul %%s%d_1, %%s%d_3 : %s ms 0.002", i, i, i, h)
+			w.line("%%c%d = add %%k%d, %%j%d : %s ms 0.002", i+1, i, i, h)
+			w.line("%%t%d = tanh %%c%d : %s ms 0.002", i, i+1, h)
+			w.line("%%h%d = mul %%s%d_2, %%t%d : %s ms 0.002", i+1, i, i, h)
+		}
+		w.line("%%d%d = neg %%h%d : %s ms 0.002", steps, steps, h)
+		w.line("%%f%d = neg %%c%d : %s ms 0.002", steps, steps, h)
+		w.line("%%pT = permute %%pw {dims=[1, 0]} : bf16[256,64:1,256]")
+		w.line("%%qT = permute %%qw {dims=[1, 0]} : bf16[256,64:1,256]")
+		for i := steps - 1; i >= 0; i-- {
+			mul := func(out, a, b string) { w.line("%%%s%d = mul %%%s, %%%s : %s ms 0.002", out, i, a, b, h) }
+			of := func(name string, i int) string { return fmt.Sprintf("%s%d", name, i) }
+			slope := func(out, of string) { // y * (1 - y), as sigmoids have it
+				w.line("%%%s%d_r = sub %%%s {reverse=true, scalar=1.0} : %s ms 0.002", out, i, of, h)
+				mul(out, of, fmt.Sprintf("%s%d_r", out, i))
+			}
+			mul("do", of("d", i+1), of("t", i))
+			mul("dt", of("d", i+1), of("s", i)+"_2")
+			slope("st", of("t", i))
+			mul("du", of("dt", i), of("st", i))
+			w.line("%%dc%d = add %%f%d, %%du%d : %s ms 0.002", i, i+1, i, h)
+			mul("f", of("dc", i), of("s", i)+"_0")
+			mul("dg0_", of("dc", i), of("c", i))
+			mul("dg1_", of("dc", i), of("s", i)+"_3")
+			mul("dg3_", of("dc", i), of("s", i)+"_1")
+			for k, up := range []string{"dg0_", "dg1_", "do", "dg3_"} {
+				slope(fmt.Sprintf("sl%d_", k), fmt.Sprintf("s%d_%d", i, k))
+				mul(fmt.Sprintf("dy%d_", k), of(up, i), fmt.Sprintf("sl%d_%d", k, i))
+			}
+			w.line("%%dy%d = cat %s {dim=1} : %s ms 0.002", i, list(4, func(k int) string { return fmt.Sprintf("%%dy%d_%d", k, i) }), g)
+			w.line("%%d%d = matmul %%dy%d, %%qT : %s ms 0.004", i, i, h)
+			w.line("%%hT%d = permute %%h%d {dims=[1, 0]} : bf16[64,4:1,64]", i, i)
+			w.line("%%dq%d = matmul %%hT%d, %%dy%d : bf16[64,256] ms 0.004", i, i, i)
+			if i < steps-1 {
+				w.line("%%gq%d = add %%%s, %%dq%d : bf16[64,256] ms 0.004", i, gradient(i+1, steps), i)
+			}
+		}
+		w.line("%%r = reduce_scatter.sum %%%s on @g : async bf16[16,256] ms 0.01", gradient(0, steps))
+		w.line("%%rw = wait_tensor %%r : bf16[16,256]")
+		w.result("rw", "bf16[16,256]")
+		w.result("d0", h)
+	}},
 	{"groups", 5_000, func(w *growthWriter, n int) { // a group for every collective
 		w.param("x", "f32[1024]")
 		for i := range n {
@@ -189,6 +253,14 @@ var growthShapes = []growthShape{
 			w.result(fmt.Sprintf("y%d", i), "f32[1024]")
 		}
 	}},
+}
+
+// gradient names the sum of a weight's gradients of step i and those behind it.
+func gradient(i, steps int) string {
+	if i == steps-1 {
+		return fmt.Sprintf("dq%d", i)
+	}
+	return fmt.Sprintf("gq%d", i)
 }
 
 // growthGraph is a traced graph of the form of the module's: nodes, operands and types.

@@ -10,13 +10,15 @@ import (
 //
 // The arena is cut into segments at the ends of accesses. Each segment keeps the
 // latest access that wrote all of it (the writer) and, since then, the reads and
-// the writes that leave gaps (the rest). A new access is compared with these
-// only. Accesses come in list order, so of two conflicting ones the earlier must
+// the writes that leave gaps (the rest). Reads that leave gaps are kept by stream
+// instead, and cut nothing: slices of one tensor would cut it into as many pieces as
+// there are, and each piece would hold all of them. A new access is compared with
+// these only. Accesses come in list order, so of two conflicting ones the earlier must
 // be ordered before the later.
 //
 // Claim: if no comparison failed so far, every earlier access to a byte is
 // ordered before a new conflicting one as soon as those of the frontier are.
-// An access e leaves the frontier of a segment in three ways:
+// An access e leaves the frontier of a segment in two ways:
 //
 //  1. A write w covers the segment. It was compared with e, so e is before w. A
 //     later access to the segment conflicts with w wherever it conflicts with e,
@@ -25,16 +27,16 @@ import (
 //  2. e is a read and a later read r of the same stream covers the segment. A
 //     later access that conflicts with e writes, so it conflicts with r, and e is
 //     before r by the order of the stream.
-//  3. e is a read and r one of the same stream on the same bytes; as in 2.
 //
-// Reads that leave gaps may claim too much of a segment for 2 to be exact for
-// them, which is why they remove their equals only; a write with gaps removes
-// nothing. After a failed comparison the pair has been reported, and what comes
-// later may be missing some of its consequences.
+// A write with gaps removes nothing, and of the reads with gaps of a stream a write is
+// compared with those that its clock does not have: all others are before it. After a
+// failed comparison the pair has been reported, and what comes later may be missing some
+// of its consequences.
 //
 // An entry of the frontier conflicts if the windows share a byte, tested exactly
 // where a window has gaps. The writer and the latest covering read of each stream
-// cost O(streams) per segment; gaps cost one entry per different window.
+// cost O(streams) per segment; writes with gaps cost one entry each, reads with gaps
+// one for each that a write of another stream does not wait for.
 
 // segment is the frontier of a range of bytes. Indices are into checker.accs.
 type segment struct {
@@ -52,6 +54,7 @@ type frontier struct {
 	to     []int32 // of the byte behind its last
 	starts bitTree
 	seg    []segment
+	gaps   [][]int32 // stream -> reads that leave gaps, in list order
 	own    []*window // scratch of flow
 }
 
@@ -70,6 +73,7 @@ func newFrontier(c *checker) *frontier {
 	f.seg = make([]segment, len(f.coords))
 	f.starts.set(0)
 	f.seg[0].writer = -1
+	f.split(len(f.coords) - 1) // what ends the last one that holds bytes
 	return f
 }
 
@@ -96,9 +100,20 @@ func (f *frontier) access(id int32, clock []int32) {
 	if lo == hi {
 		return
 	}
-	f.split(lo)
-	f.split(hi)
 	covers := a.win.dense()
+	if !a.write && !covers {
+		lo = f.starts.prev(lo)
+		for int(a.stream) >= len(f.gaps) {
+			f.gaps = append(f.gaps, nil)
+		}
+		f.gaps[a.stream] = append(f.gaps[a.stream], id)
+	} else {
+		f.split(lo)
+		f.split(hi)
+	}
+	if a.write {
+		f.behind(a, clock)
+	}
 	for i := lo; i < hi; i = f.starts.next(i + 1) {
 		s := &f.seg[i]
 		f.c.r.Stats.Comparisons += 1 + len(s.rest)
@@ -113,13 +128,11 @@ func (f *frontier) access(id int32, clock []int32) {
 		if !a.write {
 			f.flow(s, a, i)
 		}
-		switch {
-		case a.write && covers:
-			// One segment for the whole range, below.
-		case a.write:
+		switch { // what writes all has one segment for the whole range, below
+		case a.write && !covers:
 			s.rest = append(s.rest, id)
-		default:
-			s.rest = f.read(s.rest, id, covers)
+		case !a.write && covers:
+			s.rest = f.read(s.rest, id)
 		}
 	}
 	if a.write && covers {
@@ -132,21 +145,33 @@ func (f *frontier) access(id int32, clock []int32) {
 }
 
 // read replaces the reads that a new one makes superfluous.
-func (f *frontier) read(rest []int32, id int32, covers bool) []int32 {
+func (f *frontier) read(rest []int32, id int32) []int32 {
 	a := &f.c.accs[id]
 	keep := rest[:0]
 	for _, e := range rest {
-		b := &f.c.accs[e]
-		if b.write || b.stream != a.stream || !covers && !b.win.equal(&a.win) {
+		if b := &f.c.accs[e]; b.write || b.stream != a.stream {
 			keep = append(keep, e)
 		}
 	}
 	return append(keep, id)
 }
 
-// equal reports whether two windows are the same bytes; false if it cannot be told.
-func (w *window) equal(v *window) bool {
-	return w.lo == v.lo && w.hi == v.hi && w.run == v.run && w.ragged == v.ragged && slices.Equal(w.levels, v.levels)
+// behind reports a write and, of each stream, the latest read with gaps that nothing
+// orders before it and that shares a byte with it.
+func (f *frontier) behind(a *access, clock []int32) {
+	for _, reads := range f.gaps {
+		for _, e := range slices.Backward(reads) {
+			b := &f.c.accs[e]
+			if before(b, a.stream, clock) {
+				break
+			}
+			f.c.r.Stats.Comparisons++
+			if a.win.overlaps(&b.win) {
+				f.c.unordered(b, a, max(a.win.lo, b.win.lo), min(a.win.hi, b.win.hi))
+				break
+			}
+		}
+	}
 }
 
 // compare reports e and a if nothing orders them and they share a byte of
@@ -156,7 +181,7 @@ func (f *frontier) compare(e int32, a *access, clock []int32, i int) {
 	if before(b, a.stream, clock) {
 		return
 	}
-	lo, hi := f.coords[i], f.end(i)
+	lo, hi := f.span(i, a)
 	switch {
 	case b.win.dense() && !a.win.touches(lo, hi), a.win.dense() && !b.win.touches(lo, hi):
 		return
@@ -166,13 +191,15 @@ func (f *frontier) compare(e int32, a *access, clock []int32, i int) {
 	f.c.unordered(b, a, lo, hi)
 }
 
-// end is the byte behind segment i.
-func (f *frontier) end(i int) int64 { return f.coords[f.starts.next(i+1)] }
+// span is what of segment i lies between the ends of an access.
+func (f *frontier) span(i int, a *access) (lo, hi int64) {
+	return max(f.coords[i], a.win.lo), min(f.coords[f.starts.next(i+1)], a.win.hi)
+}
 
 // flow checks that what a reads of segment i was written last through a's own
 // buffer.
 func (f *frontier) flow(s *segment, a *access, i int) {
-	lo, hi := f.coords[i], int64(0)
+	lo, hi := int64(0), int64(0)
 	own := f.own[:0]
 	for k := len(s.rest) - 1; k >= 0; k-- {
 		b := &f.c.accs[s.rest[k]]
@@ -184,7 +211,7 @@ func (f *frontier) flow(s *segment, a *access, i int) {
 			continue
 		}
 		if hi == 0 {
-			hi = f.end(i)
+			lo, hi = f.span(i, a)
 		}
 		if a.win.misses(&b.win, lo, hi, own) {
 			f.c.clobbered(b, a, lo, hi)
@@ -195,7 +222,7 @@ func (f *frontier) flow(s *segment, a *access, i int) {
 	if s.writer >= 0 && f.c.accs[s.writer].holds(a) {
 		return
 	}
-	hi = f.end(i)
+	lo, hi = f.span(i, a)
 	if !a.win.misses(nil, lo, hi, own) {
 		return
 	}
