@@ -102,6 +102,8 @@ type fuser struct {
 
 	kernels bool
 	alone   []float64 // node -> milliseconds by itself
+	bound   []bool    // node -> it communicates or has other effects
+	parting parting   // scratch of arrange
 	win     *window   // judges joins
 
 	time      float64 // makespan that no join may exceed
@@ -148,9 +150,9 @@ func newFuser(ctx *passes.Context, f *ir.Func) (*fuser, error) {
 		return nil, err
 	}
 	n := len(d.Nodes)
-	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes")), kernels: kernels, alone: slices.Clone(d.Dur)}
+	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes")), kernels: kernels, alone: slices.Clone(d.Dur), bound: make([]bool, n)}
 	for i, v := range d.Nodes {
-		u.unit[i] = -1
+		u.unit[i], u.bound[i] = -1, !v.Pure()
 		if v.Meta().Has(passes.FusionKey) {
 			f.SetMeta(v, v.Meta().Without(passes.FusionKey)) // regions are decided anew
 		}
@@ -360,38 +362,38 @@ func (u *fuser) withViews(launches []int32) []int32 {
 // fails if a member depends on a node that has to stand behind, or if effects would
 // change their order.
 func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool) {
-	m := &parting{u: u, lo: lo, hi: hi, state: make([]byte, hi-lo)}
+	m := &u.parting
+	m.reset(u, lo, hi)
 	for _, v := range members {
 		m.state[u.pos[v]-lo] = joins
 	}
 	if !m.behind() || !down && !m.front() {
 		return nil, false
 	}
-	var first, last []int32
+	out, last := make([]int32, 0, hi-lo), []int32(nil)
 	for i, s := range m.state {
 		v := u.order[lo+int32(i)]
 		switch {
 		case s == joins:
 		case s == goesFirst || s == stays && down:
-			first = append(first, v)
+			out = append(out, v)
 		default:
 			last = append(last, v)
 		}
 	}
-	out := slices.Concat(first, members, last)
+	out = append(append(out, members...), last...)
 	return out, u.sameEffects(u.order[lo:hi], out)
 }
 
 // sameEffects reports whether what communicates or has other effects, and waits,
 // stand in the same order in both lists.
 func (u *fuser) sameEffects(a, b []int32) bool {
-	bound := func(v int32) bool { return !u.d.Nodes[v].Pure() }
 	i := 0
 	for _, v := range a {
-		if !bound(v) {
+		if !u.bound[v] {
 			continue
 		}
-		for !bound(b[i]) {
+		for !u.bound[b[i]] {
 			i++
 		}
 		if b[i] != v {

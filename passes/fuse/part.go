@@ -1,5 +1,7 @@
 package fuse
 
+import "slices"
+
 // Where a node between members goes.
 const (
 	stays byte = iota
@@ -13,6 +15,17 @@ type parting struct {
 	u      *fuser
 	lo, hi int32
 	state  []byte
+	goes   []bool // region -> nodes of it go where whole was asked about
+}
+
+// reset prepares for a range of the order at hand.
+func (m *parting) reset(u *fuser, lo, hi int32) {
+	m.u, m.lo, m.hi = u, lo, hi
+	m.state = slices.Grow(m.state[:0], int(hi-lo))[:hi-lo]
+	clear(m.state)
+	if len(m.goes) < len(u.unitN) {
+		m.goes = make([]bool, len(u.unitN))
+	}
 }
 
 // at is the place of a node in the range, -1 outside.
@@ -87,21 +100,22 @@ func (m *parting) front() bool {
 // if they go elsewhere already, and reports whether any followed. No other region
 // lies across the range's ends, which members are at.
 func (m *parting) whole(where byte) (ok, more bool) {
-	goes := map[int32]bool{} // look-up only
-	for i, s := range m.state {
-		if x := m.u.unit[m.u.order[m.lo+int32(i)]]; s == where && x >= 0 {
-			goes[x] = true
+	each := func(do func(i int, s byte, x int32)) {
+		for i, s := range m.state {
+			if x := m.u.unit[m.u.order[m.lo+int32(i)]]; x >= 0 {
+				do(i, s, x)
+			}
 		}
 	}
-	for i, s := range m.state {
-		x := m.u.unit[m.u.order[m.lo+int32(i)]]
-		if x < 0 || s == where || !goes[x] {
-			continue
+	each(func(_ int, s byte, x int32) { m.goes[x] = m.goes[x] || s == where })
+	ok = true
+	each(func(i int, s byte, x int32) {
+		if s == where || !m.goes[x] {
+			return
 		}
-		if s != stays {
-			return false, false
-		}
+		ok = ok && s == stays
 		m.state[i], more = where, true
-	}
-	return true, more
+	})
+	each(func(_ int, _ byte, x int32) { m.goes[x] = false })
+	return ok, more
 }
