@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -112,13 +113,8 @@ func (b *book) asked(t *term, k int, ask box) box {
 		return all
 	case t.kind == window:
 		return b.behind(t, ask)
-	case t.op.Info().Elementwise:
-		skip := len(ask) - len(all)
-		for i := range all {
-			if n, ok := from.Shape()[i].Const(); skip+i >= 0 && (!ok || n != 1) {
-				all[i] = ask[skip+i]
-			}
-		}
+	case t.op.Info().Elementwise || t.op == ir.OpClone:
+		return b.spread(all, from, ask)
 	case t.op == ir.OpCat:
 		d := int(t.attrs.Int("dim", 0))
 		lo := int64(0)
@@ -132,6 +128,93 @@ func (b *book) asked(t *term, k int, ask box) box {
 		return ask.cut(d, lo, lo+all[d][1])
 	case t.op == ir.OpSliceScatter:
 		return b.scattered(t, k, ask)
+	case t.op == ir.OpIndex || t.op == ir.OpEmbedding:
+		return b.indexed(t, k, ask)
+	case k == 0 && (t.op == ir.OpScatter || t.op == ir.OpIndexPut || t.op == ir.OpIndexAdd), k == 1 && t.op == ir.OpGather:
+		return ask
+	case t.op == ir.OpIndexPut && k == 1:
+		return b.values(t, ask)
+	case t.op == ir.OpIndexAdd && k == 2 || t.op == ir.OpScatter || t.op == ir.OpGather || t.op == ir.OpCumsum || t.op == ir.OpSoftmax || t.op == ir.OpLogSoftmax:
+		return all.but(t.dim(len(all)), ask)
+	}
+	return all
+}
+
+// but is b cut to what is asked for in all dimensions but one.
+func (b box) but(dim int, ask box) box {
+	for i := range b {
+		if i != dim {
+			b[i][1] = min(b[i][1], ask[i][1])
+			b[i][0] = min(ask[i][0], b[i][1])
+		}
+	}
+	return b
+}
+
+// dim is the dimension of rank that an operation works along.
+func (t *term) dim(rank int) int { return int(t.attrs.Int("dim", 0)+int64(rank)) % rank }
+
+// picked tells what index and index_put move: which dimensions of the tensor the indices
+// take the place of, and where those of the indices together, rank of them, stand instead.
+// It is not ok if there are not as many indices.
+func (b *book) picked(t *term, indices []termID) (dims []int64, front, rank int, ok bool) {
+	dims = []int64{0} // as embedding has it
+	if t.op != ir.OpEmbedding {
+		dims = t.attrs.Ints("dims")
+	}
+	for _, a := range indices {
+		rank = max(rank, b.terms[a].typ.Rank())
+	}
+	if n := len(dims); n > 0 && dims[n-1]-dims[0] == int64(n-1) {
+		front = int(dims[0])
+	}
+	return dims, front, rank, len(dims) == len(indices)
+}
+
+// indexed is what index and embedding ask for: of the indices those whose elements are in
+// the box, of operand 0 all in the dimensions that they take the place of.
+func (b *book) indexed(t *term, k int, ask box) box {
+	all := b.whole(b.terms[t.args[k]].typ)
+	dims, front, rank, ok := b.picked(t, t.args[1:])
+	if !ok || front < 0 || front+rank > len(ask) {
+		return all
+	}
+	if k > 0 {
+		return b.spread(all, b.terms[t.args[k]].typ, ask[front:front+rank])
+	}
+	rest := slices.Concat(ask[:front], ask[front+rank:])
+	for d := range all {
+		if !slices.Contains(dims, int64(d)) && len(rest) > 0 {
+			all[d], rest = rest[0], rest[1:]
+		}
+	}
+	return all
+}
+
+// values is what index_put asks for of what it writes: all in the dimensions of the indices.
+func (b *book) values(t *term, ask box) box {
+	from := b.terms[t.args[1]].typ
+	dims, front, rank, ok := b.picked(t, t.args[2:])
+	var to box
+	for d, r := range ask {
+		if !slices.Contains(dims, int64(d)) {
+			to = append(to, r)
+		}
+	}
+	if !ok || front < 0 || front > len(to) {
+		return b.whole(from)
+	}
+	return b.spread(b.whole(from), from, slices.Insert(to, front, slices.Repeat(box{{0, math.MaxInt64}}, rank)...))
+}
+
+// spread is what is asked for of an operand, of which all has everything, that is broadcast
+// to what ask is of.
+func (b *book) spread(all box, from ir.Type, ask box) box {
+	skip := len(ask) - len(all)
+	for i := range all {
+		if n, ok := from.Shape()[i].Const(); skip+i >= 0 && (!ok || n != 1) {
+			all[i][0], all[i][1] = min(ask[skip+i][0], all[i][1]), min(ask[skip+i][1], all[i][1])
+		}
 	}
 	return all
 }
