@@ -123,7 +123,7 @@ type CheckOptions struct {
 // Check proves p free of races and deadlocks under default options. The error is
 // a *CheckError with everything found, or says why p is malformed. Time is
 // near-linear: O(accesses x (streams + log accesses)), with one more factor, the
-// number of different windows on the same bytes, where windows have gaps.
+// number of different windows on the same bytes, where writes leave gaps.
 func Check(p *Program) error {
 	r, err := CheckWith(p, CheckOptions{})
 	if err != nil {
