@@ -16,6 +16,7 @@
 package gomlx
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -42,6 +43,7 @@ type Backend struct {
 	passes *passes.Pipeline
 
 	mu       sync.Mutex
+	ctx      context.Context   // of whatever waits
 	worlds   map[string]*world // by the devices
 	drv      driver.Driver     // of kinds that have one, once a world is open
 	compiled cache
@@ -85,6 +87,21 @@ func (b *Backend) Capabilities() compute.Capabilities {
 		c.DTypes[dt] = true
 	}
 	return c
+}
+
+// SetContext makes whatever is compiled and executed from now on end when ctx does, with its
+// cause. A world whose computation is cut off computes no more, and what lay there is lost: go
+// on with another backend and a checkpoint.
+func (b *Backend) SetContext(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ctx = ctx
+}
+
+func (b *Backend) context() context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ctx
 }
 
 // Builder begins a computation.

@@ -2,6 +2,7 @@ package gomlx
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -17,7 +18,7 @@ type builder struct {
 	name  string
 	main  *function
 	funcs []*function
-	names int // of values, which are unique in the computation, so that closures can name their parents'
+	sites []site // of values, whose numbers are unique in the computation, so that closures can name their parents'
 	done  bool
 
 	replicas int            // devices that run it on values of their own
@@ -58,12 +59,12 @@ func (n *builder) OpShape(op compute.Value) (shapes.Shape, error) {
 }
 
 func (n *builder) fresh() string {
-	n.names++
-	return fmt.Sprintf("%%v%d", n.names)
+	n.sites = append(n.sites, here())
+	return fmt.Sprintf("%%v%d", len(n.sites))
 }
 
-// text is the computation as a module of StableHLO.
-func (n *builder) text() string {
+// text is the computation as a module of StableHLO, with the lines of the program if they are asked for.
+func (n *builder) text(located bool) string {
 	var b strings.Builder
 	b.WriteString(n.head())
 	for k, f := range n.funcs {
@@ -77,6 +78,9 @@ func (n *builder) text() string {
 		fmt.Fprintf(&b, "func.func %s@%s%s {\n", visibility, symbol(f.name), f.signature())
 		for _, l := range f.lines {
 			b.WriteString(l)
+			if id, err := strconv.Atoi(strings.TrimPrefix(valueName.FindString(l), "%v")); located && err == nil {
+				b.WriteString(n.sites[id-1].location())
+			}
 			b.WriteByte('\n')
 		}
 		b.WriteString("return")

@@ -1,6 +1,7 @@
 package gomlx
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -24,7 +25,7 @@ type options struct {
 	pipeline string
 	memory   int64   // that a rank may need, 0: any
 	cache    string  // folder, empty: none
-	dump     string  // folder, empty: none
+	dumps    string  // folder, empty: none
 	place    *rt.Env // of this process among those of a launcher; nil: all devices are its own
 	sharded  bool    // new values of variables lie as the old ones
 }
@@ -47,7 +48,7 @@ type options struct {
 //	                        a computation asks for them replicated, as GoMLX's Trainer does
 //	                        of all results: as asked, or as the variables
 func New(config string) (compute.Backend, error) {
-	b := &Backend{worlds: map[string]*world{}}
+	b := &Backend{ctx: context.Background(), worlds: map[string]*world{}}
 	b.kind = "host"
 	for _, kv := range strings.Split(config, ",") {
 		if kv == "" {
@@ -93,7 +94,7 @@ func (o *options) set(kv string) (err error) {
 		o.cache = v
 		return errors.WithStack(os.MkdirAll(v, 0o777))
 	case "dump":
-		o.dump = v
+		o.dumps = v
 	case "launch":
 		if _, err = oneOf(k, v, "env"); err != nil {
 			return err

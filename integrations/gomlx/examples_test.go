@@ -117,76 +117,98 @@ func (e *example) train(t *testing.T, dir, bin, name, backend string, seed, devi
 	return losses
 }
 
+// workshop is a folder with a copy of GoMLX and its examples.
+type workshop struct {
+	*testing.T
+	dir string
+}
+
 // buildExamples builds the examples in a copy of GoMLX, whose random numbers begin alike in
 // every process, and makes their tables.
 func buildExamples(t *testing.T) (dir string, bins []string) {
-	dir = t.TempDir()
-	concert, err := filepath.Abs("../..")
-	if err != nil {
+	w := workshop{t, t.TempDir()}
+	w.copy()
+	w.change("gomlx/core/graph/rng_seed_secure.go", `"crypto/rand"`, `"math/rand"`) // with GODEBUG=randautoseed=0
+	w.change("gomlx/ml/dataset/inmemory.go", "time.Now().UnixNano()", "1", "\t\"time\"\n", "")
+	w.write("data/main.go", w.read("testdata/examples/data/main.go"))
+	tables := filepath.Join(w.dir, "tables")
+	if err := os.Mkdir(tables, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	goTool := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("go", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false -trimpath")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out)
+	w.run("run", "./data", tables)
+	for i, e := range examples {
+		w.write(filepath.Join("examples", e.path, "concert_record.go"), w.read("testdata/examples/record/record.go"))
+		bins = append(bins, filepath.Join(w.dir, fmt.Sprint("example", i)))
+		w.run("build", "-tags", "noxla", "-o", bins[i], "github.com/gomlx/gomlx/examples/"+e.path)
 	}
-	write := func(name, text string) {
-		t.Helper()
-		file := filepath.Join(dir, name)
-		os.MkdirAll(filepath.Dir(file), 0o777)
-		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+	return w.dir, bins
+}
+
+// copy makes a module of GoMLX, its examples, concert and this package.
+func (w workshop) copy() {
+	w.Helper()
+	concert, err := filepath.Abs("../..")
+	if err != nil {
+		w.Fatal(err)
 	}
-	read := func(file string) string {
-		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+	mod := "module work\n\ngo 1.26.5\n\n"
+	for _, path := range []string{"", "/integrations/gomlx"} {
+		mod += fmt.Sprintf("require github.com/seed-ee968945/concert%[1]s v0.0.0\nreplace github.com/seed-ee968945/concert%[1]s => %[2]s%[1]s\n", path, concert)
 	}
-	mod := "module work\n\ngo 1.26.5\n\nrequire github.com/seed-ee968945/concert v0.0.0\nrequire github.com/seed-ee968945/concert/integrations/gomlx v0.0.0\n"
-	mod += "replace github.com/seed-ee968945/concert => " + concert + "\nreplace github.com/seed-ee968945/concert/integrations/gomlx => " + concert + "/integrations/gomlx\n"
 	for to, module := range map[string]string{"gomlx": "github.com/gomlx/gomlx@v0.28.8", "examples": "github.com/gomlx/gomlx/examples@v0.28.1"} {
 		out, err := exec.Command("go", "mod", "download", "-json", module).Output()
 		var m struct{ Dir string }
 		if json.Unmarshal(out, &m) != nil || err != nil || m.Dir == "" {
-			t.Skipf("%s is not to be had: %v", module, err)
+			w.Skipf("%s is not to be had: %v", module, err)
 		}
-		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(m.Dir)); err != nil {
-			t.Fatal(err)
+		if err := os.CopyFS(filepath.Join(w.dir, to), os.DirFS(m.Dir)); err != nil {
+			w.Fatal(err)
 		}
 		name, version, _ := strings.Cut(module, "@")
 		mod += fmt.Sprintf("require %s %s\nreplace %s => ./%s\n", name, version, name, to)
 	}
-	write("go.mod", mod)
-	for file, change := range map[string]*strings.Replacer{
-		"gomlx/core/graph/rng_seed_secure.go": strings.NewReplacer(`"crypto/rand"`, `"math/rand"`), // with GODEBUG=randautoseed=0
-		"gomlx/ml/dataset/inmemory.go":        strings.NewReplacer("time.Now().UnixNano()", "1", "\t\"time\"\n", ""),
-	} {
-		before := read(filepath.Join(dir, file))
-		after := change.Replace(before)
-		if after == before {
-			t.Fatalf("%s has no seed", file)
+	w.write("go.mod", mod)
+}
+
+// change replaces texts in a file that has them.
+func (w workshop) change(name string, pairs ...string) {
+	w.Helper()
+	text := w.read(filepath.Join(w.dir, name))
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(text, pairs[i]) {
+			w.Fatalf("%s has no %q", name, pairs[i])
 		}
-		write(file, after)
 	}
-	write("data/main.go", read("testdata/examples/data/main.go"))
-	if err := os.Mkdir(filepath.Join(dir, "tables"), 0o777); err != nil {
-		t.Fatal(err)
+	w.write(name, strings.NewReplacer(pairs...).Replace(text))
+}
+
+func (w workshop) read(file string) string {
+	w.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		w.Fatal(err)
 	}
-	goTool("run", "./data", filepath.Join(dir, "tables"))
-	for i, e := range examples {
-		write(filepath.Join("examples", e.path, "concert_record.go"), read("testdata/examples/record/record.go"))
-		bins = append(bins, filepath.Join(dir, fmt.Sprint("example", i)))
-		goTool("build", "-tags", "noxla", "-o", bins[i], "github.com/gomlx/gomlx/examples/"+e.path)
+	return string(text)
+}
+
+func (w workshop) write(name, text string) {
+	w.Helper()
+	file := filepath.Join(w.dir, name)
+	err := os.MkdirAll(filepath.Dir(file), 0o777)
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o666)
 	}
-	return dir, bins
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// run runs the go command.
+func (w workshop) run(args ...string) {
+	w.Helper()
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = w.dir, append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false -trimpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }

@@ -29,7 +29,7 @@ func (b *Backend) launched(w *world, open rt.Opener) error {
 	case n != b.devices || !slices.IsSorted(w.devices):
 		return errors.Wrapf(compute.ErrNotImplemented, "concert: a computation on devices %v of %d processes", w.devices, b.devices)
 	}
-	r, err := rt.Join(context.Background(), open, rt.Config{Env: &env})
+	r, err := rt.Join(b.ctx, open, rt.Config{Env: &env})
 	if err != nil {
 		return errors.WithStack(err)
 	}
@@ -54,7 +54,7 @@ func (u *Buffer) gather() error {
 	if w.ranks == nil {
 		return errFinalized
 	}
-	r, ctx := w.ranks[w.mine], context.Background()
+	r, ctx := w.ranks[w.mine], w.b.context()
 	if root == w.mine {
 		if err := u.bring(); err != nil {
 			return err

@@ -30,18 +30,22 @@ type compiled struct {
 	decides   bool       // numbers say what runs, and how often
 }
 
-// compile makes a program of a text, or finds the one that it has made.
-func (b *Backend) compile(name, text string) (*compiled, error) {
+// compile makes a program of a computation, or finds the one that it has made of its text.
+func (b *Backend) compile(n *builder) (*compiled, error) {
+	text := n.text(false)
 	key := sha256.Sum256([]byte(text))
+	if err := n.dump(key); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	c := b.compiled.get(key)
 	b.mu.Unlock()
 	if c != nil {
 		return c, nil
 	}
-	c, err := b.newCompiled(name, text)
+	c, err := b.newCompiled(n.name, text)
 	if err != nil {
-		return nil, errors.WithMessagef(err, "computation %q", name)
+		return nil, errors.WithMessagef(err, "computation %q", n.name)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,13 +53,16 @@ func (b *Backend) compile(name, text string) (*compiled, error) {
 	return c, nil
 }
 
-func (b *Backend) newCompiled(name, text string) (*compiled, error) {
-	if b.dump != "" {
-		file := filepath.Join(b.dump, fmt.Sprintf("%s-%.4x.mlir", strings.Map(fileRune, name), sha256.Sum256([]byte(text))))
-		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-			return nil, errors.WithStack(err)
-		}
+// dump writes the computation into the folder for it, if there is one.
+func (n *builder) dump(key [sha256.Size]byte) error {
+	if n.b.dumps == "" {
+		return nil
 	}
+	file := filepath.Join(n.b.dumps, fmt.Sprintf("%s-%.4x.mlir", strings.Map(fileRune, n.name), key))
+	return errors.WithStack(os.WriteFile(file, []byte(n.text(true)), 0o666))
+}
+
+func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	m, err := stablehlo.Parse(name, text)
 	if err != nil {
 		return nil, errors.WithStack(err)
@@ -68,9 +75,10 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	if err := compile.Partition(p.Module); err != nil {
 		return nil, errors.WithStack(err)
 	}
-	r, err := compile.Compile(context.Background(), p.Module, compile.Target{Device: b.device()}, compile.Options{Pipeline: b.passes})
+	ctx := b.context()
+	r, err := compile.Compile(ctx, p.Module, compile.Target{Device: b.device()}, compile.Options{Pipeline: b.passes})
 	if err != nil {
-		return nil, errors.WithStack(err)
+		return nil, errors.WithStack(canceled(ctx, err))
 	}
 	c := &compiled{}
 	if c.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
@@ -153,7 +161,7 @@ func (w *world) load(c *compiled) (*loaded, error) {
 	defer w.running.Unlock()
 	mod := *c.mod
 	l := &loaded{c: c, w: w, mod: &mod}
-	ctx := context.Background()
+	ctx := w.b.context()
 	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, l.mod, nil) })
 	if err != nil {
 		return nil, err
@@ -212,7 +220,7 @@ func (l *loaded) save(next map[*Buffer]bool) error {
 // for the second time, and replay it from then on.
 func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 	outs := make([][]rt.Value, len(args))
-	ctx := context.Background()
+	ctx := l.w.b.context()
 	opts := rt.Options{KeepOutputs: true}
 	step := func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }
 	err := l.w.each(func(i int, r *rt.Rank) (err error) {
@@ -229,5 +237,13 @@ func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 		return err
 	})
 	l.ran = l.ran || err == nil
-	return outs, err
+	return outs, canceled(ctx, err)
+}
+
+// canceled is the error of what the context has ended, also before it had begun.
+func canceled(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, rt.ErrCanceled) {
+		return fmt.Errorf("%w: %w", rt.ErrCanceled, cause)
+	}
+	return err
 }

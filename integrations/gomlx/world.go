@@ -19,6 +19,7 @@ import (
 // world is ranks that compute together, one on each of some devices. A device may belong to
 // several worlds: a computation of one device runs in a world of its own.
 type world struct {
+	b       *Backend
 	devices []compute.DeviceNum
 
 	// running is held by whatever all ranks do: so they do the same in the same order.
@@ -38,7 +39,7 @@ func (b *Backend) world(devices []compute.DeviceNum) (*world, error) {
 	key := fmt.Sprint(devices)
 	w := b.worlds[key]
 	if w == nil {
-		w = &world{devices: devices}
+		w = &world{b: b, devices: devices}
 		b.worlds[key] = w
 	}
 	if w.ranks != nil {
@@ -86,7 +87,7 @@ func (b *Backend) opener(devices []compute.DeviceNum) (rt.Opener, error) {
 
 // open joins the ranks.
 func (w *world) open(open rt.Opener) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(w.b.ctx)
 	defer cancel(nil)
 	n := len(w.devices)
 	job := rendezvous.NewLocal()
@@ -132,7 +133,7 @@ func each(n int, f func(i int) error) error {
 		case all == nil:
 			all = err
 		case all.Error() != err.Error():
-			all = errors.WithMessage(all, err.Error())
+			all = fmt.Errorf("%w: %w", err, all)
 		}
 	}
 	return errors.WithStack(all)
