@@ -247,11 +247,11 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 			s.where = w[:kept]
 			return
 		case linear, convert, choice:
-			if t.sumArgs(s, base, loops, kept) {
+			if t.sumArgs(s, base, loops, kept) || t.sumOwn(s, base, loops, kept) {
 				return
 			}
 		case block:
-			if t.sumBlock(s, base, loops, kept) {
+			if sums(base) && t.sumBlock(s, base, loops, kept) {
 				return
 			}
 		}
@@ -372,6 +372,7 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
 	if c, e, where, ok := t.split(args, loops, t.add, t.add); ok {
 		return c, e, where
 	}
+	args, loops = opened(args, loops)
 	order, texts := ordered(args, loops)
 	var kept []arg
 	var from []int

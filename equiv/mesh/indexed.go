@@ -97,6 +97,9 @@ func (u *use) put() {
 // have them.
 func (u *use) scatter() {
 	d := int(u.int("dim", 0))
+	if u.marks(d) {
+		return
+	}
 	var sizes []int64
 	dims := make([][]int, len(u.in[0].dims))
 	for e, n := range u.sizes(0) {
@@ -114,6 +117,28 @@ func (u *use) scatter() {
 		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
 	}
 	u.set(u.block(u.name(0), dims, sizes))
+}
+
+// marks is a scatter of one element of each row, which is the one whose place is its index.
+func (u *use) marks(d int) bool {
+	size := u.sizes(0)
+	row := slices.Clone(size)
+	row[d] = 1
+	dt := u.n.Result(0).Type().DType()
+	if u.n.Attrs().Has("reduce") || !dt.IsFloat() || !slices.Equal(u.sizes(1), row) || len(u.in) > 2 && !slices.Equal(u.sizes(2), row) {
+		return false
+	}
+	at := u.t.whole(plainIota, size[d:d+1])
+	at.held = u.everywhere()
+	at.dims = append(at.dims, make([][]digit, len(size)-d-1)...)
+	it := u.n.Arg(1).Type().DType().String()
+	cond := u.of(at, u.in[1]).real("eq  bool " + it + " " + it)
+	value := u.number(u.in[1], u.n.Attrs().Float("value", 0))
+	if len(u.in) > 2 {
+		value = u.in[2]
+	}
+	u.set(u.of(cond, value, u.in[0]).chosen(dt))
+	return true
 }
 
 // windows sees the dimensions whole along which a window is longer than one place, or moves.

@@ -35,10 +35,13 @@ func (u *use) pointwise() *piece {
 	case ir.OpMul:
 		return u.times()
 	case ir.OpDiv:
-		u.in[1] = u.inverse(u.in[1])
-		return u.times()
+		return u.quotient(u.in[0], u.in[1])
 	case ir.OpReciprocal:
 		return u.inverse(u.in[0])
+	case ir.OpExp:
+		return u.exponential(u.in[0])
+	case ir.OpLog:
+		return u.logarithm(u.in[0])
 	case ir.OpFma:
 		c := u.in[2]
 		u.in = u.in[:2]
@@ -51,13 +54,18 @@ func (u *use) pointwise() *piece {
 		coef, base, where := u.t.converted(dt.String(), u.operands()[0], u.loops)
 		return u.finish(coef, base, where, dims)
 	case ir.OpWhere:
-		dims := u.broadcast()
-		u.ranks()
-		coef, base, where := u.t.choose(dt.String(), u.operands(), u.loops)
-		return u.finish(coef, base, where, dims)
+		return u.chosen(dt)
 	}
 	name := op.Name() + " " + attrs.Without("scalar").Without("reverse").Without("alpha").String() + " " + dt.String()
 	return u.each(name)
+}
+
+// chosen is operand 1 where operand 0 holds, else operand 2.
+func (u *use) chosen(dt ir.DType) *piece {
+	dims := u.broadcast()
+	u.ranks()
+	coef, base, where := u.t.choose(dt.String(), u.operands(), u.loops)
+	return u.finish(coef, base, where, dims)
 }
 
 // each is an operation of which nothing is known but that it is one of each element.
