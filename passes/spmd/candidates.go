@@ -49,7 +49,7 @@ func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule, w row) []cutti
 // instead gives the atoms of factors that cannot be cut to each other one that can.
 func (p *partitioner) instead(n *ir.Node, rule *sharding.Rule, w row, c cutting, keep func(cutting)) {
 	for f, l := range c.atoms {
-		if len(l) == 0 || c.parts[f] != nil || w.cuts(n, rule, f) {
+		if len(l) == 0 || c.parts[f] != nil || rule.Factors[f].Kind != sharding.NeedReplication && w.cuts(n, rule, f) {
 			continue
 		}
 		for o := range rule.Factors {

@@ -139,16 +139,6 @@ func added(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.V
 	return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
 }
 
-// written writes along a dimension that each rank has whole.
-func written(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
-	for d, n := range p.vals[c.n.Arg(1).ID()].shape {
-		if c.args[1].uneven(d, n) {
-			args[1] = p.masked(args[1], c.args[1], d, n, int64(0))
-		}
-	}
-	return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
-}
-
 // indexed are the dimensions that the operation indexes.
 func (c *choice) indexed() []int64 {
 	dims, _ := places(c.n)

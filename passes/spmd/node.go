@@ -246,6 +246,9 @@ func (p *partitioner) price(c *choice) int64 {
 		}
 		c.work += p.g.bytes(y.tensor, c.outs[i]) / perMemory
 	}
+	if extra := rowOf(c.n.Op()).extra; extra != nil {
+		cost += extra(p, c)
+	}
 	if c.n.Op().Class() == ir.ClassCompute {
 		flops := int64(2)
 		for f, x := range c.rule.Factors {

@@ -168,7 +168,11 @@ func (r *random) computed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Val
 	case 19:
 		add(fb.Cumsum(x, d))
 	case 20:
-		add(fb.Softmax(x, d))
+		if r.IntN(2) == 0 {
+			add(fb.Softmax(x, d))
+		} else {
+			add(fb.LogSoftmax(x, d))
+		}
 	case 21:
 		if r.exact[x] {
 			v, _ := fb.TopK(x, 1+r.Int64N(s[d]), d)
@@ -258,7 +262,22 @@ func (r *random) indexed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Valu
 		y := fb.Full(ir.Tensor(ir.F32, t...), 0.25)
 		add(fb.IndexPut(x, y, []int64{0}, r.IntN(2) == 0, r.indices(s[0], k)))
 	case 30:
-		add(fb.Op(ir.OpScatter, nil, ir.A("dim", d, "value", 0.5), []*ir.Value{x, fb.Clone(r.iotaAlong(s, d))})...)
+		t := slices.Clone(s)
+		switch r.IntN(4) {
+		case 0: // of each row one element
+			t[d] = 1
+			add(fb.Scatter(x, r.indices(s[d], t...), fb.Full(ir.Tensor(ir.F32, t...), 0.25), d))
+		case 1:
+			t[d] = 1
+			add(fb.Op(ir.OpScatter, nil, ir.A("dim", d, "value", 0.5), []*ir.Value{x, r.indices(s[d], t...)})...)
+		case 2: // of some rows
+			for k := range t {
+				t[k] = 1 + r.Int64N(t[k])
+			}
+			add(fb.Op(ir.OpScatter, nil, ir.A("dim", d, "value", 0.5), []*ir.Value{x, r.indices(s[d], t...)})...)
+		default:
+			add(fb.Op(ir.OpScatter, nil, ir.A("dim", d, "value", 0.5), []*ir.Value{x, fb.Clone(r.iotaAlong(s, d))})...)
+		}
 	case 27:
 		if len(s) == 2 {
 			add(fb.Embedding(x, r.indices(s[0], r.size(), r.size())))

@@ -18,6 +18,12 @@ type row struct {
 	// whole reports factors beside those that cannot be cut.
 	whole func(n *ir.Node, r *sharding.Rule, f int) bool
 
+	// inner reports factors that are wanted whole and cut nevertheless, as emit knows how.
+	inner func(n *ir.Node, r *sharding.Rule, f int) bool
+
+	// extra is what emit costs beside the operation.
+	extra func(p *partitioner, c *choice) int64
+
 	// even reports factors whose pieces must divide them.
 	even func(n *ir.Node, r *sharding.Rule, f int) bool
 
@@ -43,7 +49,9 @@ func (w row) cuts(n *ir.Node, r *sharding.Rule, f int) bool {
 			return false
 		}
 	default:
-		return false
+		if w.inner == nil || !w.inner(n, r, f) {
+			return false
+		}
 	}
 	return r.Factors[f].Size > 1 && (w.whole == nil || !w.whole(n, r, f))
 }
@@ -136,9 +144,11 @@ var rows = map[ir.Op]row{
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
 	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque}, ir.OpReadSize: {emit: opaque},
 
+	ir.OpSoftmax: {inner: attrDim, emit: normalized, extra: telling}, ir.OpLogSoftmax: {inner: attrDim, emit: normalized, extra: telling},
+
 	ir.OpSliceScatter: {whole: attrDim},
 	ir.OpIndex:        {reduce: ir.Sum, emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},
-	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: replaces(attrDim), parts: true, emit: written},
+	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: crooked, parts: true, emit: written},
 }
 
 func rowOf(o ir.Op) row { return rows[o] }

@@ -15,8 +15,8 @@
 // relates the dimensions of its tensors by factors, each choice gives some factors atoms, and
 // the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
 // table of what operations can do with factors; where it says nothing, a factor is taken
-// whole, which is always right. indexed.go has what reads and writes at places, and
-// collectives.go what the function says itself of ranks.
+// whole, which is always right. indexed.go has what reads and writes at places, softmax.go what a
+// cross entropy does along classes, and collectives.go what the function says itself of ranks.
 //
 // A value is kept in every layout that it was brought into, and is brought into others when
 // somebody asks; a reduction whose parts lie on several ranks stays parts until then, and
@@ -140,17 +140,51 @@ func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
 	return newPartitioner(f, best.how)
 }
 
+// late is a sharding that is propagated behind others.
+func late(s *sharding.Sharding) *sharding.Sharding {
+	s = s.Clone()
+	for i := range s.Dims {
+		if len(s.Dims[i].Axes) > 0 && s.Dims[i].Priority <= 0 {
+			s.Dims[i].Priority = 1
+		}
+	}
+	return s
+}
+
+// states lets results of which nothing is said lie as the parameters' shardings alone make them:
+// a gradient as what it is of.
+func states(f *ir.Func, x *sharding.Function) error {
+	alone, err := sharding.Read(f)
+	if err != nil {
+		return err
+	}
+	for i := range alone.Graph.Values {
+		alone.Graph.Values[i].Sharding = nil
+	}
+	found := false
+	for _, n := range f.Inputs() {
+		if id := n.Result(0).ID(); n.Role() == ir.RoleParameter {
+			alone.Graph.Values[id].Sharding = x.Graph.Values[id].Sharding
+			found = found || x.Graph.Values[id].Sharding != nil
+		}
+	}
+	if !found {
+		return nil
+	}
+	if err := alone.Graph.Propagate(sharding.UserPriority); err != nil {
+		return err
+	}
+	for i, at := range x.Results {
+		s := alone.Graph.Values[at].Sharding
+		if s != nil && x.Graph.Values[at].Sharding == nil && x.Graph.Values[f.Return().Arg(i).ID()].Sharding == nil {
+			x.Graph.Values[at].Sharding = late(s)
+		}
+	}
+	return nil
+}
+
 // ahead lets the shardings of inputs that are no state go ahead of all others.
 func ahead(f *ir.Func, x *sharding.Function) {
-	late := func(s *sharding.Sharding) *sharding.Sharding {
-		s = s.Clone()
-		for i := range s.Dims {
-			if len(s.Dims[i].Axes) > 0 && s.Dims[i].Priority <= 0 {
-				s.Dims[i].Priority = 1
-			}
-		}
-		return s
-	}
 	returned := map[string]int{} // how often a type and sharding is returned; look-up only
 	key := func(v *ir.Value, s *sharding.Sharding) string { return v.Type().String() + sharding.Text(s) }
 	for i, at := range x.Results {
@@ -180,6 +214,7 @@ func newPartitioner(f *ir.Func, how strategy) (*partitioner, error) {
 	x, err := sharding.Read(f)
 	if err == nil && how.propagation == data {
 		ahead(f, x)
+		err = states(f, x)
 	}
 	if err == nil && how.propagation != none {
 		err = x.Graph.Propagate(sharding.UserPriority)
