@@ -39,17 +39,14 @@ func (c *Config) platform(world int) (*platform, error) {
 	if err == nil && len(infos) == 0 {
 		err = errors.New("this machine has no GPU")
 	}
-	if err == nil && len(infos) < world && c.FakeGPUs == 0 {
-		err = fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(len(infos), "GPU"))
-	}
 	if err != nil {
 		p.drv.Close() // the first error matters
 		return nil, fmt.Errorf("-device=cuda: %w", err)
 	}
 	p.devs = len(infos)
 	p.name = fmt.Sprintf("%d x %s", p.devs, infos[0].Name)
-	if c.FakeGPUs > 0 {
-		p.opts.ShareDevice = p.devs < world
+	p.opts.ShareDevice = p.devs < world
+	if c.FakeGPUs > 0 || p.opts.ShareDevice {
 		p.opts.Group.Region, p.opts.Group.Flagged = 1<<20, 1<<20 // is written to when groups are made
 	}
 	return p, nil
