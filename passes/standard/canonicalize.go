@@ -13,16 +13,18 @@ import (
 //     do (see identity);
 //   - an alias, or a view that changes nothing, gives way to its operand, which
 //     also ends second waits; a view of a view reads the first one's operand;
+//   - a matmul of 16-bit floats that were widened to f32 reads them as they are, and rounds
+//     its result where that is all that follows (see narrow);
 //   - a slice of what was put together of rows gives way to the rows ([ir.Func.ForwardReads]);
 //   - pure operations that nobody reads go. A collective that nobody reads stays
 //     unless the option says otherwise, and so does the wait that ends it.
 //
-// Nodes only disappear or turn into views and copies in place, so the order of
+// Nodes only disappear or turn into others in place, so the order of
 // the rest is kept. One pass forward and one backward; linear.
 func canonicalize() passes.Pass {
 	return passes.Pass{
 		Name: "canonicalize",
-		Doc:  "Removes dead code, collectives over one rank, second waits, views that change nothing and reads of what was just put together.",
+		Doc:  "Removes dead code, collectives over one rank, second waits, views that change nothing, conversions around matmuls and reads of what was just put together.",
 		Options: []passes.Option{
 			{Name: "drop-collectives", Kind: passes.KindBool, Default: "false", Doc: "also remove collectives whose results nobody reads, on all ranks alike"},
 		},
@@ -30,6 +32,7 @@ func canonicalize() passes.Pass {
 			{Name: "unit-collectives", Doc: "collectives over groups of one rank that were removed"},
 			{Name: "clones", Doc: "copies that stand in for such a collective"},
 			{Name: "forwarded", Doc: "aliases and views that gave way to their operand"},
+			{Name: "narrowed", Doc: "matmuls that read 16-bit floats and not what was converted from them"},
 			{Name: "parts", Doc: "slices that read a part where it was made, and not of what it was put into"},
 			{Name: "dead", Doc: "operations removed because nobody read them"},
 			{Name: "dead-collectives", Doc: "collectives removed because nobody read them"},
@@ -46,6 +49,8 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 			c.unitCollective(n)
 		case n.Op().IsView():
 			c.view(n)
+		case n.Op() == ir.OpMatmul:
+			c.narrow(n)
 		}
 	}
 	c.parts()
