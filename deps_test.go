@@ -42,6 +42,7 @@ var layers = []struct {
 	{"internal/window", nil},
 	{"internal/prelude", []string{"internal/dtype"}},
 	{"internal/hostops", []string{"internal/attr", "internal/dtype", "internal/rowmajor", "internal/window"}},
+	{"ir/types", []string{"internal/attr", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text", "internal/window"}},
 	{"ir", []string{"internal/attr", "internal/diag", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text", "internal/window"}},
 	{"ir/fx/internal/pytext", []string{"internal/attr", "internal/dtype"}},
 	{"ir/fx/internal/traced", []string{"ir", "internal/attr", "internal/dtype"}},

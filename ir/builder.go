@@ -124,17 +124,11 @@ func (fb *FuncBuilder) Op(op Op, group *Group, attrs Attrs, args []*Value, types
 	if i := op.info(); len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
 		return fb.fail(&spec, "takes %s, got %d", argCount(i), len(args))
 	}
-	c := inferCtx{attrs: attrs, want: types}
-	if len(types) == 0 {
-		c.want = nil
+	given := make([]Type, len(args))
+	for i, a := range args {
+		given[i] = a.typ
 	}
-	for _, a := range args {
-		c.args = append(c.args, a.typ)
-	}
-	if group != nil {
-		c.group = group.Size()
-	}
-	got, err := op.info().Types.infer(&c)
+	got, err := op.info().Types.Infer(group.ranks(), attrs, given, types...)
 	if err != nil {
 		return fb.fail(&spec, "%v", err)
 	}
@@ -230,7 +224,7 @@ func (fb *FuncBuilder) MatMul(a, b *Value) *Value { return fb.one(OpMatmul, nil,
 
 // Convert returns x in another element type.
 func (fb *FuncBuilder) Convert(x *Value, dt DType) *Value {
-	return fb.one(OpConvert, nil, []*Value{x}, TensorOf(dt, typeOf(x).shape))
+	return fb.one(OpConvert, nil, []*Value{x}, TensorOf(dt, typeOf(x).Shape()))
 }
 
 // Reduce appends a reduction over dims, such as OpSum; without dims over all.
@@ -247,7 +241,7 @@ func (fb *FuncBuilder) Reduce(op Op, x *Value, keepdim bool, dims ...int64) *Val
 
 // View returns x under another shape, without a copy.
 func (fb *FuncBuilder) View(x *Value, shape Shape) *Value {
-	return fb.one(OpView, nil, []*Value{x}, TensorOf(typeOf(x).dt, shape))
+	return fb.one(OpView, nil, []*Value{x}, TensorOf(typeOf(x).DType(), shape))
 }
 
 // Permute returns x with its dimensions in another order, without a copy.

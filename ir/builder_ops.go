@@ -142,7 +142,7 @@ func (fb *FuncBuilder) TopK(x *Value, k, dim int64) (values, indices *Value) {
 
 // Expand returns x under a shape in which dimensions of one are repeated, without a copy.
 func (fb *FuncBuilder) Expand(x *Value, shape Shape) *Value {
-	return fb.one(OpExpand, nil, []*Value{x}, TensorOf(typeOf(x).dt, shape))
+	return fb.one(OpExpand, nil, []*Value{x}, TensorOf(typeOf(x).DType(), shape))
 }
 
 // Split returns consecutive pieces of x along dim, without copies.

@@ -93,7 +93,7 @@ func (r *roots) donated(d Donation, ret *Node, inputs map[int32]*Node) string {
 		return fmt.Sprintf("%s lies in the storage of %s; return a copy", got, other.results[0])
 	}
 	for i, a := range ret.args {
-		for k := range tensorsOf(a.typ) {
+		for k := range a.typ.Tensors() {
 			if i != d.Result && r.of[a.id]+int32(k) == root {
 				return fmt.Sprintf("result %d lies in its storage, too; return a copy", i)
 			}

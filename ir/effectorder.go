@@ -93,7 +93,7 @@ func (o *EffectOrder) Next(n *Node, before []*Node) []*Node {
 }
 
 func (o *EffectOrder) read(n *Node, v *Value) {
-	for k := range tensorsOf(v.typ) {
+	for k := range v.typ.Tensors() {
 		root := int(o.roots.of[v.id]) + k
 		o.readers[root] = append(o.readers[root], n)
 	}

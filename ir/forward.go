@@ -87,7 +87,7 @@ type part struct {
 
 // outermost is the size of a dimension of a tensor in front of which all are 1; false of others.
 func outermost(t Type, dim int) (int64, bool) {
-	s, ok := t.shape.Static()
+	s, ok := t.Shape().Static()
 	if !ok || t.IsAsync() || dim < 0 || dim >= len(s) || slices.ContainsFunc(s[:dim], func(n int64) bool { return n != 1 }) {
 		return 0, false
 	}
@@ -137,7 +137,7 @@ func (p *part) step(n *Node) bool {
 		size, ok := outermost(n.args[1].typ, p.dim)
 		at := n.attrs.Int("start", 0)
 		switch {
-		case !ok || n.attrs.Int("step", 1) != 1 || !n.args[0].typ.shape.Equal(n.results[0].typ.shape):
+		case !ok || n.attrs.Int("step", 1) != 1 || !n.args[0].typ.Shape().Equal(n.results[0].typ.Shape()):
 			return false
 		case p.start >= at && p.start+p.size <= at+size:
 			p.of, p.start = n.args[1], p.start-at

@@ -80,7 +80,7 @@ func (f *Func) AppendText(b []byte) []byte {
 			b = append(b, ", "...)
 		}
 		b = append(text.AppendName(append(b, '%'), n.name), ": "...)
-		b = n.results[0].typ.appendText(b)
+		b = n.results[0].typ.AppendText(b)
 		if len(n.attrs) > 0 {
 			b = n.attrs.AppendText(append(b, ' '))
 		}
@@ -92,7 +92,7 @@ func (f *Func) AppendText(b []byte) []byte {
 			if i > 0 {
 				b = append(b, ", "...)
 			}
-			b = v.typ.appendText(b)
+			b = v.typ.AppendText(b)
 		}
 	}
 	b = append(b, ") {\n"...)
@@ -140,7 +140,7 @@ func (n *Node) AppendText(b []byte) []byte {
 		} else {
 			b = append(b, ", "...)
 		}
-		b = v.typ.appendText(b)
+		b = v.typ.AppendText(b)
 	}
 	return n.appendTail(b)
 }

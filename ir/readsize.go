@@ -61,8 +61,8 @@ func (n *Node) SymbolsNamed() []string {
 
 func (n *Node) ownSymbols(names []string) []string {
 	for _, r := range n.results {
-		for _, t := range tensorsOf(r.typ) {
-			for _, d := range t.shape {
+		for _, t := range r.typ.Tensors() {
+			for _, d := range t.Shape() {
 				names = d.Symbols(names)
 			}
 		}

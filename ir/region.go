@@ -196,7 +196,7 @@ func (v *verifier) branches(n *Node) {
 		v.at(n, -1, nil, "a case has at least one branch")
 		return
 	}
-	if t := n.args[0].typ; !isScalar(t, t.dt) || t.dt != Bool && !t.dt.IsInt() {
+	if t := n.args[0].typ; !isScalar(t, t.DType()) || t.DType() != Bool && !t.DType().IsInt() {
 		v.at(n, 0, nil, "a case goes by an integer or a truth value without dimensions, got %s", t)
 		return
 	}
@@ -272,7 +272,7 @@ func (v *verifier) isolated(n *Node, b *Func) {
 	}
 }
 
-func isScalar(t Type, dt DType) bool { return !t.IsAsync() && t.dt == dt && t.Rank() == 0 }
+func isScalar(t Type, dt DType) bool { return !t.IsAsync() && t.DType() == dt && t.Rank() == 0 }
 
 func typesText(vs []*Value) string {
 	s := ""

@@ -44,7 +44,7 @@ func (s *Storages) placeOf(r *Value, i int) ([]Placement, error) {
 	switch {
 	case of == nil:
 		var own []Placement
-		for k := range tensorsOf(r.typ) {
+		for k := range r.typ.Tensors() {
 			own = append(own, Placement{Storage: StorageID(len(s.roots))})
 			s.roots = append(s.roots, r)
 			s.index = append(s.index, int32(k))
@@ -76,11 +76,8 @@ func (s *Storages) Root(id StorageID) (*Value, int) { return s.roots[id], int(s.
 // Type is the type of the tensor that a storage was made for.
 func (s *Storages) Type(id StorageID) Type {
 	v, k := s.Root(id)
-	return tensorsOf(v.typ)[k]
+	return v.typ.Tensors()[k]
 }
-
-// Tensors lists the tensor types in t: t itself, or what an async type carries.
-func (t Type) Tensors() []Type { return tensorsOf(t) }
 
 // ViewOffset is the distance in elements from element (0, 0, ...) of a view's
 // operand to that of result i, 0 if the result is empty. It fails if the distance
@@ -89,7 +86,7 @@ func (n *Node) ViewOffset(i int) (int64, error) {
 	if !n.op.IsView() {
 		return 0, fmt.Errorf("%s is not a view", n.op.Name())
 	}
-	if i < len(n.results) && n.results[i].typ.shape.NumElems().Equal(D(0)) {
+	if i < len(n.results) && n.results[i].typ.Shape().NumElems().Equal(D(0)) {
 		return 0, nil
 	}
 	var at int64 // index along dim
@@ -116,7 +113,7 @@ func (n *Node) ViewOffset(i int) (int64, error) {
 		return at * st[d], nil
 	}
 	row := D(1)
-	for _, m := range t.shape[d+1:] {
+	for _, m := range t.Shape()[d+1:] {
 		row = row.Mul(m)
 	}
 	c, ok := row.Const()

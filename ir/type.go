@@ -1,14 +1,10 @@
 package ir
 
 import (
-	"cmp"
-	"math"
-	"slices"
+	"fmt"
 
-	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/internal/rowmajor"
-	"github.com/seed-ee968945/concert/internal/text"
+	"github.com/seed-ee968945/concert/ir/types"
 )
 
 // DType is the element type of a tensor.
@@ -40,305 +36,56 @@ const (
 	F8E8M0FNU     = dtype.F8E8M0FNU
 )
 
-// Shape is the list of a tensor's dimensions, outermost first. A Shape is
-// immutable once it is part of a Type.
-type Shape []Dim
+// Type is the type of a value, Shape the sizes of a tensor, and TypeRule what the type of a
+// result follows by.
+type (
+	Type     = types.Type
+	Shape    = types.Shape
+	TypeRule = types.Rule
+)
 
-// Dims returns a static shape.
-func Dims(sizes ...int64) Shape {
-	s := make(Shape, len(sizes))
-	for i, n := range sizes {
-		s[i] = D(n)
+// Tensor returns the type of a tensor of constant sizes, row-major.
+func Tensor(dt DType, sizes ...int64) Type { return types.Tensor(dt, sizes...) }
+
+// TensorOf returns the type of a row-major tensor.
+func TensorOf(dt DType, shape Shape) Type { return types.TensorOf(dt, shape) }
+
+// Async returns the type of tensors in flight.
+func Async(ts ...Type) Type { return types.Async(ts...) }
+
+// Dims returns a shape of constant dimensions.
+func Dims(sizes ...int64) Shape { return types.Dims(sizes...) }
+
+// SplitsText is the attribute text for one operand's sizes.
+func SplitsText(sizes []Dim) string { return types.SplitsText(sizes) }
+
+// Infer applies the type rule of op to operand types: it returns the result types
+// of such a node, or says why the operands do not fit. want declares result types
+// where the rule leaves them open; group may be nil.
+func Infer(op Op, group *Group, attrs Attrs, args []Type, want ...Type) ([]Type, error) {
+	i := op.info()
+	if len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
+		return nil, fmt.Errorf("%s takes %s, got %d", i.Name, argCount(i), len(args))
 	}
-	return s
+	return i.Types.Infer(group.ranks(), attrs, args, want...)
 }
 
-// Static returns the sizes, or false if a dimension is symbolic.
-func (s Shape) Static() ([]int64, bool) {
-	out := make([]int64, len(s))
-	for i, d := range s {
-		n, ok := d.Const()
-		if !ok {
-			return nil, false
-		}
-		out[i] = n
+// ranks is how many ranks a subgroup has, 0 if there is no group.
+func (g *Group) ranks() int {
+	if g == nil {
+		return 0
 	}
-	return out, true
+	return g.Size()
 }
 
-// NumElems is the product of the dimensions.
-func (s Shape) NumElems() Dim {
-	p := D(1)
-	for _, d := range s {
-		p = p.Mul(d)
+// Splits returns the sizes along dimension 0 that an all_to_all sends to and receives from
+// each rank, per operand. Both are nil when the pieces are equal. The error says which
+// attribute is malformed, or not of the group's size.
+func (n *Node) Splits() (in, out [][]Dim, err error) {
+	size := n.group.ranks()
+	if in, err = types.ParseSplits(n.attrs, "in_splits", len(n.args), size); err != nil {
+		return nil, nil, err
 	}
-	return p
-}
-
-// Equal reports whether both shapes are the same, symbolically.
-func (s Shape) Equal(t Shape) bool { return slices.EqualFunc(s, t, Dim.Equal) }
-
-// String returns [d0,d1,...].
-func (s Shape) String() string { return string(s.appendText(nil)) }
-
-func (s Shape) appendText(b []byte) []byte {
-	b = append(b, '[')
-	for i, d := range s {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = d.AppendText(b)
-	}
-	return append(b, ']')
-}
-
-// Type is the type of a value: a tensor, or the async result of a collective,
-// which carries one or more tensors that are still in flight. Types are
-// immutable values; compare them with Equal.
-//
-// # Sizes and layouts
-//
-// What the verifier accepts (rules dimensions, layout and range) holds for every value
-// of the symbols, each from 0 to its Max (runtime.SymbolError), independently of each
-// other and of other ranks.
-//
-//   - No size is negative. A size may be 0: an empty tensor has no elements, whatever its
-//     strides, and no place: a view without elements counts as lying where its operand
-//     does. Operations on it are legal and do nothing.
-//   - Tensors have at most 2^50 elements, sizes of 0 counted as 1, and their last element
-//     lies at most 2^50 elements behind the first, so that no sum of bytes overflows.
-//   - Strides are numbers and not negative, also of symbolic sizes. A layout whose strides
-//     would depend on a symbol is row-major without gaps, or cannot be had.
-//   - Results of operations may have any strides that nest (each larger than what lies
-//     within it), also with gaps: each element has a place of its own. Results of
-//     collectives are row-major.
-//   - Views lie as their operand says, and elements may share a place in them (expand,
-//     as_strided). So they may in inputs, which the caller has laid out, and in results of
-//     calls that alias; but no call writes such an operand.
-//   - A storage reaches from its first to its last element (Extent). Gaps belong to it, and
-//     nobody reads or writes them.
-//   - The splits of an all_to_all are not negative. Pieces of symbolic dimensions (slice,
-//     select, topk, equal parts of an all_to_all) are within them, or the runtime refuses
-//     the values (Node.Needs, runtime.SizeError). They begin at a place that is known when
-//     the program is compiled.
-type Type struct {
-	dt      DType
-	shape   Shape
-	strides []int64 // in elements; nil means row-major without gaps
-	async   []Type  // non-nil exactly for async types, whose other fields are zero
-}
-
-// Tensor returns a row-major tensor type of a static shape.
-func Tensor(dt DType, sizes ...int64) Type { return Type{dt: dt, shape: Dims(sizes...)} }
-
-// TensorOf returns a row-major tensor type; the shape may have symbolic dimensions.
-func TensorOf(dt DType, shape Shape) Type { return Type{dt: dt, shape: shape} }
-
-// Async returns the type of a collective's result that carries ts.
-func Async(ts ...Type) Type { return Type{async: slices.Clone(ts)} }
-
-// WithStrides returns the tensor type with the given element strides. Strides
-// that describe the row-major layout are dropped, so that equal layouts compare
-// equal. t is returned unchanged where strides are not one for each dimension.
-func (t Type) WithStrides(strides []int64) Type {
-	if len(strides) != len(t.shape) {
-		return t
-	}
-	if row := rowStrides(t.shape); row != nil && sameLayout(t.shape, strides, row) {
-		t.strides = nil
-		return t
-	}
-	// The stride of a dimension of one element means nothing; one spelling makes
-	// equal layouts compare equal.
-	t.strides = slices.Clone(strides)
-	for i := len(t.shape) - 1; i >= 0; i-- {
-		if !t.shape[i].Equal(D(1)) {
-			continue
-		}
-		t.strides[i] = 1
-		if i+1 < len(t.shape) {
-			if n, ok := t.shape[i+1].Const(); ok {
-				t.strides[i] = n * t.strides[i+1]
-			}
-		}
-	}
-	return t
-}
-
-// rowStrides are the strides of a row-major layout, nil if one that counts depends on a symbol.
-func rowStrides(s Shape) []int64 {
-	if sizes, ok := s.Static(); ok {
-		return rowmajor.Strides(sizes)
-	}
-	out := make([]int64, len(s))
-	row := D(1)
-	for i := len(s) - 1; i >= 0; i-- {
-		n, ok := row.Const()
-		if !ok && !s[i].Equal(D(1)) {
-			return nil
-		}
-		out[i] = max(n, 1)
-		row = row.Mul(s[i])
-	}
-	return out
-}
-
-// WithDType returns the tensor type with another element type.
-func (t Type) WithDType(dt DType) Type { t.dt = dt; return t }
-
-// IsAsync reports whether t is an async type.
-func (t Type) IsAsync() bool { return t.async != nil }
-
-// Elems returns the tensors that an async type carries. The caller must not change the list.
-func (t Type) Elems() []Type { return t.async }
-
-// DType is the element type of a tensor type; Invalid for async types.
-func (t Type) DType() DType { return t.dt }
-
-// Shape is the shape of a tensor type. The caller must not change it.
-func (t Type) Shape() Shape { return t.shape }
-
-// Rank is the number of dimensions.
-func (t Type) Rank() int { return len(t.shape) }
-
-// Contiguous reports whether the layout is row-major without gaps.
-func (t Type) Contiguous() bool { return t.strides == nil }
-
-// Strides returns the element strides of a tensor type, also of a contiguous one; nil
-// if they depend on a symbol.
-func (t Type) Strides() []int64 {
-	if t.strides != nil {
-		return t.strides
-	}
-	return rowStrides(t.shape)
-}
-
-// Apart reports whether every element of a tensor is known to have a place of its own.
-// It errs to false for strides that do not nest, and where a symbolic dimension lies
-// within another.
-func (t Type) Apart() bool {
-	if t.strides == nil || slices.ContainsFunc(t.shape, D(0).Equal) {
-		return true
-	}
-	axes := make([]int, 0, len(t.shape))
-	for i, n := range t.shape {
-		if !n.Equal(D(1)) {
-			axes = append(axes, i)
-		}
-	}
-	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(t.strides[a], t.strides[b]) })
-	last := int64(0) // the furthest element so far
-	for k, i := range axes {
-		n, ok := t.shape[i].Const()
-		if t.strides[i] <= last || !ok && k < len(axes)-1 {
-			return false
-		}
-		last += t.strides[i] * (n - 1)
-	}
-	return true
-}
-
-// Bytes is numel * element size, summed over the tensors of an async type. It
-// is symbolic when a dimension is. Strides do not count; see Extent.
-func (t Type) Bytes() Dim {
-	if t.async != nil {
-		sizes := make([]Dim, len(t.async))
-		for i, e := range t.async {
-			sizes[i] = e.Bytes()
-		}
-		return dim.Sum(sizes...)
-	}
-	return t.shape.NumElems().Mul(D(int64(t.dt.Size())))
-}
-
-// Extent is the number of bytes from the first element of a tensor to the last, both
-// included: those of a storage with this layout. With symbolic sizes it may be less than
-// 0 for values that leave no elements.
-func (t Type) Extent() Dim {
-	if t.strides == nil {
-		return t.Bytes()
-	}
-	n := D(1)
-	if sizes, ok := t.shape.Static(); ok {
-		c, ok := reach(sizes, t.strides)
-		if !ok {
-			c = math.MaxInt64 // which the verifier does not accept
-		}
-		n = D(c)
-	} else {
-		for i, d := range t.shape {
-			if d.Equal(D(0)) {
-				return D(0)
-			}
-			n = n.Add(d.Sub(D(1)).Mul(D(t.strides[i])))
-		}
-	}
-	return n.Mul(D(int64(t.dt.Size())))
-}
-
-// reach is one past the last element of a layout, counted from its first, 0 without
-// elements; false if a stride is negative or the layout reaches past maxElems.
-func reach(sizes, strides []int64) (int64, bool) {
-	n := int64(1)
-	for i, s := range sizes {
-		if s > 1 && (strides[i] < 0 || strides[i] > maxElems/(s-1)) {
-			return 0, false
-		}
-		if s > 1 {
-			n += (s - 1) * strides[i]
-		}
-		if n > maxElems {
-			return 0, false
-		}
-	}
-	if slices.Contains(sizes, 0) {
-		return 0, true
-	}
-	return n, true
-}
-
-// Equal reports whether two types are the same, layout included.
-func (t Type) Equal(u Type) bool {
-	return t.dt == u.dt && t.shape.Equal(u.shape) && slices.Equal(t.strides, u.strides) &&
-		(t.async == nil) == (u.async == nil) && slices.EqualFunc(t.async, u.async, Type.Equal)
-}
-
-// SameTensor reports whether two tensor types have equal element type and shape, whatever their layout.
-func (t Type) SameTensor(u Type) bool {
-	return t.async == nil && u.async == nil && t.dt == u.dt && t.shape.Equal(u.shape)
-}
-
-// String returns the text form: bf16[256,4096], f32[64,8:1,64] with strides
-// after the colon, async bf16[8], async(bf16[8], f32[4]).
-func (t Type) String() string { return string(t.appendText(nil)) }
-
-func (t Type) appendText(b []byte) []byte {
-	switch {
-	case len(t.async) == 1:
-		return t.async[0].appendText(append(b, "async "...))
-	case t.async != nil:
-		b = append(b, "async("...)
-		for i, e := range t.async {
-			if i > 0 {
-				b = append(b, ", "...)
-			}
-			b = e.appendText(b)
-		}
-		return append(b, ')')
-	}
-	return text.AppendTensor(b, t.dt, t.shape, t.strides)
-}
-
-// sameLayout compares strides where they matter: in dimensions of more than one
-// element, and not at all in an empty tensor.
-func sameLayout(s Shape, a, b []int64) bool {
-	if slices.ContainsFunc(s, D(0).Equal) {
-		return true
-	}
-	for i, n := range s {
-		if !n.Equal(D(1)) && a[i] != b[i] {
-			return false
-		}
-	}
-	return true
+	out, err = types.ParseSplits(n.attrs, "out_splits", len(n.args), size)
+	return in, out, err
 }

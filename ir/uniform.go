@@ -111,8 +111,8 @@ func (u *uniformity) same(n *Node) bool {
 		return true // entries' are marked, bodies' by whoever runs them
 	}
 	for _, r := range n.results {
-		for _, t := range tensorsOf(r.typ) {
-			if _, ok := t.shape.Static(); !ok {
+		for _, t := range r.typ.Tensors() {
+			if _, ok := t.Shape().Static(); !ok {
 				return false
 			}
 		}

@@ -237,17 +237,14 @@ func ruleType(v *verifier) {
 
 // inferTypes applies the op's type rule to the node.
 func (n *Node) inferTypes() ([]Type, error) {
-	c := inferCtx{attrs: n.attrs}
-	for _, a := range n.DeclaredArgs() {
-		c.args = append(c.args, a.typ)
+	args, want := make([]Type, n.declaredArgs()), make([]Type, n.declaredResults())
+	for i, a := range n.DeclaredArgs() {
+		args[i] = a.typ
 	}
-	for _, r := range n.DeclaredResults() {
-		c.want = append(c.want, r.typ)
+	for i, r := range n.DeclaredResults() {
+		want[i] = r.typ
 	}
-	if n.group != nil {
-		c.group = n.group.Size()
-	}
-	return n.op.info().Types.infer(&c)
+	return n.op.info().Types.Infer(n.group.ranks(), n.attrs, args, want...)
 }
 
 func (v *verifier) compareTypes(n *Node, got []Type) {
@@ -270,5 +267,5 @@ func (v *verifier) compareTypes(n *Node, got []Type) {
 
 // sameTensors compares types without their layouts.
 func sameTensors(a, b Type) bool {
-	return a.IsAsync() == b.IsAsync() && slices.EqualFunc(tensorsOf(a), tensorsOf(b), Type.SameTensor)
+	return a.IsAsync() == b.IsAsync() && slices.EqualFunc(a.Tensors(), b.Tensors(), Type.SameTensor)
 }

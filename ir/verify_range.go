@@ -4,34 +4,24 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/ir/types"
 )
 
 // The rules of sizes and layouts, as Type documents them.
 
-// maxElems bounds element counts and reaches, so that sizes in bytes never overflow.
-const maxElems = int64(1) << 50
-
 func ruleDimensions(v *verifier) {
 	for _, n := range v.f.Order() {
 		for _, r := range n.results {
-			for _, t := range tensorsOf(r.typ) {
+			for _, t := range r.typ.Tensors() {
 				v.dimensions(n, t)
 			}
 		}
 	}
 }
 
-// tensorsOf lists the tensors in a type.
-func tensorsOf(t Type) []Type {
-	if t.IsAsync() {
-		return t.async
-	}
-	return []Type{t}
-}
-
 func (v *verifier) dimensions(n *Node, t Type) {
 	total := int64(1)
-	for _, d := range t.shape {
+	for _, d := range t.Shape() {
 		for _, s := range d.Symbols(nil) {
 			if v.m.Symbol(s) == nil {
 				v.at(n, -1, nil, "symbol %s is not declared", s)
@@ -47,7 +37,7 @@ func (v *verifier) dimensions(n *Node, t Type) {
 		case r.Min < 0:
 			v.at(n, -1, v.symbolNotes(d), "dimension %s of %s is negative", d, t)
 			return
-		case total > maxElems/c:
+		case total > types.MaxElems/c:
 			v.at(n, -1, nil, "%s holds more than 2^50 elements", t)
 			return
 		}
@@ -72,7 +62,7 @@ func (v *verifier) symbolNotes(d Dim) []string {
 func ruleLayout(v *verifier) {
 	for _, n := range v.f.Order() {
 		for _, r := range n.DeclaredResults() {
-			for _, t := range tensorsOf(r.typ) {
+			for _, t := range r.typ.Tensors() {
 				v.layout(n, t)
 			}
 		}
@@ -83,15 +73,15 @@ func ruleLayout(v *verifier) {
 }
 
 func (v *verifier) layout(n *Node, t Type) {
-	if t.strides == nil || v.bad[n.id] {
+	if t.Contiguous() || v.bad[n.id] {
 		return
 	}
-	sizes := make([]int64, len(t.shape))
-	for i, d := range t.shape {
+	sizes := make([]int64, len(t.Shape()))
+	for i, d := range t.Shape() {
 		r, _ := v.m.Bounds(d) // rule dimensions has judged it
 		sizes[i] = r.Max
 	}
-	if _, ok := reach(sizes, t.strides); !ok {
+	if _, ok := types.Reach(sizes, t.Strides()); !ok {
 		v.at(n, -1, nil, "%s reaches past 2^50 elements", t)
 		return
 	}
@@ -108,7 +98,7 @@ func (v *verifier) layout(n *Node, t Type) {
 func (v *verifier) writtenLayouts(n *Node) {
 	for i, a := range n.DeclaredArgs() {
 		t := a.typ
-		if v.bad[n.id] || !n.Writes(i) || t.IsAsync() || t.strides == nil {
+		if v.bad[n.id] || !n.Writes(i) || t.IsAsync() || t.Contiguous() {
 			continue
 		}
 		if !t.Apart() {
@@ -152,7 +142,7 @@ func ruleRange(v *verifier) {
 // negative, the runtime checks them before anything runs (program.Program.Needs).
 func (n *Node) Needs() []Dim {
 	beyond := func(need int64) []Dim {
-		size := n.args[0].typ.shape[n.attrs.Int("dim", 0)]
+		size := n.args[0].typ.Shape()[n.attrs.Int("dim", 0)]
 		if _, static := size.Const(); static {
 			return nil
 		}
@@ -171,7 +161,7 @@ func (n *Node) Needs() []Dim {
 		}
 		var out []Dim
 		for _, a := range n.args {
-			d, ranks := a.typ.shape[0], int64(n.group.Size())
+			d, ranks := a.typ.Shape()[0], int64(n.group.Size())
 			if _, static := d.Const(); !static {
 				out = append(out, d.Div(ranks).Mul(D(ranks)).Sub(d)) // 0 for multiples
 			}
@@ -191,7 +181,7 @@ func (n *Node) addUp() []Dim {
 			if k == 1 {
 				t = n.results[0].typ.Tensors()[i]
 			}
-			if d := t.shape[0].Sub(dim.Sum(list...)); !d.Equal(D(0)) {
+			if d := t.Shape()[0].Sub(dim.Sum(list...)); !d.Equal(D(0)) {
 				out = append(out, d, D(0).Sub(d))
 			}
 		}

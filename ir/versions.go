@@ -132,13 +132,13 @@ func (r *roots) add(v *Value) {
 		r.of = append(r.of, 0)
 	}
 	a := v.Aliases()
-	if a != nil && a.typ.IsAsync() && int(v.index) >= len(a.typ.async) {
+	if a != nil && a.typ.IsAsync() && int(v.index) >= len(a.typ.Elems()) {
 		a = nil // more results than tensors, which another rule reports
 	}
 	switch {
 	case a == nil:
 		r.of[v.id] = r.count
-		r.count += int32(len(tensorsOf(v.typ)))
+		r.count += int32(len(v.typ.Tensors()))
 	case a.typ.IsAsync():
 		r.of[v.id] = r.of[a.id] + v.index
 	default:
@@ -291,7 +291,7 @@ func (w *Writes) Written(v *Value) bool {
 	}
 	for k := 0; ; { // which tensor of an async value, 0 for all of them
 		if int(v.id) < len(w.roots.of) {
-			for i := range tensorsOf(v.typ) {
+			for i := range v.typ.Tensors() {
 				if (i == k || k == 0) && w.written[int(w.roots.of[v.id])+i] {
 					return true
 				}

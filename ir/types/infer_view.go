@@ -1,8 +1,11 @@
-package ir
+package types
 
 import (
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // strided is a layout being derived: sizes with strides where they are numbers.
@@ -13,7 +16,7 @@ type strided struct {
 
 func layoutOf(t Type) strided { return strided{slices.Clone(t.shape), slices.Clone(t.Strides())} }
 
-func (s strided) typ(dt DType) Type {
+func (s strided) typ(dt dtype.DType) Type {
 	t := TensorOf(dt, s.shape)
 	if s.strides != nil {
 		t = t.WithStrides(s.strides)
@@ -24,7 +27,7 @@ func (s strided) typ(dt DType) Type {
 // inferView derives the strides of a reshape without copying, by the rule that
 // PyTorch's view follows: neighbouring old dimensions that form one run of
 // memory may be regrouped, others may not.
-func inferView(c *inferCtx) ([]Type, error) {
+func inferView(c *operands) ([]Type, error) {
 	w, err := c.wantType(0)
 	if err != nil {
 		return nil, err
@@ -45,8 +48,8 @@ func inferView(c *inferCtx) ([]Type, error) {
 
 // viewStrides returns the strides of shape to over the storage of (old, strides), or nil if none exist.
 func viewStrides(old Shape, strides []int64, to Shape) []int64 {
-	one := D(1)
-	if slices.ContainsFunc(old, D(0).Equal) {
+	one := dim.New(1)
+	if slices.ContainsFunc(old, dim.New(0).Equal) {
 		return rowStrides(to)
 	}
 	out := make([]int64, len(to))
@@ -55,7 +58,7 @@ func viewStrides(old Shape, strides []int64, to Shape) []int64 {
 	for i >= 0 {
 		// A run of old dimensions, innermost stride base, n elements.
 		base, n := strides[i], old[i]
-		for i > 0 && (old[i-1].Equal(one) || D(strides[i-1]).Equal(n.Mul(D(base))) || n.Equal(one)) {
+		for i > 0 && (old[i-1].Equal(one) || dim.New(strides[i-1]).Equal(n.Mul(dim.New(base))) || n.Equal(one)) {
 			if n.Equal(one) {
 				base = strides[i-1]
 			}
@@ -65,7 +68,7 @@ func viewStrides(old Shape, strides []int64, to Shape) []int64 {
 		i--
 		run := one
 		for ; j >= 0 && (!run.Equal(n) || to[j].Equal(one)); j-- {
-			step, ok := run.Mul(D(base)).Const()
+			step, ok := run.Mul(dim.New(base)).Const()
 			if !ok && !to[j].Equal(one) {
 				return nil
 			}
@@ -85,7 +88,7 @@ func viewStrides(old Shape, strides []int64, to Shape) []int64 {
 	return out
 }
 
-func inferPermute(c *inferCtx) ([]Type, error) {
+func inferPermute(c *operands) ([]Type, error) {
 	x := c.args[0]
 	dims := c.attrs.Ints("dims")
 	if len(dims) != x.Rank() {
@@ -109,7 +112,7 @@ func inferPermute(c *inferCtx) ([]Type, error) {
 	return []Type{out.typ(x.dt)}, nil
 }
 
-func inferExpand(c *inferCtx) ([]Type, error) {
+func inferExpand(c *operands) ([]Type, error) {
 	w, err := c.wantType(0)
 	if err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func inferExpand(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("expand of %s to fewer dimensions %s", x.shape, w.shape)
 	}
 	for i, d := range x.shape {
-		if !d.Equal(w.shape[lead+i]) && !d.Equal(D(1)) {
+		if !d.Equal(w.shape[lead+i]) && !d.Equal(dim.New(1)) {
 			return nil, fmt.Errorf("expand of %s to %s changes dimension %d, which is not 1", x.shape, w.shape, i)
 		}
 	}
@@ -142,7 +145,7 @@ func inferExpand(c *inferCtx) ([]Type, error) {
 
 // cut returns the layout of a piece of dimension d. A piece keeps its operand's
 // strides; where those depend on a symbol it must span whole rows of dimension 0.
-func cut(x Type, d int, size Dim, step int64) (Type, error) {
+func cut(x Type, d int, size dim.Dim, step int64) (Type, error) {
 	l := layoutOf(x)
 	l.shape[d] = size
 	if l.strides == nil && d != 0 && !size.Equal(x.shape[d]) {
@@ -156,7 +159,7 @@ func cut(x Type, d int, size Dim, step int64) (Type, error) {
 	return l.typ(x.dt), nil
 }
 
-func inferSlice(c *inferCtx) ([]Type, error) {
+func inferSlice(c *operands) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank())
 	if err != nil {
@@ -169,37 +172,37 @@ func inferSlice(c *inferCtx) ([]Type, error) {
 	n := x.shape[d]
 	end := n
 	if e := c.attrs.Int("end", -1); e >= 0 {
-		end = D(e)
+		end = dim.New(e)
 	}
-	size := end.Sub(D(start)).Add(D(step - 1)).Div(step)
+	size := end.Sub(dim.New(start)).Add(dim.New(step - 1)).Div(step)
 	if sn, ok := n.Const(); ok {
 		e, ok := end.Const()
 		if !ok || e > sn || start > e {
 			return nil, fmt.Errorf("slice %d..%s is outside dimension %d of size %s", start, end, d, n)
 		}
-		size = D(0)
+		size = dim.New(0)
 		if start < e {
-			size = D((e-start-1)/step + 1)
+			size = dim.New((e-start-1)/step + 1)
 		}
 	}
 	t, err := cut(x, d, size, step)
 	return []Type{t}, err
 }
 
-func inferSplit(c *inferCtx) ([]Type, error) {
+func inferSplit(c *operands) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank())
 	if err != nil {
 		return nil, err
 	}
-	sum := D(0)
+	sum := dim.New(0)
 	var out []Type
 	for _, n := range c.attrs.Ints("sizes") {
 		if n < 0 {
 			return nil, fmt.Errorf("negative size %d", n)
 		}
-		sum = sum.Add(D(n))
-		t, err := cut(x, d, D(n), 1)
+		sum = sum.Add(dim.New(n))
+		t, err := cut(x, d, dim.New(n), 1)
 		if err != nil {
 			return nil, err
 		}
@@ -211,7 +214,7 @@ func inferSplit(c *inferCtx) ([]Type, error) {
 	return out, nil
 }
 
-func inferSqueeze(c *inferCtx) ([]Type, error) {
+func inferSqueeze(c *operands) ([]Type, error) {
 	x := c.args[0]
 	l := layoutOf(x)
 	out := strided{}
@@ -221,7 +224,7 @@ func inferSqueeze(c *inferCtx) ([]Type, error) {
 		}
 	}
 	for i, n := range l.shape {
-		if slices.Contains(c.attrs.Ints("dims"), int64(i)) && n.Equal(D(1)) {
+		if slices.Contains(c.attrs.Ints("dims"), int64(i)) && n.Equal(dim.New(1)) {
 			continue
 		}
 		out.shape = append(out.shape, n)
@@ -232,21 +235,21 @@ func inferSqueeze(c *inferCtx) ([]Type, error) {
 	return []Type{out.typ(x.dt)}, nil
 }
 
-func inferUnsqueeze(c *inferCtx) ([]Type, error) {
+func inferUnsqueeze(c *operands) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank()+1)
 	if err != nil {
 		return nil, err
 	}
 	l := layoutOf(x)
-	l.shape = slices.Insert(l.shape, d, D(1))
+	l.shape = slices.Insert(l.shape, d, dim.New(1))
 	if l.strides != nil {
 		l.strides = slices.Insert(l.strides, d, 1)
 	}
 	return []Type{l.typ(x.dt)}, nil
 }
 
-func inferSelect(c *inferCtx) ([]Type, error) {
+func inferSelect(c *operands) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank())
 	if err != nil {
@@ -257,7 +260,7 @@ func inferSelect(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("index=%d is outside dimension %d of size %s", i, d, x.shape[d])
 	}
 	l := layoutOf(x)
-	if l.strides == nil && d != 0 && !x.shape[d].Equal(D(1)) {
+	if l.strides == nil && d != 0 && !x.shape[d].Equal(dim.New(1)) {
 		return nil, fmt.Errorf("one element of dimension %d of %s needs strides that depend on a symbol, which types cannot express", d, x)
 	}
 	l.shape = slices.Delete(l.shape, d, d+1)
@@ -267,9 +270,9 @@ func inferSelect(c *inferCtx) ([]Type, error) {
 	return []Type{l.typ(x.dt)}, nil
 }
 
-func inferAlias(c *inferCtx) ([]Type, error) { return []Type{c.args[0]}, nil }
+func inferAlias(c *operands) ([]Type, error) { return []Type{c.args[0]}, nil }
 
-func inferAsStrided(c *inferCtx) ([]Type, error) {
+func inferAsStrided(c *operands) ([]Type, error) {
 	w, err := c.wantType(0)
 	if err != nil {
 		return nil, err
@@ -284,13 +287,13 @@ func inferAsStrided(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("as_strided needs static sizes")
 	}
 	offset := c.attrs.Int("offset", 0)
-	need, ok := reach(sizes, w.Strides())
-	have, ok2 := reach(xs, x.Strides())
+	need, ok := Reach(sizes, w.Strides())
+	have, ok2 := Reach(xs, x.Strides())
 	switch {
 	case !ok || !ok2:
 		return nil, fmt.Errorf("as_strided of %s as %s reaches past 2^50 elements", x, w)
 	case offset < 0 || offset > have-need:
-		return nil, fmt.Errorf("as_strided reaches element %s of a storage of %d", D(offset).Add(D(need)), have)
+		return nil, fmt.Errorf("as_strided reaches element %s of a storage of %d", dim.New(offset).Add(dim.New(need)), have)
 	}
 	return []Type{w}, nil
 }

@@ -1,38 +1,39 @@
-package ir
+package types
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/window"
 )
 
 // windows are how many windows there are along a dimension of n elements. Where n is not
 // known, a window must fit whatever it is: the number would be negative. Of no elements
 // base dilation makes no places, which is no expression of n.
-func windows(w window.Dim, n Dim) (Dim, error) {
+func windows(w window.Dim, n dim.Dim) (dim.Dim, error) {
 	if c, ok := n.Const(); ok || w.Size == 0 {
-		return D(w.Count(c)), nil
+		return dim.New(w.Count(c)), nil
 	}
 	r, ok := n.Bounds(func(string) (dim.Range, bool) { return dim.Range{Max: math.MaxInt32}, true })
 	if w.Base > 1 && (!ok || r.Min < 1) {
-		return Dim{}, fmt.Errorf("base_dilation=%d of a size %s, which may be 0: no expression says how many windows there are", w.Base, n)
+		return dim.Dim{}, fmt.Errorf("base_dilation=%d of a size %s, which may be 0: no expression says how many windows there are", w.Base, n)
 	}
-	span := n.Sub(D(1)).Mul(D(w.Base)).Add(D(1 + w.Low + w.High - w.Reach()))
-	return span.Div(w.Stride).Add(D(1)), nil
+	span := n.Sub(dim.New(1)).Mul(dim.New(w.Base)).Add(dim.New(1 + w.Low + w.High - w.Reach()))
+	return span.Div(w.Stride).Add(dim.New(1)), nil
 }
 
 // parts divides d by n, which must leave no remainder.
-func parts(d Dim, n int64) (Dim, bool) {
+func parts(d dim.Dim, n int64) (dim.Dim, bool) {
 	if n < 1 {
-		return Dim{}, false
+		return dim.Dim{}, false
 	}
 	q := d.Div(n)
-	return q, q.Mul(D(n)).Equal(d)
+	return q, q.Mul(dim.New(n)).Equal(d)
 }
 
-func inferConvolution(c *inferCtx) ([]Type, error) {
+func inferConvolution(c *operands) ([]Type, error) {
 	x, w := c.args[0], c.args[1]
 	if x.Rank() < 2 || w.Rank() != x.Rank() {
 		return nil, fmt.Errorf("convolution takes [batch, channels, ...] and [rows, channels, ...] of as many dimensions, got %s and %s", x, w)
@@ -75,7 +76,7 @@ func inferConvolution(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
-func inferReduceWindow(c *inferCtx) ([]Type, error) {
+func inferReduceWindow(c *operands) ([]Type, error) {
 	x, sizes := c.args[0], c.attrs.Ints("window")
 	if len(sizes) != x.Rank() {
 		return nil, fmt.Errorf("a window of %d dimensions for %s", len(sizes), x)
@@ -105,7 +106,7 @@ func inferReduceWindow(c *inferCtx) ([]Type, error) {
 			return nil, fmt.Errorf("operand 1 is %s, want integers of shape %s", c.args[1], x.shape)
 		}
 	case "argmax":
-		if dt = I64; len(c.args) > 1 {
+		if dt = dtype.I64; len(c.args) > 1 {
 			return nil, fmt.Errorf("argmax takes one operand")
 		}
 		if c.dtypeOr(dt).IsFloat() {

@@ -1,42 +1,30 @@
-package ir
+package types
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// inferCtx is what a type rule sees of a node.
-type inferCtx struct {
+// operands is what a type rule sees of a node.
+type operands struct {
 	args  []Type
-	attrs Attrs
+	attrs attr.List
 	want  []Type // declared result types; nil when the builder asks for them
 	group int    // ranks per subgroup, 0 if the node has no group
 }
 
-// inferFunc is a type rule: it returns the result types, or says why the
+// rule is a type rule: it returns the result types, or says why the
 // operands do not fit. Where the rule leaves something open (the element type of
 // a conversion, the shape of a view) it takes it from want. Layouts of views are
 // exact; other results are returned row-major and may be declared in any layout.
-type inferFunc func(c *inferCtx) ([]Type, error)
-
-// Infer applies the type rule of op to operand types: it returns the result types
-// of such a node, or says why the operands do not fit. want declares result types
-// where the rule leaves them open; group may be nil.
-func Infer(op Op, group *Group, attrs Attrs, args []Type, want ...Type) ([]Type, error) {
-	if i := op.info(); len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
-		return nil, fmt.Errorf("%s takes %s, got %d", i.Name, argCount(i), len(args))
-	}
-	c := inferCtx{args: args, attrs: attrs, want: want}
-	if group != nil {
-		c.group = group.Size()
-	}
-	return op.info().Types.infer(&c)
-}
+type rule func(c *operands) ([]Type, error)
 
 // wantType returns declared result i.
-func (c *inferCtx) wantType(i int) (Type, error) {
+func (c *operands) wantType(i int) (Type, error) {
 	if i >= len(c.want) {
 		return Type{}, fmt.Errorf("result type %d must be declared", i)
 	}
@@ -44,7 +32,7 @@ func (c *inferCtx) wantType(i int) (Type, error) {
 }
 
 // dtypeOr is the declared element type of result 0, or def.
-func (c *inferCtx) dtypeOr(def DType) DType {
+func (c *operands) dtypeOr(def dtype.DType) dtype.DType {
 	if len(c.want) > 0 && !c.want[0].IsAsync() {
 		return c.want[0].dt
 	}
@@ -52,7 +40,7 @@ func (c *inferCtx) dtypeOr(def DType) DType {
 }
 
 // dim returns the attribute as a dimension of a tensor of that rank.
-func (c *inferCtx) dim(key string, rank int) (int, error) {
+func (c *operands) dim(key string, rank int) (int, error) {
 	d := c.attrs.Int(key, 0)
 	if d < 0 || d >= int64(rank) {
 		return 0, fmt.Errorf("%s=%d is outside the %d dimensions", key, d, rank)
@@ -61,7 +49,7 @@ func (c *inferCtx) dim(key string, rank int) (int, error) {
 }
 
 // inferDeclared accepts the declared types.
-func inferDeclared(c *inferCtx) ([]Type, error) {
+func inferDeclared(c *operands) ([]Type, error) {
 	if len(c.want) == 0 {
 		return []Type{}, nil
 	}
@@ -69,7 +57,7 @@ func inferDeclared(c *inferCtx) ([]Type, error) {
 }
 
 // inferAsyncCall accepts the declared type of one tensor in flight.
-func inferAsyncCall(c *inferCtx) ([]Type, error) {
+func inferAsyncCall(c *operands) ([]Type, error) {
 	t, err := c.wantType(0)
 	if err == nil && (!t.IsAsync() || len(t.Tensors()) != 1) {
 		err = fmt.Errorf("the result is %s, want one tensor, async", t)
@@ -85,7 +73,7 @@ func inferAsyncCall(c *inferCtx) ([]Type, error) {
 const maxConstant = 64 << 10
 
 // inferConstant accepts declared types that the data fills.
-func inferConstant(c *inferCtx) ([]Type, error) {
+func inferConstant(c *operands) ([]Type, error) {
 	t, err := c.wantType(0)
 	if err != nil {
 		return nil, err
@@ -102,7 +90,7 @@ func inferConstant(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("%d bytes of data, a constant has %d at most: hand it over as a parameter", len(data), maxConstant)
 	case int64(len(data)) != n*size:
 		return nil, fmt.Errorf("%d bytes of data, %s has %d", len(data), t, n*size)
-	case t.dt == Bool && slices.ContainsFunc(data, func(b byte) bool { return b > 1 }):
+	case t.dt == dtype.Bool && slices.ContainsFunc(data, func(b byte) bool { return b > 1 }):
 		return nil, fmt.Errorf("a bool of the data is neither 0 nor 1")
 	}
 	return []Type{t}, nil
@@ -110,7 +98,7 @@ func inferConstant(c *inferCtx) ([]Type, error) {
 
 // promote is the element type that mixes a and b, as in PyTorch: the wider float, else
 // the wider integer. No integer but itself mixes with u16, u32 or u64.
-func promote(a, b DType) (DType, error) {
+func promote(a, b dtype.DType) (dtype.DType, error) {
 	if a == b {
 		return a, nil
 	}
@@ -121,16 +109,16 @@ func promote(a, b DType) (DType, error) {
 		return b, nil
 	}
 	switch {
-	case a == Bool:
+	case a == dtype.Bool:
 		return b, nil
-	case b == Bool:
+	case b == dtype.Bool:
 		return a, nil
 	case a.IsFloat() && a.Size() == b.Size():
-		return F32, nil
-	case a.IsInt() && (a.IsUnsigned() && a != U8 || b.IsUnsigned() && b != U8):
+		return dtype.F32, nil
+	case a.IsInt() && (a.IsUnsigned() && a != dtype.U8 || b.IsUnsigned() && b != dtype.U8):
 		return 0, fmt.Errorf("%s and %s do not mix: convert one of them", a, b)
 	case a.Size() == b.Size(): // i8 and u8
-		return I16, nil
+		return dtype.I16, nil
 	case a.Size() > b.Size():
 		return a, nil
 	}
@@ -138,8 +126,8 @@ func promote(a, b DType) (DType, error) {
 }
 
 // promoteAll is promote of all of ts, Invalid of none.
-func promoteAll(ts []Type) (DType, error) {
-	var dt DType
+func promoteAll(ts []Type) (dtype.DType, error) {
+	var dt dtype.DType
 	for _, t := range ts {
 		if dt == 0 {
 			dt = t.dt
@@ -164,9 +152,9 @@ func broadcastShapes(args []Type) (Shape, error) {
 		for i, d := range s {
 			o := out[off+i]
 			switch {
-			case o.Equal(D(1)):
+			case o.Equal(dim.New(1)):
 				out[off+i] = d
-			case d.Equal(D(1)) || d.Equal(o):
+			case d.Equal(dim.New(1)) || d.Equal(o):
 			default:
 				return nil, fmt.Errorf("operand shapes do not broadcast: %s beside %s in dimension %d", d, o, off+i)
 			}
@@ -175,7 +163,7 @@ func broadcastShapes(args []Type) (Shape, error) {
 	return out, nil
 }
 
-func inferPointwise(c *inferCtx) ([]Type, error) {
+func inferPointwise(c *operands) ([]Type, error) {
 	shape, err := broadcastShapes(c.args)
 	if err != nil {
 		return nil, err
@@ -189,9 +177,9 @@ func inferPointwise(c *inferCtx) ([]Type, error) {
 
 // mixed is the element type that mixes those of the operands. A scalar beside u64 must
 // be one of its values: it would be compared as another number.
-func (c *inferCtx) mixed() (DType, error) {
+func (c *operands) mixed() (dtype.DType, error) {
 	dt, err := promoteAll(c.args)
-	if err != nil || dt != U64 {
+	if err != nil || dt != dtype.U64 {
 		return dt, err
 	}
 	for _, key := range [...]string{"scalar", "min", "max"} {
@@ -202,7 +190,7 @@ func (c *inferCtx) mixed() (DType, error) {
 	return dt, nil
 }
 
-func inferBitwise(c *inferCtx) ([]Type, error) {
+func inferBitwise(c *operands) ([]Type, error) {
 	for _, a := range c.args {
 		if a.DType().IsFloat() {
 			return nil, fmt.Errorf("operands of type %s, want integers", a.DType())
@@ -220,19 +208,19 @@ func inferBitwise(c *inferCtx) ([]Type, error) {
 	return out, err
 }
 
-func inferBitcast(c *inferCtx) ([]Type, error) {
+func inferBitcast(c *operands) ([]Type, error) {
 	w, err := c.wantType(0)
 	if err != nil {
 		return nil, err
 	}
 	from, to := c.args[0].dt, w.dt
-	if from.Size() != to.Size() || from == Bool || to == Bool {
+	if from.Size() != to.Size() || from == dtype.Bool || to == dtype.Bool {
 		return nil, fmt.Errorf("the bits of %s are no bits of %s", from, to)
 	}
 	return []Type{TensorOf(to, c.args[0].shape)}, nil
 }
 
-func inferCompare(c *inferCtx) ([]Type, error) {
+func inferCompare(c *operands) ([]Type, error) {
 	shape, err := broadcastShapes(c.args)
 	if err != nil {
 		return nil, err
@@ -240,11 +228,11 @@ func inferCompare(c *inferCtx) ([]Type, error) {
 	if _, err := c.mixed(); err != nil {
 		return nil, err
 	}
-	return []Type{TensorOf(Bool, shape)}, nil
+	return []Type{TensorOf(dtype.Bool, shape)}, nil
 }
 
 // inferSame keeps shape; the element type may be declared.
-func inferSame(c *inferCtx) ([]Type, error) {
+func inferSame(c *operands) ([]Type, error) {
 	if c.attrs.Has("dim") {
 		if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
 			return nil, err
@@ -254,14 +242,14 @@ func inferSame(c *inferCtx) ([]Type, error) {
 }
 
 // inferLikeFirst gives the type of operand 0.
-func inferLikeFirst(c *inferCtx) ([]Type, error) {
+func inferLikeFirst(c *operands) ([]Type, error) {
 	if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
 		return nil, err
 	}
 	return []Type{TensorOf(c.args[0].dt, c.args[0].shape)}, nil
 }
 
-func inferReduce(c *inferCtx) ([]Type, error) {
+func inferReduce(c *operands) ([]Type, error) {
 	x := c.args[0]
 	dims := c.attrs.Ints("dims")
 	if c.attrs.Has("dim") {
@@ -283,17 +271,17 @@ func inferReduce(c *inferCtx) ([]Type, error) {
 		case !slices.Contains(dims, int64(i)):
 			out = append(out, n)
 		case keep:
-			out = append(out, D(1))
+			out = append(out, dim.New(1))
 		}
 	}
 	dt := x.dt
 	if c.attrs.Has("dim") {
-		dt = I64
+		dt = dtype.I64
 	}
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
-func inferMatmul(c *inferCtx) ([]Type, error) {
+func inferMatmul(c *operands) ([]Type, error) {
 	a, b := c.args[0], c.args[1]
 	if a.Rank() != b.Rank() || a.Rank() < 2 || a.Rank() > 3 {
 		return nil, fmt.Errorf("matmul takes two matrices or two batches of matrices, got %s and %s", a, b)
@@ -313,7 +301,7 @@ func inferMatmul(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
-func inferAddmm(c *inferCtx) ([]Type, error) {
+func inferAddmm(c *operands) ([]Type, error) {
 	m := *c
 	m.args = c.args[1:]
 	ts, err := inferMatmul(&m)
@@ -330,9 +318,9 @@ func inferAddmm(c *inferCtx) ([]Type, error) {
 	return ts, nil
 }
 
-func inferGroupedMatmul(c *inferCtx) ([]Type, error) {
+func inferGroupedMatmul(c *operands) ([]Type, error) {
 	a, b, ends := c.args[0], c.args[1], c.args[2]
-	if ends.Rank() != 1 || ends.dt != I32 && ends.dt != I64 {
+	if ends.Rank() != 1 || ends.dt != dtype.I32 && ends.dt != dtype.I64 {
 		return nil, fmt.Errorf("the ends of groups are i32[g] or i64[g], got %s", ends)
 	}
 	ra, rb := a.Rank(), b.Rank()
@@ -358,7 +346,7 @@ func inferGroupedMatmul(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
-func inferAttention(c *inferCtx) ([]Type, error) {
+func inferAttention(c *operands) ([]Type, error) {
 	q, k, v := c.args[0], c.args[1], c.args[2]
 	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 {
 		return nil, fmt.Errorf("attention takes [batch, heads, length, size] operands, got %s, %s, %s", q, k, v)
@@ -367,15 +355,15 @@ func inferAttention(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("attention operands do not fit: q %s, k %s, v %s", q.shape, k.shape, v.shape)
 	}
 	out := Shape{q.shape[0], q.shape[1], q.shape[2], v.shape[3]}
-	lse := Shape{q.shape[0], q.shape[1], q.shape[2], D(1)}
-	sums := F32
-	if q.dt == F64 {
-		sums = F64
+	lse := Shape{q.shape[0], q.shape[1], q.shape[2], dim.New(1)}
+	sums := dtype.F32
+	if q.dt == dtype.F64 {
+		sums = dtype.F64
 	}
-	return []Type{TensorOf(c.dtypeOr(q.dt), out), TensorOf(sums, lse), TensorOf(I64, nil), TensorOf(I64, nil)}, nil
+	return []Type{TensorOf(c.dtypeOr(q.dt), out), TensorOf(sums, lse), TensorOf(dtype.I64, nil), TensorOf(dtype.I64, nil)}, nil
 }
 
-func inferAttentionBackward(c *inferCtx) ([]Type, error) {
+func inferAttentionBackward(c *operands) ([]Type, error) {
 	g, q, k, v, o := c.args[0], c.args[1], c.args[2], c.args[3], c.args[4]
 	if !g.shape.Equal(o.shape) {
 		return nil, fmt.Errorf("gradient %s and output %s differ in shape", g, o)
@@ -383,13 +371,13 @@ func inferAttentionBackward(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.dtypeOr(q.dt), q.shape), TensorOf(k.dt, k.shape), TensorOf(v.dt, v.shape)}, nil
 }
 
-func inferCat(c *inferCtx) ([]Type, error) {
+func inferCat(c *operands) ([]Type, error) {
 	first := c.args[0]
 	d, err := c.dim("dim", first.Rank())
 	if err != nil {
 		return nil, err
 	}
-	sizes := make([]Dim, len(c.args))
+	sizes := make([]dim.Dim, len(c.args))
 	for i, a := range c.args {
 		if a.dt != first.dt {
 			return nil, fmt.Errorf("operand %d has element type %s, operand 0 has %s", i, a.dt, first.dt)
@@ -409,15 +397,15 @@ func inferCat(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(first.dt, out)}, nil
 }
 
-func inferReadSize(c *inferCtx) ([]Type, error) {
-	x, n := c.args[0], int64(len(c.attrs.Strs(SymbolsKey)))
-	if x.Rank() != 1 || !x.shape[0].Equal(D(n)) || !x.dt.IsInt() || x.dt == Bool {
+func inferReadSize(c *operands) ([]Type, error) {
+	x, n := c.args[0], int64(len(c.attrs.Strs("symbols")))
+	if x.Rank() != 1 || !x.shape[0].Equal(dim.New(n)) || !x.dt.IsInt() || x.dt == dtype.Bool {
 		return nil, fmt.Errorf("read_size takes one integer for each of %d symbols, got %s", n, x)
 	}
-	return []Type{TensorOf(I64, x.shape)}, nil
+	return []Type{TensorOf(dtype.I64, x.shape)}, nil
 }
 
-func inferTopk(c *inferCtx) ([]Type, error) {
+func inferTopk(c *operands) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank())
 	if err != nil {
@@ -428,6 +416,6 @@ func inferTopk(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("k=%d is outside 0..%s", k, x.shape[d])
 	}
 	out := slices.Clone(x.shape)
-	out[d] = D(k)
-	return []Type{TensorOf(x.dt, out), TensorOf(I64, out)}, nil
+	out[d] = dim.New(k)
+	return []Type{TensorOf(x.dt, out), TensorOf(dtype.I64, out)}, nil
 }

@@ -1,4 +1,4 @@
-package ir
+package types
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 )
 
 // inferAllReduce gives each operand's own type: all_reduce, broadcast, collective_permute.
-func inferAllReduce(c *inferCtx) ([]Type, error) {
+func inferAllReduce(c *operands) ([]Type, error) {
 	return eachOperand(c, func(t Type, _ int) (Type, error) { return TensorOf(t.dt, t.shape), nil })
 }
 
 // eachOperand applies a rule to every operand and bundles the results as one async type.
-func eachOperand(c *inferCtx, f func(t Type, i int) (Type, error)) ([]Type, error) {
+func eachOperand(c *operands, f func(t Type, i int) (Type, error)) ([]Type, error) {
 	out := make([]Type, len(c.args))
 	for i, a := range c.args {
 		t, err := f(a, i)
@@ -27,19 +27,19 @@ func eachOperand(c *inferCtx, f func(t Type, i int) (Type, error)) ([]Type, erro
 	return []Type{Async(out...)}, nil
 }
 
-func inferAllGather(c *inferCtx) ([]Type, error) {
+func inferAllGather(c *operands) ([]Type, error) {
 	return eachOperand(c, func(t Type, _ int) (Type, error) {
 		d, err := c.dim("dim", t.Rank())
 		if err != nil {
 			return t, err
 		}
 		s := slices.Clone(t.shape)
-		s[d] = s[d].Mul(D(int64(c.group)))
+		s[d] = s[d].Mul(dim.New(int64(c.group)))
 		return TensorOf(t.dt, s), nil
 	})
 }
 
-func inferReduceScatter(c *inferCtx) ([]Type, error) {
+func inferReduceScatter(c *operands) ([]Type, error) {
 	return eachOperand(c, func(t Type, _ int) (Type, error) {
 		d, err := c.dim("dim", t.Rank())
 		if err != nil {
@@ -50,7 +50,7 @@ func inferReduceScatter(c *inferCtx) ([]Type, error) {
 }
 
 // inferShard gives one of as many equal pieces as the subgroup has ranks.
-func inferShard(c *inferCtx) ([]Type, error) {
+func inferShard(c *operands) ([]Type, error) {
 	t := c.args[0]
 	d, err := c.dim("dim", t.Rank())
 	if err != nil {
@@ -65,19 +65,19 @@ func piece(t Type, d, ranks int) (Type, error) {
 	s := slices.Clone(t.shape)
 	if ranks > 0 {
 		s[d] = s[d].Div(int64(ranks))
-		if !s[d].Mul(D(int64(ranks))).Equal(t.shape[d]) {
+		if !s[d].Mul(dim.New(int64(ranks))).Equal(t.shape[d]) {
 			return t, fmt.Errorf("dimension %d of size %s is not a multiple of the %d ranks", d, t.shape[d], ranks)
 		}
 	}
 	return TensorOf(t.dt, s), nil
 }
 
-func inferAllToAll(c *inferCtx) ([]Type, error) {
-	in, err := parseSplits(c.attrs, "in_splits", len(c.args), c.group)
+func inferAllToAll(c *operands) ([]Type, error) {
+	in, err := ParseSplits(c.attrs, "in_splits", len(c.args), c.group)
 	if err != nil {
 		return nil, err
 	}
-	out, err := parseSplits(c.attrs, "out_splits", len(c.args), c.group)
+	out, err := ParseSplits(c.attrs, "out_splits", len(c.args), c.group)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +103,14 @@ func inferAllToAll(c *inferCtx) ([]Type, error) {
 }
 
 // differ reports whether two sizes differ for all values of their symbols.
-func differ(a, b Dim) bool {
+func differ(a, b dim.Dim) bool {
 	d, ok := a.Sub(b).Const()
 	return ok && d != 0
 }
 
 // received is dimension 0 of what comes of operand i: as declared, if that may be the sum of
-// its pieces (Node.Needs), else the sum.
-func (c *inferCtx) received(i int, sum Dim) Dim {
+// its pieces (ir.Node.Needs), else the sum.
+func (c *operands) received(i int, sum dim.Dim) dim.Dim {
 	if len(c.want) == 1 && i < len(c.want[0].async) {
 		if s := c.want[0].async[i].shape; len(s) > 0 && !differ(s[0], sum) {
 			return s[0]
@@ -119,9 +119,9 @@ func (c *inferCtx) received(i int, sum Dim) Dim {
 	return sum
 }
 
-// parseSplits reads a list attribute that holds, per operand, as many
+// ParseSplits reads a list attribute that holds, per operand, as many
 // comma-separated dimension expressions as the group has ranks; nil if absent.
-func parseSplits(attrs attr.List, key string, operands, ranks int) ([][]Dim, error) {
+func ParseSplits(attrs attr.List, key string, operands, ranks int) ([][]dim.Dim, error) {
 	v, ok := attrs.Get(key)
 	if !ok {
 		return nil, nil
@@ -130,14 +130,14 @@ func parseSplits(attrs attr.List, key string, operands, ranks int) ([][]Dim, err
 	if !ok || len(list) != operands {
 		return nil, fmt.Errorf("%s must hold one text for each of the %d operands", key, operands)
 	}
-	out := make([][]Dim, operands)
+	out := make([][]dim.Dim, operands)
 	for i, s := range list {
 		parts := strings.Split(s, ",")
 		if ranks > 0 && len(parts) != ranks {
 			return nil, fmt.Errorf("%s of operand %d has %d sizes for %d ranks", key, i, len(parts), ranks)
 		}
 		for _, p := range parts {
-			d, err := ParseDim(strings.TrimSpace(p))
+			d, err := dim.Parse(strings.TrimSpace(p))
 			if err != nil {
 				return nil, fmt.Errorf("%s of operand %d: %w", key, i, err)
 			}
@@ -147,23 +147,8 @@ func parseSplits(attrs attr.List, key string, operands, ranks int) ([][]Dim, err
 	return out, nil
 }
 
-// Splits returns the sizes along dimension 0 that an all_to_all sends to and receives from
-// each rank, per operand. Both are nil when the pieces are equal. The error says which
-// attribute is malformed, or not of the group's size.
-func (n *Node) Splits() (in, out [][]Dim, err error) {
-	size := 0
-	if n.group != nil {
-		size = n.group.Size()
-	}
-	if in, err = parseSplits(n.attrs, "in_splits", len(n.args), size); err != nil {
-		return nil, nil, err
-	}
-	out, err = parseSplits(n.attrs, "out_splits", len(n.args), size)
-	return in, out, err
-}
-
 // SplitsText is the attribute text for one operand's sizes.
-func SplitsText(sizes []Dim) string {
+func SplitsText(sizes []dim.Dim) string {
 	parts := make([]string, len(sizes))
 	for i, d := range sizes {
 		parts[i] = d.String()
@@ -171,7 +156,7 @@ func SplitsText(sizes []Dim) string {
 	return strings.Join(parts, ",")
 }
 
-func inferWait(c *inferCtx) ([]Type, error) {
+func inferWait(c *operands) ([]Type, error) {
 	if !c.args[0].IsAsync() {
 		return nil, fmt.Errorf("wait_tensor takes an async value, got %s", c.args[0])
 	}

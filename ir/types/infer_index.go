@@ -1,4 +1,4 @@
-package ir
+package types
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func indexShape(x Type, dims []int64, idx []Type) (Shape, error) {
 	return out, nil
 }
 
-func inferIndex(c *inferCtx) ([]Type, error) {
+func inferIndex(c *operands) ([]Type, error) {
 	s, err := indexShape(c.args[0], c.attrs.Ints("dims"), c.args[1:])
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func inferIndex(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.args[0].dt, s)}, nil
 }
 
-func inferIndexPut(c *inferCtx) ([]Type, error) {
+func inferIndexPut(c *operands) ([]Type, error) {
 	x := c.args[0]
 	s, err := indexShape(x, c.attrs.Ints("dims"), c.args[2:])
 	if err != nil {
@@ -65,7 +65,7 @@ func inferIndexPut(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(x.dt, x.shape)}, nil
 }
 
-func inferGather(c *inferCtx) ([]Type, error) {
+func inferGather(c *operands) ([]Type, error) {
 	x, idx := c.args[0], c.args[1]
 	if _, err := c.dim("dim", max(x.Rank(), 1)); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func inferGather(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(x.dt, idx.shape)}, nil
 }
 
-func inferEmbedding(c *inferCtx) ([]Type, error) {
+func inferEmbedding(c *operands) ([]Type, error) {
 	w, idx := c.args[0], c.args[1]
 	if w.Rank() != 2 || !idx.dt.IsInt() {
 		return nil, fmt.Errorf("embedding takes a matrix and integers, got %s and %s", w, idx)
