@@ -13,12 +13,13 @@ import (
 
 // Step is a training step of a decoder with grouped heads, written by hand: of one device, or
 // of each rank of a mesh with parameters over data and tensor and sequence parallelism over
-// model.
+// model; experts lie over data.
 type Step struct {
 	Layers, Hidden, FFN, Heads, Keys, Head, Vocab, Batch, Seq int64
 	Data, Model                                               int64 // ranks along each axis
 	DType                                                     ir.DType
-	Replicate                                                 bool // parameters lie on all ranks along data
+	Replicate                                                 bool  // parameters lie on all ranks along data
+	Experts                                                   int64 // of each layer, 0 of one without; then Model is 1
 
 	f      *ir.FuncBuilder
 	dp, tp *ir.Group
@@ -129,7 +130,7 @@ func (l *Step) normGrad(d, x, unit, r, gain *ir.Value) (dx, dgain *ir.Value) {
 }
 
 type layer struct {
-	q, k, v, o, gate, up, down, first, second *ir.Value
+	q, k, v, o, gate, up, down, first, second, router *ir.Value
 }
 
 // Device writes the step of one device, in a module of all ranks; annotate may say how values
@@ -169,11 +170,14 @@ func (l *Step) build(b *ir.Builder, annotate func()) (*ir.Func, error) {
 	for i := range l.Layers {
 		n := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
 		qs, ks := l.Heads*l.Head, l.Keys*l.Head
-		ls = append(ls, layer{
-			l.weight(n("q"), col, l.Hidden, qs), l.weight(n("k"), col, l.Hidden, ks), l.weight(n("v"), col, l.Hidden, ks), l.weight(n("o"), row, qs, l.Hidden),
-			l.weight(n("gate"), col, l.Hidden, l.FFN), l.weight(n("up"), col, l.Hidden, l.FFN), l.weight(n("down"), row, l.FFN, l.Hidden),
-			l.weight(n("first"), []string{""}, l.Hidden), l.weight(n("second"), []string{""}, l.Hidden),
-		})
+		w := layer{q: l.weight(n("q"), col, l.Hidden, qs), k: l.weight(n("k"), col, l.Hidden, ks), v: l.weight(n("v"), col, l.Hidden, ks), o: l.weight(n("o"), row, qs, l.Hidden)}
+		if l.Experts > 0 {
+			w.router, w.gate, w.up, w.down = l.experts(n)
+		} else {
+			w.gate, w.up, w.down = l.weight(n("gate"), col, l.Hidden, l.FFN), l.weight(n("up"), col, l.Hidden, l.FFN), l.weight(n("down"), row, l.FFN, l.Hidden)
+		}
+		w.first, w.second = l.weight(n("first"), []string{""}, l.Hidden), l.weight(n("second"), []string{""}, l.Hidden)
+		ls = append(ls, w)
 	}
 	annotate()
 	x := f.Embedding(l.gather(table, "data", 0), ids)
@@ -182,7 +186,11 @@ func (l *Step) build(b *ir.Builder, annotate func()) (*ir.Func, error) {
 		var back func(d *ir.Value) *ir.Value
 		x, back = l.attention(x, w)
 		backs = append(backs, back)
-		x, back = l.mlp(x, w)
+		if l.Experts > 0 {
+			x, back = l.mixture(x, w)
+		} else {
+			x, back = l.mlp(x, w)
+		}
 		backs = append(backs, back)
 	}
 	full := l.gather(l.gather(head, "data", 0), "model", 1)
