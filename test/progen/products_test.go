@@ -27,6 +27,9 @@ func (g *gen) matmul() bool {
 		}
 		b = rs[0]
 	}
+	if dt := a.typ.DType(); dt.IsFloat() && dt.Size() == 2 && dt == b.typ.DType() && g.r.IntN(2) == 0 {
+		return g.widened(a, b)
+	}
 	if g.r.IntN(3) > 0 {
 		return g.emit(ir.OpMatmul, nil, nil, []*value{a, b}) != nil
 	}
@@ -35,6 +38,26 @@ func (g *gen) matmul() bool {
 		return err == nil
 	})
 	return c != nil && g.emit(ir.OpAddmm, nil, list("alpha", []float64{1, 0.5}[g.r.IntN(2)], "beta", []float64{1, 2}[g.r.IntN(2)]), []*value{c, a, b}) != nil
+}
+
+// widened multiplies 16-bit floats in f32, and may round the result, or its transpose.
+func (g *gen) widened(a, b *value) bool {
+	args := []*value{a, b}
+	for i, x := range args {
+		wide := g.emit(ir.OpConvert, nil, nil, args[i:i+1], ir.TensorOf(ir.F32, x.typ.Shape()))
+		if wide == nil {
+			return false
+		}
+		args[i] = wide[0]
+	}
+	y := g.emit(ir.OpMatmul, nil, nil, args)
+	if y != nil && y[0].typ.Rank() == 2 && g.r.IntN(2) == 0 {
+		y = g.emit(ir.OpPermute, nil, list("dims", []int64{1, 0}), y)
+	}
+	if y != nil && g.r.IntN(3) > 0 {
+		y = g.emit(ir.OpConvert, nil, nil, y, y[0].typ.WithDType(a.typ.DType()))
+	}
+	return y != nil
 }
 
 // groupedMatmul multiplies by groups that end where constants say.
