@@ -56,6 +56,8 @@ func collectiveOperator(target string) (signature string, build func(c *node) er
 	case "_c10d_functional", "_c10d_functional_autograd", "concert":
 	case "c10d_functional":
 		form.legacy = true
+	case "symm_mem":
+		return symmOperator(target)
 	default:
 		return "", nil, false
 	}

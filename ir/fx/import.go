@@ -111,6 +111,7 @@ type state struct {
 	flight *flight     // set while and after the value belongs to a collective
 	item   int         // place among the flight's tensors, allItems for the whole list
 	items  []int       // places of vals in the result tuple, where that holds more than tensors; nil for others
+	lists  int         // for a pair of a tensor, or None, and a list: 1 + the first of vals in the list
 	size   *ir.Dim     // set for a number that is known at run time only
 	holds  []ir.Dim    // set for a comparison of sizes: true if none is negative
 	root   storage

@@ -149,6 +149,17 @@ func (c *node) getitem() error {
 	if err != nil {
 		return err
 	}
+	if src.lists > 0 && index == 1 { // the list of a pair
+		st := &c.im.nodes[c.i]
+		st.vals, st.root = vals[src.lists-1:], storage{node: j}
+		if len(c.n.Out) != len(st.vals) {
+			return c.Fail("out", "results", "getitem gives %d results, out lists %d", len(st.vals), len(c.n.Out))
+		}
+		return nil
+	}
+	if src.lists > 0 {
+		vals = vals[:src.lists-1]
+	}
 	k, err := c.itemOf(&c.im.file.Nodes[j], src.items, index, len(vals))
 	if err != nil {
 		return err

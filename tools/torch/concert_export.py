@@ -535,6 +535,9 @@ def _where(n):
 def _tensors(value, n, symbols):
     out = []
     for t in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(t, (list, tuple)):  # of a pair with a list
+            out += _tensors(t, n, symbols)
+            continue
         if not isinstance(t, torch.Tensor):
             continue
         try:
