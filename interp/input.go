@@ -119,6 +119,8 @@ func fillView(dst, src hostops.Tensor) error {
 	if err != nil {
 		return err
 	}
-	dst.Shape = src.Shape
+	if dst.Shape = src.Shape; len(dst.Shape) != len(dst.Strides) { // all that the layout spans
+		dst.Strides = []int64{1}
+	}
 	return hostops.Copy(dst, src)
 }

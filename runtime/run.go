@@ -64,15 +64,8 @@ func (x *Exec) input(q *Param, v *Value) error {
 	return x.r.dev.Upload(want[0].distinct(), data)
 }
 
-// errOverlaps refuses what steps through memory in less than the size of what it steps over,
-// such as windows that were unfolded: it does not say which index an element belongs to.
-var errOverlaps = errors.New("its layout holds one element for several indices of different numbers")
-
 // onlyDistinct is the row-major data of t.distinct(), from that of t.
 func onlyDistinct(t Tensor, data []byte) ([]byte, error) {
-	if t.distinct().overlaps() {
-		return nil, errOverlaps
-	}
 	if int64(len(data)) != t.Bytes() {
 		return data, nil // the device refuses a wrong length
 	}
@@ -99,11 +92,9 @@ func (x *Exec) copyIn(want, from Tensor) error {
 		return err
 	}
 	to, of := want.distinct(), from
-	if to.overlaps() {
-		return errOverlaps
-	}
-	if to.NumElems() < want.NumElems() {
-		if of = from.distinct(); !to.SameType(of) {
+	if !slices.Equal(to.Shape, want.Shape) {
+		flat := len(to.Shape) != len(want.Shape)
+		if of = from.distinct(); !to.SameType(of) || flat && !slices.Equal(want.Strides, from.Strides) {
 			return fmt.Errorf("is %v: %w", from, hostops.ErrRepeats)
 		}
 	}

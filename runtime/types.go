@@ -113,18 +113,15 @@ func (t Tensor) Dense() bool {
 	return t.Strides == nil || rowmajor.Is(t.Shape, t.Strides)
 }
 
-// distinct is t without what repeats: dimensions that were expanded, by a stride of 0,
-// have one index.
+// distinct is what memory holds of t: dimensions that were expanded, by a stride of 0, have
+// one index, and where windows overlap it is all that t spans, in one dimension.
 func (t Tensor) distinct() Tensor {
-	t.Shape = rowmajor.Distinct(t.Shape, t.Strides)
+	shape, flat := rowmajor.Distinct(t.Shape, t.Strides)
+	if lo, _, err := t.Span(); flat && err == nil {
+		return C(lo, t.DType, shape...)
+	}
+	t.Shape = shape
 	return t
-}
-
-// overlaps reports whether t has more elements than there is room for between its first and
-// its last: several indices share one.
-func (t Tensor) overlaps() bool {
-	lo, hi, err := t.Span()
-	return err == nil && t.Bytes() > hi-lo
 }
 
 // Span returns the half-open range of arena bytes that t's elements lie in, or

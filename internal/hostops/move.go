@@ -19,15 +19,19 @@ func Copy(dst, src Tensor) error {
 }
 
 // ErrRepeats refuses numbers for a tensor that repeats elements, such as a view that was
-// expanded: memory has one place for all of them.
+// expanded or windows that overlap: memory has one place for all of them.
 var ErrRepeats = errors.New("its layout holds one element for several indices, whose numbers differ")
 
 // Distinct returns what a tensor with these strides holds of x, which lies in row-major
 // order: where the strides repeat an element, all of x's must be the same, and count once.
+// Its shape is that of rowmajor.Distinct.
 func Distinct(x Tensor, strides []int64) (Tensor, error) {
-	shape := rowmajor.Distinct(x.Shape, strides)
+	shape, flat := rowmajor.Distinct(x.Shape, strides)
 	if slices.Equal(shape, x.Shape) {
 		return x, nil
+	}
+	if flat {
+		return flatten(x, strides, shape[0])
 	}
 	first := x
 	first.Shape = shape
@@ -51,6 +55,36 @@ func Distinct(x Tensor, strides []int64) (Tensor, error) {
 	}
 	if !bytes.Equal(all.Data, x.Data) {
 		return out, ErrRepeats
+	}
+	return out, nil
+}
+
+// flatten lays out x, which is in row-major order, over n places.
+func flatten(x Tensor, strides []int64, n int64) (Tensor, error) {
+	out, err := New(x.DType, n)
+	if err != nil {
+		return out, err
+	}
+	size, at := int64(x.DType.Size()), int64(0)
+	for d, s := range strides {
+		at -= min(s, 0) * (x.Shape[d] - 1)
+	}
+	has, index := make([]bool, n), make([]int64, len(x.Shape))
+	for i := range x.NumElems() {
+		to, from := out.Data[at*size:][:size], x.Data[i*size:][:size]
+		if has[at] && !bytes.Equal(to, from) {
+			return out, ErrRepeats
+		}
+		copy(to, from)
+		has[at] = true
+		for d := len(index) - 1; d >= 0; d-- {
+			if index[d]++; index[d] < x.Shape[d] {
+				at += strides[d]
+				break
+			}
+			at -= strides[d] * (x.Shape[d] - 1)
+			index[d] = 0
+		}
 	}
 	return out, nil
 }

@@ -2,7 +2,10 @@
 // wherever layouts are described: row by row without gaps.
 package rowmajor
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Strides returns the strides, in elements, of a tensor that lies row by row without
 // gaps. Sizes of zero count as one, so that the strides of an empty tensor are
@@ -17,16 +20,31 @@ func Strides(shape []int64) []int64 {
 	return s
 }
 
-// Distinct returns the shape of a tensor without what repeats: dimensions that were
-// expanded, by a stride of 0, have one index.
-func Distinct(shape, strides []int64) []int64 {
-	d := slices.Clone(shape)
+// Distinct returns the shape of what memory holds of a tensor: dimensions that were
+// expanded, by a stride of 0, have one index. If others share elements too, such as windows
+// that slide by less than their length, it is flat: all from the first element to the last.
+func Distinct(shape, strides []int64) (held []int64, flat bool) {
+	held = slices.Clone(shape)
+	var axes []int
 	for i, s := range strides {
-		if s == 0 && d[i] > 1 {
-			d[i] = 1
+		if s == 0 && held[i] > 1 {
+			held[i] = 1
+		}
+		if held[i] > 1 {
+			axes = append(axes, i)
 		}
 	}
-	return d
+	abs := func(i int) int64 { return max(strides[i], -strides[i]) }
+	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(abs(a), abs(b)) })
+	last := int64(0) // the furthest element so far
+	for _, i := range axes {
+		flat = flat || abs(i) <= last
+		last += abs(i) * (held[i] - 1)
+	}
+	if !flat || slices.Contains(shape, 0) {
+		return held, false
+	}
+	return []int64{last + 1}, true
 }
 
 // Is reports whether a tensor with these strides, one for each dimension, lies
