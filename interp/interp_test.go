@@ -153,6 +153,7 @@ func @f(%x: f32[2,3:1,2], %e: f32[2,3:1,0]) -> (f32[2,3:1,4], f32[2,3]) {
 	if _, err := Run(context.Background(), f, in, Options{}); !errors.Is(err, hostops.ErrRepeats) {
 		t.Fatalf("got %v, want %v", err, hostops.ErrRepeats)
 	}
+	takesRandom(t, f)
 	f = parse(t, `world 1
 func @f(%w: f32[2,2,3:9,2,1]) -> (f32[2,2,3]) {
   %y = neg %w : f32[2,2,3]
@@ -161,9 +162,22 @@ func @f(%w: f32[2,2,3:9,2,1]) -> (f32[2,2,3]) {
 `)
 	in[0] = []Tensor{tensor(t, ir.F32, []float64{1, 2, 3, 3, 4, 5, 6, 7, 8, 8, 9, 10}, 2, 2, 3)}
 	want(t, run(t, f, in, Options{}), 0, 0, -1, -2, -3, -3, -4, -5, -6, -7, -8, -8, -9, -10)
+	takesRandom(t, f)
 	in[0] = []Tensor{tensor(t, ir.F32, seq(1, 12), 2, 2, 3)}
 	if _, err := Run(context.Background(), f, in, Options{}); !errors.Is(err, hostops.ErrRepeats) {
 		t.Fatalf("got %v, want %v", err, hostops.ErrRepeats)
+	}
+}
+
+// takesRandom runs f on random inputs.
+func takesRandom(t *testing.T, f *ir.Func) {
+	t.Helper()
+	in, err := RandomInputs(f, 1, RandomOptions{})
+	if err == nil {
+		_, err = Run(context.Background(), f, in, Options{})
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

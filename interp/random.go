@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -44,8 +45,10 @@ func World(m *ir.Module) *ir.Group {
 // keep their magnitude. Integers that serve as indices, directly or behind views, copies,
 // selections, communication and added constants, stay within what they index, and are distinct
 // along their last dimension where they say which elements are replaced (scatter, index_put),
-// so that the result does not depend on an order. Other integers are small. The error is a
-// *SymbolError for a symbol without a value, or names an input that its sizes make too large.
+// so that the result does not depend on an order. Other integers are small. What an input's
+// layout has in one place (expanded dimensions, windows that overlap) has one number. The error
+// is a *SymbolError for a symbol without a value, or names an input that its sizes make too
+// large.
 func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) {
 	m := &machine{f: f, world: f.Module().World}
 	slots := InputSlots(f)
@@ -84,6 +87,9 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 			src, err := FromFloats(t.DType, vals, shape...)
 			if err != nil {
 				return nil, err
+			}
+			if strides := s.Type.Strides(); strides != nil {
+				hostops.Agree(src.host(), strides)
 			}
 			out[r] = append(out[r], src)
 		}

@@ -3,6 +3,7 @@ package hostops
 import (
 	"bytes"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -65,28 +66,60 @@ func flatten(x Tensor, strides []int64, n int64) (Tensor, error) {
 	if err != nil {
 		return out, err
 	}
-	size, at := int64(x.DType.Size()), int64(0)
-	for d, s := range strides {
-		at -= min(s, 0) * (x.Shape[d] - 1)
-	}
-	has, index := make([]bool, n), make([]int64, len(x.Shape))
-	for i := range x.NumElems() {
+	size := int64(x.DType.Size())
+	has := make([]bool, n)
+	for i, at := range layoutOf(x.Shape, strides) {
 		to, from := out.Data[at*size:][:size], x.Data[i*size:][:size]
 		if has[at] && !bytes.Equal(to, from) {
 			return out, ErrRepeats
 		}
 		copy(to, from)
 		has[at] = true
-		for d := len(index) - 1; d >= 0; d-- {
-			if index[d]++; index[d] < x.Shape[d] {
-				at += strides[d]
-				break
-			}
-			at -= strides[d] * (x.Shape[d] - 1)
-			index[d] = 0
-		}
 	}
 	return out, nil
+}
+
+// Agree makes x, which lies in row-major order, one that Distinct takes: what a tensor with
+// these strides has in one place gets the number of the first.
+func Agree(x Tensor, strides []int64) {
+	shape, _ := rowmajor.Distinct(x.Shape, strides)
+	if slices.Equal(shape, x.Shape) || x.NumElems() == 0 {
+		return
+	}
+	size, span := int64(x.DType.Size()), int64(1)
+	for d, s := range strides {
+		span += max(s, -s) * (x.Shape[d] - 1)
+	}
+	first := make([]int64, span) // and one
+	for i, at := range layoutOf(x.Shape, strides) {
+		if first[at] == 0 {
+			first[at] = i + 1
+		}
+		copy(x.Data[i*size:][:size], x.Data[(first[at]-1)*size:])
+	}
+}
+
+// layoutOf lists the elements of a tensor in row-major order, and where its strides put each,
+// counted from the lowest.
+func layoutOf(shape, strides []int64) iter.Seq2[int64, int64] {
+	return func(yield func(i, at int64) bool) {
+		n, at := int64(1), int64(0)
+		for d, s := range strides {
+			n *= shape[d]
+			at -= min(s, 0) * (shape[d] - 1)
+		}
+		index := make([]int64, len(shape))
+		for i := int64(0); i < n && yield(i, at); i++ {
+			for d := len(index) - 1; d >= 0; d-- {
+				if index[d]++; index[d] < shape[d] {
+					at += strides[d]
+					break
+				}
+				at -= strides[d] * (shape[d] - 1)
+				index[d] = 0
+			}
+		}
+	}
 }
 
 // CopyRange copies n elements from src, starting at its row-major index srcAt, to
