@@ -19,7 +19,8 @@ func NewModule(world int) *Module {
 	return &Module{World: world, groupOf: map[string]*Group{}, symOf: map[string]*Symbol{}}
 }
 
-// AddGroup declares a group. The verifier checks that it partitions the world.
+// AddGroup declares a group. The verifier checks that it partitions the world, or in a module
+// with stages some ranks of it.
 func (m *Module) AddGroup(name string, ranks [][]int) *Group {
 	return m.addGroup(&Group{Name: name, Ranks: ranks, index: len(m.groups)})
 }
@@ -396,6 +397,13 @@ func (m *Module) Clone() *Module {
 		c.addSymbol(&d)
 	}
 	c.checks = slices.Clone(m.checks)
+	for _, s := range m.stages {
+		d := *s
+		if s.Group != nil {
+			d.Group = c.groups[s.Group.index]
+		}
+		c.stages = append(c.stages, &d)
+	}
 	for _, f := range m.funcs {
 		c.funcs = append(c.funcs, f.clone(c))
 	}

@@ -19,12 +19,14 @@ type ValueID int32
 const MaxWorld = 1 << 20
 
 // Module is one SPMD program: process groups, symbols and functions. All ranks
-// of the world run the same module; nothing in it depends on the rank.
+// of the world run the same module; nothing in it depends on the rank. All ranks run a
+// function, or those at a place of Stages.
 type Module struct {
-	World  int // number of ranks; every group partitions 0..World-1
+	World  int // number of ranks; every group partitions 0..World-1, or with stages some of them
 	groups []*Group
 	syms   []*Symbol
 	checks []Check
+	stages []*Stages
 	funcs  []*Func
 	source *Source // the text the module was read from, or nil
 

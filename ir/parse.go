@@ -62,10 +62,12 @@ func (p *parser) module() {
 			if !p.Bad {
 				p.m.checks = append(p.m.checks, Check{size, p.Src.PosAt(start)})
 			}
+		case p.Word("stages"):
+			p.stagesDecl(start)
 		case p.Word("func"):
 			p.fn(start)
 		default:
-			p.Failf(p.I, 1, "syntax", "expected world, group, sym, need or func, found %s", p.Found())
+			p.Failf(p.I, 1, "syntax", "expected world, group, sym, need, stages or func, found %s", p.Found())
 		}
 		if p.Bad {
 			p.Recover()
@@ -90,6 +92,24 @@ func (p *parser) groupDecl(start int) {
 		return
 	}
 	p.m.AddGroup(name, ranks).pos = p.Src.PosAt(start)
+}
+
+func (p *parser) stagesDecl(start int) {
+	p.Expect('@', "before the name of stages")
+	name := p.Name("the name of stages")
+	p.Keyword("on")
+	var spec NodeSpec
+	p.onGroup(&spec)
+	p.Expect('=', "after the group of stages")
+	var funcs []string
+	for more := true; more && !p.Bad; more = p.Eat(',') {
+		p.Expect('@', "before a function's name")
+		funcs = append(funcs, p.Name("a function's name"))
+	}
+	p.EndOfLine()
+	if !p.Bad {
+		p.m.AddStages(name, spec.Group, funcs...).pos = p.Src.PosAt(start)
+	}
 }
 
 func (p *parser) symDecl(start int) {

@@ -63,6 +63,17 @@ func (m *Module) AppendText(b []byte) []byte {
 	for _, c := range m.checks {
 		b = append(c.Size.AppendText(append(b, "need "...)), '\n')
 	}
+	for _, s := range m.stages {
+		b = text.AppendName(append(b, "stages @"...), s.Name)
+		b = append(text.AppendName(append(b, " on @"...), s.Group.Name), " = "...)
+		for i, f := range s.Funcs {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = text.AppendName(append(b, '@'), f)
+		}
+		b = append(b, '\n')
+	}
 	for _, f := range m.funcs {
 		b = append(b, '\n')
 		b = f.AppendText(b)

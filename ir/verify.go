@@ -46,10 +46,11 @@ type rule struct {
 
 var moduleRules = []rule{
 	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
-	{"group", "a group partitions the world into subgroups of one size", ruleGroup},
+	{"group", "a group partitions the world, or in a module with stages some ranks of it, into subgroups of one size", ruleGroup},
 	{"symbol", "a symbol's hint lies within 0..max", ruleSymbol},
 	{"check", "a size that a module needs is 0 or more for some values of its symbols", ruleCheck},
 	{"nesting", "no function runs itself, and bodies stand 32 deep at most", ruleNesting},
+	{"stages", "each rank has a place in the stages' group, and is in the groups that it uses; stages that meet issue the same collectives, and none waits for ever", ruleStages},
 }
 
 var funcRules = []rule{
@@ -160,7 +161,7 @@ func ruleGroup(v *verifier) {
 				}
 			}
 		}
-		if count != v.m.World {
+		if count != v.m.World && len(v.m.stages) == 0 {
 			v.module(g.pos, "@%s covers %d of the world's %d ranks", g.Name, count, v.m.World)
 		}
 	}

@@ -1,0 +1,322 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Stages says that ranks run different functions together: each rank that of its place in the
+// subgroup of Group that it is in. Ranks of several places meet in collectives on groups that
+// have ranks of each. In a module with stages a group need not have all ranks of the world, as
+// long as who uses it is in it.
+type Stages struct {
+	Name  string
+	Group *Group
+	Funcs []string // by place
+	pos   Pos
+}
+
+// Stages lists the stages in declaration order. The caller must not change the list.
+func (m *Module) Stages() []*Stages { return m.stages }
+
+// AddStages declares stages. The functions may be added later.
+func (m *Module) AddStages(name string, g *Group, funcs ...string) *Stages {
+	s := &Stages{Name: name, Group: g, Funcs: funcs}
+	m.stages = append(m.stages, s)
+	return s
+}
+
+// Place is the place of a rank, -1 if it is in no subgroup.
+func (s *Stages) Place(rank int) int {
+	_, at := s.Group.Of(rank)
+	return at
+}
+
+// Ranks lists the ranks at a place in ascending order.
+func (s *Stages) Ranks(place int) []int {
+	var out []int
+	for _, sub := range s.Group.Ranks {
+		out = append(out, sub[place])
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Meets lists, in ascending order, the places whose ranks a rank at a place meets in g: that
+// place alone where a collective stays within it. The error says why that cannot be told.
+func (s *Stages) Meets(place int, g *Group) ([]int, error) {
+	at := map[int]int{} // by rank; look-up only
+	for _, sub := range s.Group.Ranks {
+		for i, r := range sub {
+			at[r] = i
+		}
+	}
+	var out []int
+	first := -1
+	for _, r := range s.Ranks(place) {
+		sub, _ := g.Of(r)
+		if sub == nil {
+			return nil, fmt.Errorf("rank %d runs it and is not in @%s", r, g.Name)
+		}
+		var met []int
+		for _, q := range sub {
+			met = append(met, at[q])
+		}
+		slices.Sort(met)
+		if met = slices.Compact(met); first >= 0 && !slices.Equal(met, out) {
+			return nil, fmt.Errorf("in @%s rank %d meets stages %v and rank %d stages %v", g.Name, first, out, r, met)
+		}
+		first, out = r, met
+	}
+	return out, nil
+}
+
+// StagesOf returns the stages that f is one of, and its place; nil and -1 if all ranks run it.
+func (m *Module) StagesOf(f *Func) (*Stages, int) {
+	for _, s := range m.stages {
+		if i := slices.Index(s.Funcs, f.Name); i >= 0 {
+			return s, i
+		}
+	}
+	return nil, -1
+}
+
+// ruleStages checks who runs what, and that stages which meet issue the same collectives and
+// none of them waits for ever.
+func ruleStages(v *verifier) {
+	if len(v.m.stages) == 0 || len(v.errs.All) > 0 {
+		return
+	}
+	used := map[string]string{} // by function: the stages that it is one of; look-up only
+	for k, s := range v.m.stages {
+		if slices.ContainsFunc(v.m.stages[:k], func(o *Stages) bool { return o.Name == s.Name }) {
+			v.module(s.pos, "stages @%s are declared twice", s.Name)
+		}
+		if s.Group == nil || v.m.Group(s.Group.Name) != s.Group || slices.ContainsFunc(s.Group.Ranks, func(sub []int) bool { return len(sub) != len(s.Funcs) }) {
+			v.module(s.pos, "@%s has %d functions: want a group whose subgroups have as many ranks", s.Name, len(s.Funcs))
+			return
+		}
+		if s.Group.ranks() != v.m.World {
+			v.module(s.pos, "@%s: not every rank of the world has a place in @%s", s.Name, s.Group.Name)
+			return
+		}
+		for _, name := range s.Funcs {
+			if v.m.Func(name) == nil {
+				v.module(s.pos, "@%s: there is no function @%s", s.Name, name)
+				return
+			}
+			if used[name] != "" {
+				v.module(s.pos, "@%s: @%s is a stage already", s.Name, name)
+				return
+			}
+			used[name] = s.Name
+		}
+	}
+	for _, f := range v.m.funcs {
+		if used[f.Name] == "" {
+			v.wholeGroups(f)
+		}
+	}
+	for _, s := range v.m.stages {
+		if x := newMeeting(v, s); x != nil && x.match() {
+			x.play()
+		}
+	}
+}
+
+// ranks counts the ranks in a group's subgroups.
+func (g *Group) ranks() (n int) {
+	for _, sub := range g.Ranks {
+		n += len(sub)
+	}
+	return n
+}
+
+// wholeGroups checks a function that every rank may run.
+func (v *verifier) wholeGroups(f *Func) {
+	for _, n := range f.Order() {
+		if n.group != nil && n.group.ranks() != v.m.World {
+			v.module(n.pos, "%%%s of @%s is on @%s, which not every rank is in, and @%s is no stage", n.name, f.Name, n.group.Name, f.Name)
+			return
+		}
+	}
+}
+
+// meeting is what the stages of one declaration do together.
+type meeting struct {
+	v     *verifier
+	s     *Stages
+	funcs []*Func
+	met   []map[*Group][]int   // by place and group: the places that it meets there; look-up only
+	calls []map[*Group][]*Node // by place and group: its collectives between places, in order
+}
+
+// newMeeting collects the collectives between stages, nil if it finds one where none may be.
+func newMeeting(v *verifier, s *Stages) *meeting {
+	x := &meeting{v: v, s: s}
+	for i, name := range s.Funcs {
+		f := v.m.Func(name)
+		x.funcs = append(x.funcs, f)
+		x.met = append(x.met, map[*Group][]int{})
+		x.calls = append(x.calls, map[*Group][]*Node{})
+		for _, n := range f.Order() {
+			if n.group != nil && !x.add(i, n) {
+				return nil
+			}
+			for _, body := range n.Bodies() {
+				if !x.body(n, i, body) {
+					return nil
+				}
+			}
+		}
+	}
+	return x
+}
+
+func (x *meeting) add(place int, n *Node) bool {
+	met, ok := x.met[place][n.group]
+	if !ok {
+		var err error
+		if met, err = x.s.Meets(place, n.group); err != nil {
+			x.v.module(n.pos, "%%%s of @%s: %v", n.name, n.fn.Name, err)
+			return false
+		}
+		x.met[place][n.group] = met
+	}
+	if len(met) > 1 && !n.op.IsCollective() && n.ownEffects()&EffectCommunicates != 0 {
+		x.v.module(n.pos, "%%%s of @%s meets stages %v: only collectives do", n.name, n.fn.Name, met)
+		return false
+	}
+	if len(met) > 1 && n.op.IsCollective() {
+		x.calls[place][n.group] = append(x.calls[place][n.group], n)
+	}
+	return true
+}
+
+// body checks a function that a node of a stage runs: what it communicates stays within the stage.
+func (x *meeting) body(by *Node, place int, f *Func) bool {
+	if f == nil {
+		return true // rule body says so
+	}
+	for _, n := range f.Order() {
+		if n.group != nil {
+			if met, err := x.s.Meets(place, n.group); err != nil || len(met) > 1 {
+				x.v.module(n.pos, "%%%s of @%s, which %%%s runs, meets other stages: they do so outside of loops and branches", n.name, f.Name, by.name)
+				return false
+			}
+		}
+		for _, inner := range n.Bodies() {
+			if !x.body(by, place, inner) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// match holds what stages issue on a group against each other.
+func (x *meeting) match() bool {
+	ok := true
+	for place, f := range x.funcs {
+		for _, g := range x.v.m.groups {
+			own := x.calls[place][g]
+			if len(own) == 0 {
+				continue
+			}
+			for _, other := range x.met[place][g] {
+				if !slices.Equal(x.met[other][g], x.met[place][g]) && len(x.calls[other][g]) > 0 {
+					x.v.module(own[0].pos, "%%%s of @%s meets stages %v in @%s, and stage %d meets %v there", own[0].name, f.Name, x.met[place][g], g.Name, other, x.met[other][g])
+					return false
+				}
+				ok = ok && x.same(own, x.calls[other][g], f, x.funcs[other], g)
+			}
+		}
+	}
+	return ok
+}
+
+func (x *meeting) same(own, other []*Node, f, h *Func, g *Group) bool {
+	for i, n := range own {
+		if i >= len(other) {
+			x.v.module(n.pos, "%%%s of @%s is collective %d of the stage on @%s, and @%s issues %d there", n.name, f.Name, i+1, g.Name, h.Name, len(other))
+			return false
+		}
+		if o := other[i]; !sameCollective(n, o) {
+			x.v.module(n.pos, "%%%s of @%s and %%%s of @%s are collective %d of their stages on @%s, and are not the same: %s; %s", n.name, f.Name, o.name, h.Name, i+1, g.Name, signature(n), signature(o))
+			return false
+		}
+	}
+	return true
+}
+
+func sameCollective(n, o *Node) bool { return signature(n) == signature(o) }
+
+// signature is what ranks that meet in a collective have to say alike.
+func signature(n *Node) string {
+	var b strings.Builder
+	b.WriteString(n.op.Name())
+	for _, a := range n.args {
+		fmt.Fprintf(&b, " %s", a.typ)
+	}
+	fmt.Fprintf(&b, " %s", n.attrs)
+	return b.String()
+}
+
+// play runs the stages side by side: a collective between stages has finished when all of them
+// have issued it, and each stage goes on until it waits for one that has not. Nothing that
+// happens can keep anything else from happening, so where this stops, every run does.
+func (x *meeting) play() {
+	at := make([]int, len(x.funcs))
+	issued := make([]map[*Group]int, len(x.funcs))
+	number := map[*Node]int{} // from 1, in its group and stage; look-up only
+	for i := range issued {
+		issued[i] = map[*Group]int{}
+	}
+	finished := func(place int, c *Node) bool {
+		for _, o := range x.met[place][c.group] {
+			if issued[o][c.group] < number[c] {
+				return false
+			}
+		}
+		return true
+	}
+	for moved := true; moved; {
+		moved = false
+		for i, f := range x.funcs {
+			for order := f.Order(); at[i] < len(order); at[i]++ {
+				n := order[at[i]]
+				if c := awaited(n); c != nil && number[c] > 0 && !finished(i, c) {
+					break
+				}
+				if n.op.IsCollective() && len(x.met[i][n.group]) > 1 {
+					issued[i][n.group]++
+					number[n] = issued[i][n.group]
+				}
+				moved = true
+			}
+		}
+	}
+	var stuck []string
+	var first *Node
+	for i, f := range x.funcs {
+		if order := f.Order(); at[i] < len(order) {
+			n := order[at[i]]
+			if first == nil {
+				first = n
+			}
+			stuck = append(stuck, fmt.Sprintf("@%s at %%%s for %%%s on @%s", f.Name, n.name, awaited(n).name, awaited(n).group.Name))
+		}
+	}
+	if first != nil {
+		x.v.module(first.pos, "the stages of @%s wait for each other: %s", x.s.Name, strings.Join(stuck, ", "))
+	}
+}
+
+// awaited is the collective that a wait is for, nil of other nodes and of inputs in flight.
+func awaited(n *Node) *Node {
+	if n.op.Class() != ClassWait || len(n.args) == 0 || !n.args[0].def.op.IsCollective() {
+		return nil
+	}
+	return n.args[0].def
+}
