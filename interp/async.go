@@ -92,7 +92,7 @@ func (m *machine) wait(n *ir.Node) error {
 	for i := range outs {
 		outs[i] = make([]binding, m.world)
 	}
-	for r := range m.world {
+	for _, r := range m.ranks {
 		b := &m.env[n.Arg(0).ID()][r]
 		if err := m.land(b.fl); err != nil {
 			return nodeError(n, r, err)

@@ -18,7 +18,7 @@ func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 		return nodeError(n, -1, fmt.Errorf("a collective needs a group and one async result that carries a tensor per operand"))
 	}
 	bs := make([]binding, m.world)
-	for r := range bs {
+	for _, r := range m.ranks {
 		for _, t := range v.Type().Elems() {
 			x, err := m.alloc(t, r)
 			if err != nil {
@@ -31,11 +31,17 @@ func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 	if n.Op() == ir.OpAsyncCall {
 		move = func(n *ir.Node, bs []binding) error { return m.asyncCall(ctx, n, bs) }
 	}
-	if err := move(n, bs); err != nil {
-		return err
+	places, meets, err := m.meets(n)
+	if err != nil {
+		return nodeError(n, -1, err)
+	}
+	if !meets {
+		if err := move(n, bs); err != nil {
+			return err
+		}
 	}
 	if m.opts.Poison {
-		for r := range bs {
+		for _, r := range m.ranks {
 			var args []view
 			for _, a := range n.Args() {
 				args = append(args, m.env[a.ID()][r].ts[0])
@@ -46,6 +52,9 @@ func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 		}
 	}
 	m.bind(v, bs)
+	if meets {
+		return m.issue(n, places, bs)
+	}
 	return nil
 }
 
@@ -56,6 +65,9 @@ func (m *machine) exchange(n *ir.Node, bs []binding) error {
 		return nodeError(n, -1, err)
 	}
 	for _, ranks := range n.Group().Ranks {
+		if len(m.ranks) < m.world && !slices.Contains(m.ranks, ranks[0]) {
+			continue // of another stage
+		}
 		for i := range n.Args() {
 			x := exchange{m: m, n: n, ranks: ranks}
 			for _, r := range ranks {
@@ -82,8 +94,8 @@ func (m *machine) asyncCall(ctx context.Context, n *ir.Node, bs []binding) error
 	if err != nil {
 		return err
 	}
-	c := &Call{Node: n, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
-	for r := range bs {
+	c := &Call{Node: n, Ranks: m.ranks, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
+	for _, r := range m.ranks {
 		x, err := m.env[n.Arg(0).ID()][r].ts[0].tensor()
 		if err != nil {
 			return nodeError(n, r, err)
@@ -97,7 +109,7 @@ func (m *machine) asyncCall(ctx context.Context, n *ir.Node, bs []binding) error
 	if err := fn(ctx, c); err != nil {
 		return nodeError(n, -1, err)
 	}
-	for r := range bs {
+	for _, r := range m.ranks {
 		if err := sameTensor(c.Results[r][0], bs[r].ts[0]); err != nil {
 			return nodeError(n, r, fmt.Errorf("result: %w", err))
 		}
@@ -115,7 +127,7 @@ func (m *machine) shard(n *ir.Node) error {
 	}
 	d := int(n.Attrs().Int("dim", 0))
 	bs := make([]binding, m.world)
-	for r := range bs {
+	for _, r := range m.ranks {
 		out, err := m.alloc(n.Result(0).Type(), r)
 		if err != nil {
 			return nodeError(n, r, err)

@@ -13,7 +13,7 @@ import (
 // ranks stay in lockstep, and none meets numbers that it would not have met.
 func (m *machine) control(ctx context.Context, n *ir.Node) error {
 	in := make([][]Tensor, m.world)
-	for r := range in {
+	for _, r := range m.ranks {
 		for _, a := range n.Args() {
 			t, err := m.env[a.ID()][r].ts[0].tensor()
 			if err != nil {
@@ -32,7 +32,7 @@ func (m *machine) control(ctx context.Context, n *ir.Node) error {
 	}
 	for i, v := range n.Results() {
 		bs := make([]binding, m.world)
-		for r := range bs {
+		for _, r := range m.ranks {
 			x, err := m.alloc(v.Type(), r)
 			if err == nil {
 				err = fillView(x.Tensor, out[r][i].host())
@@ -50,7 +50,10 @@ func (m *machine) control(ctx context.Context, n *ir.Node) error {
 // loop gives the carried tensors of each rank when its condition no longer holds.
 func (m *machine) loop(ctx context.Context, n *ir.Node, state [][]Tensor) ([][]Tensor, error) {
 	bodies, carried := n.Bodies(), n.Carried()
-	going := slices.Repeat([]bool{true}, m.world)
+	going := make([]bool, m.world)
+	for _, r := range m.ranks {
+		going[r] = true
+	}
 	for {
 		more, err := m.body(ctx, bodies[0], state, going)
 		if err != nil {
@@ -84,19 +87,19 @@ func (m *machine) loop(ctx context.Context, n *ir.Node, state [][]Tensor) ([][]T
 func (m *machine) choice(ctx context.Context, n *ir.Node, in [][]Tensor) ([][]Tensor, error) {
 	bodies, out := n.Bodies(), make([][]Tensor, m.world)
 	takes := make([]int, m.world)
-	for r := range in {
+	for _, r := range m.ranks {
 		takes[r] = len(bodies) - 1
 		if k := dtype.LoadInt(in[r][0].DType, in[r][0].Data); k >= 0 && k < int64(len(bodies)) {
 			takes[r] = int(k)
 		}
-		if takes[r] != takes[0] && n.Communicates() {
-			return nil, onRank(r, "it communicates, and this rank takes branch %d, rank 0 branch %d", takes[r], takes[0])
+		if first := m.ranks[0]; takes[r] != takes[first] && n.Communicates() {
+			return nil, onRank(r, "it communicates, and this rank takes branch %d, rank %d branch %d", takes[r], first, takes[first])
 		}
 		in[r] = in[r][1:]
 	}
 	for k, b := range bodies {
 		going := make([]bool, m.world)
-		for r := range going {
+		for _, r := range m.ranks {
 			going[r] = takes[r] == k
 		}
 		if !slices.Contains(going, true) {
@@ -120,7 +123,7 @@ func (m *machine) body(ctx context.Context, f *ir.Func, in [][]Tensor, going []b
 	first := slices.Index(going, true)
 	inputs, o := slices.Clone(in), m.opts
 	o.Symbols, o.Trace = slices.Clone(m.syms), nil
-	for r := range inputs {
+	for _, r := range m.ranks {
 		if !going[r] {
 			inputs[r], o.Symbols[r] = in[first], m.syms[first]
 		}
@@ -130,9 +133,9 @@ func (m *machine) body(ctx context.Context, f *ir.Func, in [][]Tensor, going []b
 			o.MemoryLimit = max(o.MemoryLimit-held, 1)
 		}
 	}
-	sub, err := newMachine(f, inputs, o)
+	sub, err := newMachine(f, m.ranks, inputs, o)
 	if err != nil {
 		return nil, err
 	}
-	return sub.run(ctx, inputs)
+	return sub.advance(ctx, inputs)
 }

@@ -48,7 +48,7 @@ func (m *machine) kernel(n *ir.Node) error {
 	work := int64(0)
 	for i, v := range n.Results() {
 		outs[i] = make([]binding, m.world)
-		for r := range m.world {
+		for _, r := range m.ranks {
 			t, err := m.alloc(v.Type(), r)
 			if err != nil {
 				return nodeError(n, r, err)
@@ -81,8 +81,8 @@ func (m *machine) readSize(n *ir.Node) error {
 	if err := m.kernel(n); err != nil {
 		return err
 	}
-	for r, b := range m.env[n.Result(0).ID()] {
-		sizes := b.ts[0]
+	for _, r := range m.ranks {
+		sizes := m.env[n.Result(0).ID()][r].ts[0]
 		for i, s := range n.Attrs().Strs(ir.SymbolsKey) {
 			v := dtype.LoadInt(sizes.DType, sizes.Data[8*int64(i)*sizes.Strides[0]:])
 			y := m.f.Module().Symbol(s)
@@ -115,19 +115,19 @@ const parallelWork = 1 << 13
 // failed. Ranks touch disjoint results, so running them side by side changes nothing.
 func (m *machine) eachRank(n *ir.Node, work int64, fn func(rank int) error) error {
 	errs := make([]error, m.world)
-	if work < parallelWork || m.world == 1 {
-		for r := range errs {
+	if work < parallelWork || len(m.ranks) == 1 {
+		for _, r := range m.ranks {
 			if errs[r] = fn(r); errs[r] != nil {
 				break
 			}
 		}
 	} else {
 		var wg sync.WaitGroup
-		lanes := min(m.world, runtime.GOMAXPROCS(0))
+		lanes := min(len(m.ranks), runtime.GOMAXPROCS(0))
 		for lane := range lanes {
 			wg.Go(func() {
-				for r := lane; r < m.world; r += lanes {
-					errs[r] = fn(r)
+				for i := lane; i < len(m.ranks); i += lanes {
+					errs[m.ranks[i]] = fn(m.ranks[i])
 				}
 			})
 		}
@@ -147,7 +147,7 @@ func (m *machine) view(n *ir.Node) error {
 	for i := range outs {
 		outs[i] = make([]binding, m.world)
 	}
-	for r := range m.world {
+	for _, r := range m.ranks {
 		x := m.env[n.Arg(0).ID()][r].ts[0]
 		at := int64(0)
 		for i, v := range n.Results() {
@@ -227,6 +227,9 @@ func inside(t, x hostops.Tensor) error {
 type Call struct {
 	Node *ir.Node
 
+	// Ranks are those that run it, all but in stages, in ascending order.
+	Ranks []int
+
 	// Args[r] and Results[r] are rank r's operands and results. Results come
 	// zeroed and are to be filled in place. Operands are copies; what the call leaves
 	// in those that it declares to write is stored.
@@ -242,7 +245,7 @@ type CallFunc func(ctx context.Context, c *Call) error
 // PerRank makes a CallFunc of a function that computes each rank by itself.
 func PerRank(fn func(ctx context.Context, n *ir.Node, rank int, args, results []Tensor) error) CallFunc {
 	return func(ctx context.Context, c *Call) error {
-		for r := range c.Args {
+		for _, r := range c.Ranks {
 			if err := fn(ctx, c.Node, r, c.Args[r], c.Results[r]); err != nil {
 				return &rankError{r, err}
 			}
@@ -267,12 +270,12 @@ func (m *machine) call(ctx context.Context, n *ir.Node) error {
 		return err
 	}
 	alias := n.Effects()&ir.EffectAlias != 0
-	c := &Call{Node: n, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
+	c := &Call{Node: n, Ranks: m.ranks, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
 	outs := make([][]binding, len(n.DeclaredResults()))
 	for i := range outs {
 		outs[i] = make([]binding, m.world)
 	}
-	for r := range m.world {
+	for _, r := range m.ranks {
 		for _, a := range n.DeclaredArgs() {
 			t, err := m.env[a.ID()][r].ts[0].tensor()
 			if err != nil {
@@ -333,7 +336,7 @@ func (m *machine) callResult(n *ir.Node, v *ir.Value, rank int, alias bool) (bin
 
 // storeCall moves what the call computed into the ranks' storages.
 func (m *machine) storeCall(n *ir.Node, c *Call, outs [][]binding, alias bool) error {
-	for r := range m.world {
+	for _, r := range m.ranks {
 		for i, a := range n.DeclaredArgs() {
 			if n.Writes(i) {
 				if err := storeBack(m.env[a.ID()][r].ts[0], c.Args[r][i]); err != nil {

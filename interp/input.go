@@ -10,7 +10,7 @@ import (
 
 // resolveSymbols gives every symbol a value on every rank: what the caller said,
 // else what an input's shape says, else the hint.
-func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[string]int64) ([]map[string]int64, error) {
+func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, given []map[string]int64) ([]map[string]int64, error) {
 	mod := f.Module()
 	read := map[string]bool{} // look-up only
 	for _, n := range f.SizeReads() {
@@ -22,7 +22,7 @@ func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[str
 		return nil, fmt.Errorf("interp: symbols for %d ranks, the world has %d", len(given), mod.World)
 	}
 	out := make([]map[string]int64, mod.World)
-	for r := range out {
+	for _, r := range ranks {
 		out[r] = map[string]int64{}
 		if given != nil {
 			for name := range given[r] {
@@ -74,7 +74,7 @@ func (m *machine) input(n *ir.Node, inputs [][]Tensor) error {
 	v := n.Result(0)
 	types, async := tensorTypes(v)
 	bs := make([]binding, m.world)
-	for r := range bs {
+	for _, r := range m.ranks {
 		for i, t := range types {
 			x, err := m.inputView(t, inputs[r][m.slot[n.At()]+i], r)
 			if err != nil {

@@ -160,24 +160,33 @@ func Run(ctx context.Context, f *ir.Func, inputs [][]Tensor, o Options) ([][]Ten
 			return nil, err
 		}
 	}
-	m, err := newMachine(f, inputs, o)
+	if s, _ := f.Module().StagesOf(f); s != nil {
+		return nil, fmt.Errorf("interp: @%s is a stage of @%s, which run together: use RunStages", f.Name, s.Name)
+	}
+	m, err := newMachine(f, ranksOf(f), inputs, o)
 	if err != nil {
 		return nil, err
 	}
-	return m.run(ctx, inputs)
+	return m.advance(ctx, inputs)
 }
 
-// run executes the nodes of a function, one after the other.
-func (m *machine) run(ctx context.Context, inputs [][]Tensor) ([][]Tensor, error) {
+// advance executes the nodes of a function, one after the other, until it has ended or, in
+// stages, waits for others.
+func (m *machine) advance(ctx context.Context, inputs [][]Tensor) ([][]Tensor, error) {
 	var err error
-	for i, n := range m.f.Order() {
+	for order := m.f.Order(); m.at < len(order); m.at++ {
+		i, n := m.at, order[m.at]
 		if err := ctx.Err(); err != nil {
 			return nil, nodeError(n, -1, err)
+		}
+		if m.blocked(n) {
+			return nil, nil
 		}
 		switch n.Op() {
 		case ir.OpInput:
 			err = m.input(n, inputs)
 		case ir.OpReturn:
+			m.ended = true
 			return m.outputs(n)
 		default:
 			err = m.exec(ctx, n)
@@ -199,12 +208,18 @@ func (m *machine) run(ctx context.Context, inputs [][]Tensor) ([][]Tensor, error
 type machine struct {
 	f     *ir.Func
 	world int
+	ranks []int // those that run f, in ascending order; what is by rank has nothing for others
 	opts  Options
 	syms  []map[string]int64 // by rank: every symbol's value
 	env   [][]binding        // by ValueID, then rank; nil where not yet or no longer defined
 	last  []int32            // by ValueID: place in program order of the last use
 	live  []int64            // by rank: bytes of storage held
 	slot  []int              // by input's place in the signature: its first tensor
+
+	stages *stages // that f is one of, nil if it is none
+	place  int     // among them
+	at     int     // place in program order of the next node
+	ended  bool
 
 	writes bool // some node changes an operand in place, so inputs must be copied
 }
@@ -228,21 +243,21 @@ type storage struct {
 	refs  int
 }
 
-func newMachine(f *ir.Func, inputs [][]Tensor, o Options) (*machine, error) {
+func newMachine(f *ir.Func, ranks []int, inputs [][]Tensor, o Options) (*machine, error) {
 	world := f.Module().World
 	if len(inputs) != world {
 		return nil, fmt.Errorf("interp: inputs for %d ranks, the world has %d", len(inputs), world)
 	}
-	m := &machine{f: f, world: world, opts: o, env: make([][]binding, f.NumValueIDs()),
+	m := &machine{f: f, world: world, ranks: ranks, opts: o, env: make([][]binding, f.NumValueIDs()),
 		last: make([]int32, f.NumValueIDs()), live: make([]int64, world)}
 	slots := InputSlots(f)
-	for r, in := range inputs {
-		if len(in) != len(slots) {
+	for _, r := range ranks {
+		if in := inputs[r]; len(in) != len(slots) {
 			return nil, fmt.Errorf("interp: rank %d has %d input tensors, @%s takes %d", r, len(in), f.Name, len(slots))
 		}
 	}
 	var err error
-	if m.syms, err = resolveSymbols(f, slots, inputs, o.Symbols); err != nil {
+	if m.syms, err = resolveSymbols(f, ranks, slots, inputs, o.Symbols); err != nil {
 		return nil, err
 	}
 	for i, n := range f.Order() {
@@ -266,7 +281,7 @@ func newMachine(f *ir.Func, inputs [][]Tensor, o Options) (*machine, error) {
 // check holds the sizes of every rank to what the module needs, as far as they are known.
 func (m *machine) check() error {
 	for _, c := range m.f.Module().Checks() {
-		for r := range m.world {
+		for _, r := range m.ranks {
 			unknown := func(s string) bool { _, ok := m.syms[r][s]; return !ok }
 			if slices.ContainsFunc(c.Size.Symbols(nil), unknown) {
 				continue
@@ -417,7 +432,8 @@ func (v view) tensor() (Tensor, error) {
 func (m *machine) outputs(n *ir.Node) ([][]Tensor, error) {
 	out := make([][]Tensor, m.world)
 	for _, v := range n.Args() {
-		for r, b := range m.env[v.ID()] {
+		for _, r := range m.ranks {
+			b := m.env[v.ID()][r]
 			if err := m.land(b.fl); err != nil {
 				return nil, nodeError(n, r, err)
 			}

@@ -50,15 +50,15 @@ func World(m *ir.Module) *ir.Group {
 // is a *SymbolError for a symbol without a value, or names an input that its sizes make too
 // large.
 func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) {
-	m := &machine{f: f, world: f.Module().World}
+	m := &machine{f: f, world: f.Module().World, ranks: ranksOf(f)}
 	slots := InputSlots(f)
 	var err error
-	if m.syms, err = resolveSymbols(f, slots, nil, o.Symbols); err != nil {
+	if m.syms, err = resolveSymbols(f, m.ranks, slots, nil, o.Symbols); err != nil {
 		return nil, err
 	}
 	need := m.indexRanges()
 	out := make([][]Tensor, m.world)
-	for r := range out {
+	for _, r := range m.ranks {
 		for _, s := range slots {
 			who := r
 			if o.Shared != nil {
@@ -309,7 +309,7 @@ func (m *machine) within(v *ir.Value, dim int, distinct bool) indexRange {
 		return indexRange{}
 	}
 	size := int64(math.MaxInt64)
-	for r := range m.world {
+	for _, r := range m.ranks {
 		if n, err := m.dim(s[dim], r); err == nil {
 			size = min(size, n)
 		}
