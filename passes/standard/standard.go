@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/hierarchy"
 	"github.com/seed-ee968945/concert/passes/overlap"
 	"github.com/seed-ee968945/concert/passes/partition"
+	"github.com/seed-ee968945/concert/passes/pipeline"
 	"github.com/seed-ee968945/concert/passes/reorder"
 	"github.com/seed-ee968945/concert/passes/reuse"
 	"github.com/seed-ee968945/concert/passes/simplify"
@@ -29,6 +30,7 @@ func Table() *passes.Table {
 func standardPasses() []passes.Pass {
 	return []passes.Pass{
 		spmd.Pass(),
+		pipeline.Pass(),
 		canonicalize(),
 		partition.Pass(),
 		simplify.Pass(),

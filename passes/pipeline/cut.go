@@ -1,0 +1,501 @@
+package pipeline
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// class says when a node of the step runs.
+type class uint8
+
+const (
+	asked    class = iota // views and constants: wherever somebody reads them
+	once                  // what reads no data: on each stage that reads it, once in a step
+	forward               // in each micro-batch's forward
+	backward              // in its backward
+)
+
+// metaForward is what package partition calls MetaForward.
+const metaForward = "forward"
+
+// cut says which chunk computes what. A place is one in the list of forward's nodes; backward's
+// have places among them, so that a node never stands behind what it reads.
+type cut struct {
+	ctx   *passes.Context
+	f     *ir.Func
+	shape Shape
+
+	class   []class // by node
+	place   []int   // by node of forward and backward
+	last    []int   // by value: place of the last of forward that reads it, -1 for none
+	forward []*ir.Node
+	ends    []int // by chunk: place behind its last node
+	late    []bool
+	results []*ir.Value
+
+	up, down [][]*ir.Value // by chunk: what goes to the next one in forward, and comes back in backward
+
+	transfers, moved int64
+}
+
+// decide cuts the step.
+func (c *cut) decide() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.classify()
+	c.places()
+	if len(c.forward) < c.shape.Chunks {
+		return fmt.Errorf("@%s: forward has %d operations that are no views, fewer than the %d chunks", c.f.Name, len(c.forward), c.shape.Chunks)
+	}
+	if err := c.divide(); err != nil {
+		return err
+	}
+	c.crossings()
+	c.weights()
+	return nil
+}
+
+// check refuses what stages cannot compute.
+func (c *cut) check() error {
+	f, m := c.f, c.f.Module()
+	if len(f.Donations()) > 0 {
+		return fmt.Errorf("@%s donates inputs: cut the step without its updates", f.Name)
+	}
+	bodies := map[*ir.Func]bool{} // look-up only
+	var follow func(g *ir.Func)
+	follow = func(g *ir.Func) {
+		for _, n := range g.Order() {
+			for _, b := range n.Bodies() {
+				bodies[b] = true
+				follow(b)
+			}
+		}
+	}
+	follow(f)
+	for _, g := range m.Funcs() {
+		if g != f && !bodies[g] {
+			return fmt.Errorf("the module has @%s beside @%s: pipeline takes a step of one function", g.Name, f.Name)
+		}
+	}
+	for _, n := range f.Order() {
+		switch {
+		case n.Effects()&(ir.EffectWrites|ir.EffectRandom) != 0:
+			return fmt.Errorf("%%%s writes in place or draws random numbers: stages repeat it for each micro-batch", n.Name())
+		case n.Op() == ir.OpCall && n.Effects() != 0 || n.Op() == ir.OpReadSize || n.Ordered():
+			return fmt.Errorf("%%%s has effects or a place in an order that stages do not keep", n.Name())
+		case n.Op() == ir.OpInput && n.Result(0).Type().IsAsync():
+			return fmt.Errorf("input %%%s is in flight", n.Name())
+		}
+		if r := n.Role(); n.Op() == ir.OpInput && r != ir.RoleData && r != ir.RoleParameter && r != ir.RoleTangent {
+			return fmt.Errorf("input %%%s has the role %q: want data, which has rows for each micro-batch, parameter, or tangent", n.Name(), r)
+		}
+		if t := n.Results(); n.Op() == ir.OpInput && isData(n) {
+			shape := t[0].Type().Shape()
+			if len(shape) == 0 {
+				return fmt.Errorf("input %%%s is data without rows: what all micro-batches read is a parameter", n.Name())
+			}
+			if _, ok := shape[0].Const(); !ok || !t[0].Type().Contiguous() {
+				return fmt.Errorf("input %%%s: %s has no rows in a row to cut it by", n.Name(), t[0].Type())
+			}
+		}
+	}
+	for k, v := range f.Return().Args() {
+		if d := v.Type().DType(); v.Type().IsAsync() || !d.IsFloat() {
+			return fmt.Errorf("result %d is %s: want floats to average over micro-batches", k, v.Type())
+		}
+		if d := root(v).Def(); d.Op() == ir.OpInput && isData(d) {
+			return fmt.Errorf("result %d is input %%%s, which each micro-batch has rows of", k, d.Name())
+		}
+		c.results = append(c.results, v)
+	}
+	if len(c.results) == 0 {
+		return fmt.Errorf("@%s has no result", f.Name)
+	}
+	return nil
+}
+
+func isData(n *ir.Node) bool { return n.Role() == ir.RoleData }
+
+// root is what a view is one of.
+func root(v *ir.Value) *ir.Value {
+	for v.Def().Op().IsView() {
+		v = v.Def().Arg(0)
+	}
+	return v
+}
+
+// classify says when each node runs.
+func (c *cut) classify() {
+	f := c.f
+	c.class = make([]class, f.NumNodeIDs())
+	data, tangent := make([]bool, f.NumNodeIDs()), make([]bool, f.NumNodeIDs())
+	for _, n := range f.Order() {
+		id := n.ID()
+		data[id] = n.Op() == ir.OpInput && isData(n)
+		tangent[id] = n.Role() == ir.RoleTangent && n.Op() == ir.OpInput
+		for _, a := range n.Args() {
+			data[id] = data[id] || data[a.Def().ID()]
+			tangent[id] = tangent[id] || tangent[a.Def().ID()]
+		}
+		switch {
+		case n.Op() == ir.OpInput || n.Op() == ir.OpReturn || n.Op().IsView() || len(n.Args()) == 0:
+			c.class[id] = asked
+		case data[id] || tangent[id]:
+			c.class[id] = backward
+		default:
+			c.class[id] = once
+		}
+	}
+	var first []*ir.Value
+	if n := f.Return().Meta().Int(metaForward, -1); n >= 0 {
+		first = c.results[:min(int(n), len(c.results))]
+	} else if slices.Contains(tangent, true) {
+		for _, v := range c.results {
+			if !tangent[v.Def().ID()] {
+				first = append(first, v)
+			}
+		}
+	} else {
+		first = c.results[:1]
+	}
+	seen := make([]bool, f.NumNodeIDs())
+	var visit func(n *ir.Node)
+	visit = func(n *ir.Node) {
+		if seen[n.ID()] {
+			return
+		}
+		seen[n.ID()] = true
+		if c.class[n.ID()] == backward {
+			c.class[n.ID()] = forward
+		}
+		for _, a := range n.Args() {
+			visit(a.Def())
+		}
+	}
+	for _, v := range first {
+		visit(v.Def())
+	}
+}
+
+// places gives nodes their places.
+func (c *cut) places() {
+	f := c.f
+	c.place, c.last = make([]int, f.NumNodeIDs()), make([]int, f.NumValueIDs())
+	for i := range c.last {
+		c.last[i] = -1
+	}
+	for _, n := range f.Order() {
+		if c.class[n.ID()] == forward {
+			c.place[n.ID()] = len(c.forward)
+			for _, v := range n.Results() {
+				c.last[v.ID()] = len(c.forward)
+			}
+			for _, a := range n.Args() {
+				r := root(a)
+				c.last[r.ID()] = max(c.last[r.ID()], len(c.forward))
+			}
+			c.forward = append(c.forward, n)
+		}
+	}
+	for _, n := range slices.Backward(f.Order()) { // what is computed once is read where its results are
+		if c.class[n.ID()] == once {
+			for _, v := range n.Results() {
+				for _, a := range n.Args() {
+					r := root(a)
+					c.last[r.ID()] = max(c.last[r.ID()], c.last[v.ID()])
+				}
+			}
+		}
+	}
+	for _, n := range f.Order() {
+		if c.class[n.ID()] != backward {
+			continue
+		}
+		at := len(c.forward) - 1
+		for _, a := range n.Args() {
+			r := root(a)
+			switch d := r.Def(); {
+			case c.class[d.ID()] == backward:
+				at = min(at, c.place[d.ID()])
+			case d.Op() == ir.OpInput && d.Role() != ir.RoleParameter:
+			case c.last[r.ID()] >= 0:
+				at = min(at, c.last[r.ID()])
+			}
+		}
+		c.place[n.ID()] = at
+	}
+}
+
+// chunk is the chunk of a node of forward or backward.
+func (c *cut) chunk(n *ir.Node) int {
+	at := c.place[n.ID()]
+	i, _ := slices.BinarySearch(c.ends, at+1)
+	return i
+}
+
+// runs reports whether the value is computed by a chunk for each micro-batch.
+func (c *cut) runs(v *ir.Value) bool {
+	k := c.class[v.Def().ID()]
+	return k == forward || k == backward
+}
+
+// divide chooses where chunks end.
+func (c *cut) divide() error {
+	n := len(c.forward)
+	stage, told := 0, false
+	for i, node := range c.forward {
+		if !node.Meta().Has(MetaStage) {
+			continue
+		}
+		told = true
+		k := int(node.Meta().Int(MetaStage, -1))
+		if k < stage || k > stage+1 || k >= c.shape.Chunks || k > stage && i == 0 {
+			return fmt.Errorf("%%%s: stage=%d behind stage %d: want chunks 0 to %d in the order of forward", node.Name(), k, stage, c.shape.Chunks-1)
+		}
+		if k > stage {
+			c.ends = append(c.ends, i)
+			stage = k
+		}
+	}
+	if told {
+		if stage != c.shape.Chunks-1 {
+			return fmt.Errorf("annotations of @%s say %d chunks, the options %d", c.f.Name, stage+1, c.shape.Chunks)
+		}
+		if bytes := c.crossing(); slices.ContainsFunc(c.ends, func(at int) bool { return bytes[at] < 0 }) {
+			return fmt.Errorf("annotations of @%s cut between a collective and its wait", c.f.Name)
+		}
+		c.ends = append(c.ends, n)
+		return nil
+	}
+	return c.balance()
+}
+
+// crossing is how many bytes forward carries over each place, -1 where a collective is in flight.
+func (c *cut) crossing() []int64 {
+	n := len(c.forward)
+	out := make([]int64, n+1)
+	flying := make([]int, n+2)
+	for i, node := range c.forward {
+		for _, v := range node.Results() {
+			to := c.last[v.ID()]
+			if v.Type().IsAsync() {
+				flying[i+1]++
+				flying[to+1]--
+				continue
+			}
+			out[i+1] += c.bytes(v)
+			if to+1 <= n {
+				out[to+1] -= c.bytes(v)
+			}
+		}
+	}
+	air := 0
+	for i := 1; i <= n; i++ {
+		out[i] += out[i-1]
+		air += flying[i]
+		flying[i] = air
+	}
+	for i := range out {
+		if flying[i] > 0 {
+			out[i] = -1
+		}
+	}
+	return out
+}
+
+// bytes is what a value's elements take, at the bounds of symbols.
+func (c *cut) bytes(v *ir.Value) int64 {
+	t := v.Type()
+	n := int64(t.DType().Size())
+	for _, d := range t.Shape() {
+		n *= max(c.f.Module().Bound(d), 0)
+	}
+	return n
+}
+
+// candidates bounds the places that balance looks at.
+const candidates = 512
+
+// balance ends chunks so that the longest takes as little as can be, transfers included. Where
+// nothing has a cost, bytes that are computed count, and a byte that is sent as one of them.
+func (c *cut) balance() error {
+	n := len(c.forward)
+	bytes := c.crossing()
+	load, price := c.loads(bytes)
+	var at []int
+	for i := 1; i < n; i++ {
+		if bytes[i] >= 0 {
+			at = append(at, i)
+		}
+	}
+	if len(at) > candidates { // those that carry least
+		slices.SortStableFunc(at, func(a, b int) int { return int(min(max(bytes[a]-bytes[b], -1), 1)) })
+		at = slices.Sorted(slices.Values(at[:candidates]))
+	}
+	k := c.shape.Chunks
+	if len(at) < k-1 {
+		return fmt.Errorf("@%s: forward can be cut at %d places, %d chunks need %d", c.f.Name, len(at), k, k-1)
+	}
+	at = append(at, n)
+	best := make([][]float64, k) // by chunk and candidate: the longest of those up to there
+	from := make([][]int, k)
+	for j := range k {
+		best[j], from[j] = make([]float64, len(at)), make([]int, len(at))
+		for e := range at {
+			best[j][e] = math.Inf(1)
+			if j == 0 {
+				best[0][e] = load[at[e]] + price[at[e]]
+				continue
+			}
+			for b := j - 1; b < e; b++ {
+				if longest := max(best[j-1][b], load[at[e]]-load[at[b]]+price[at[e]]+price[at[b]]); longest < best[j][e] {
+					best[j][e], from[j][e] = longest, b
+				}
+			}
+		}
+	}
+	c.ends = make([]int, k)
+	for j, e := k-1, len(at)-1; j >= 0; j-- {
+		c.ends[j] = at[e]
+		e = from[j][e]
+	}
+	return nil
+}
+
+// loads sums what forward's nodes and those of backward at their places cost, and gives what it
+// costs to send what crosses each place.
+func (c *cut) loads(bytes []int64) (load, price []float64) {
+	n := len(c.forward)
+	load, price = make([]float64, n+1), make([]float64, n+1)
+	made := make([]float64, n+1)
+	for _, node := range c.f.Order() {
+		if k := c.class[node.ID()]; k != forward && k != backward {
+			continue
+		}
+		load[c.place[node.ID()]+1] += c.ctx.Cost(node)
+		for _, v := range node.Results() {
+			if !v.Type().IsAsync() {
+				made[c.place[node.ID()]+1] += float64(c.bytes(v))
+			}
+		}
+	}
+	for i := range n {
+		load[i+1] += load[i]
+		made[i+1] += made[i]
+	}
+	if load[n] == 0 {
+		load = made
+	}
+	for i := 1; i < n; i++ {
+		price[i] = load[n] * float64(max(bytes[i], 0)) / max(made[n], 1)
+		if ms, ok := c.transfer(bytes[i]); ok {
+			price[i] = ms
+		}
+	}
+	return load, price
+}
+
+// transfer is what a transfer takes by the model, false if it knows nothing.
+func (c *cut) transfer(bytes int64) (float64, bool) {
+	if c.ctx.Costs() == nil || bytes < 0 {
+		return 0, false
+	}
+	return c.ctx.Costs().CommMs(ir.OpCollectivePermute, &ir.Group{Name: "pp", Ranks: [][]int{{0, c.f.Module().World}}}, "", bytes)
+}
+
+// crossings lists what each chunk sends: in forward what later ones read, in any phase, and in
+// backward what earlier ones do.
+func (c *cut) crossings() {
+	c.up, c.down = make([][]*ir.Value, c.shape.Chunks), make([][]*ir.Value, c.shape.Chunks)
+	lo, hi := map[*ir.Value]int{}, map[*ir.Value]int{} // by root: the chunks that read it; look-up only
+	read := func(v *ir.Value, chunk int) {
+		v = root(v)
+		if !c.runs(v) {
+			return
+		}
+		if _, ok := lo[v]; !ok {
+			lo[v], hi[v] = c.chunk(v.Def()), c.chunk(v.Def())
+		}
+		lo[v], hi[v] = min(lo[v], chunk), max(hi[v], chunk)
+	}
+	for _, n := range c.f.Order() {
+		if k := c.class[n.ID()]; k == forward || k == backward {
+			for _, a := range n.Args() {
+				read(a, c.chunk(n))
+			}
+		}
+	}
+	for _, n := range c.f.Order() {
+		for _, v := range n.Results() {
+			if _, ok := lo[v]; !ok {
+				continue
+			}
+			own := c.chunk(n)
+			for k := own; k < hi[v]; k++ {
+				c.up[k] = append(c.up[k], v)
+			}
+			for k := own; k > lo[v]; k-- {
+				c.down[k-1] = append(c.down[k-1], v)
+			}
+		}
+	}
+}
+
+// weights finds what of backward no other chunk waits for.
+func (c *cut) weights() {
+	c.late = make([]bool, c.f.NumNodeIDs())
+	waited := make([]bool, c.f.NumNodeIDs())
+	for _, l := range c.down {
+		for _, v := range l {
+			waited[v.Def().ID()] = true
+		}
+	}
+	for _, n := range slices.Backward(c.f.Order()) {
+		if waited[n.ID()] {
+			for _, a := range n.Args() {
+				waited[a.Def().ID()] = true
+			}
+		}
+		c.late[n.ID()] = c.class[n.ID()] == backward && !waited[n.ID()]
+	}
+}
+
+// phase is when a node of a micro-batch runs.
+func (c *cut) phase(n *ir.Node) Phase {
+	switch {
+	case c.class[n.ID()] == forward:
+		return Forward
+	case c.late[n.ID()]:
+		return Weights
+	}
+	return Backward
+}
+
+// times are what the chunks take by the costs.
+func (c *cut) times() *Times {
+	k := c.shape.Chunks
+	t := &Times{Forward: make([]float64, k), Backward: make([]float64, k), Weights: make([]float64, k), Up: make([]float64, k), Down: make([]float64, k)}
+	for _, n := range c.f.Order() {
+		if l := c.class[n.ID()]; l == forward || l == backward {
+			[][]float64{t.Forward, t.Backward, t.Weights}[c.phase(n)][c.chunk(n)] += c.ctx.Cost(n)
+		}
+	}
+	for i := range k {
+		for _, l := range []struct {
+			of []*ir.Value
+			to *float64
+		}{{c.up[i], &t.Up[i]}, {c.down[i], &t.Down[i]}} {
+			bytes := int64(0)
+			for _, v := range l.of {
+				bytes += c.bytes(v)
+			}
+			*l.to, _ = c.transfer(bytes)
+		}
+	}
+	return t
+}
