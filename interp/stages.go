@@ -12,7 +12,8 @@ import (
 
 // RunStages executes the functions of stages of a module side by side, each on the ranks that
 // run it. inputs[r] holds what rank r's function takes, the result what it gives; all else is
-// as for Run. A collective between stages moves its data when all of them have issued it.
+// as for Run, errors too. A collective between stages moves its data when all of them have
+// issued it; if the module is not verified, stages that wait for each other are an error.
 func RunStages(ctx context.Context, mod *ir.Module, s *ir.Stages, inputs [][]Tensor, o Options) ([][]Tensor, error) {
 	if !o.SkipVerify {
 		if err := mod.Verify(); err != nil {

@@ -219,11 +219,9 @@ func (c *cut) places() {
 		at := len(c.forward) - 1
 		for _, a := range n.Args() {
 			r := root(a)
-			switch d := r.Def(); {
-			case c.class[d.ID()] == backward:
+			if d := r.Def(); c.class[d.ID()] == backward {
 				at = min(at, c.place[d.ID()])
-			case d.Op() == ir.OpInput && d.Role() != ir.RoleParameter:
-			case c.last[r.ID()] >= 0:
+			} else if c.last[r.ID()] >= 0 {
 				at = min(at, c.last[r.ID()])
 			}
 		}

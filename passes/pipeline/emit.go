@@ -84,14 +84,17 @@ type emitter struct {
 	last   map[*ir.Group]*ir.Node    // the last collective of a group, which the next one stands behind
 }
 
-// stage writes all of it. Receives begin one action ahead, so that they run beside it.
+// stage writes all of it. The next receive begins ahead of what the stage does before, so that
+// it runs beside that.
 func (e *emitter) stage() {
 	e.signature()
 	l := e.s.Stage[e.st]
 	for i, a := range l {
 		e.begin(a)
-		if i+1 < len(l) {
-			e.begin(l[i+1])
+		for _, next := range l[i+1:] {
+			if e.begin(next) {
+				break
+			}
 		}
 		e.action(a)
 	}
@@ -266,11 +269,11 @@ func (e *emitter) start(g *ir.Group, pairs []int64, name string, vs []*ir.Value)
 	return n.Result(0)
 }
 
-// begin issues the receive of an action, if it has one that has not begun.
-func (e *emitter) begin(a Action) {
+// begin issues the receive of an action, unless it has begun, and reports whether it has one.
+func (e *emitter) begin(a Action) bool {
 	g, pairs, vs := e.incoming(a)
 	if len(vs) == 0 || e.starts[a] != nil {
-		return
+		return len(vs) > 0
 	}
 	var idle []*ir.Value
 	for _, v := range vs {
@@ -281,6 +284,7 @@ func (e *emitter) begin(a Action) {
 		idle = append(idle, e.idle[t.String()])
 	}
 	e.starts[a] = e.start(g, pairs, fmt.Sprintf("recv.%v", a), idle)
+	return true
 }
 
 // dense is a tensor type without gaps.

@@ -66,6 +66,8 @@ func standardOrder() []passes.Constraint {
 		order(names{"simplify-collectives"}, names{"hierarchy"}, joined),
 		order(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "a schedule must not be decided around collectives that are several"),
 		order(names{"spmd"}, names{"partition", "simplify-collectives", "fuse-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
+		order(names{"spmd"}, names{"pipeline"}, "stages have ranks of their own, which no mesh of the step has"),
+		order(names{"pipeline"}, names{"canonicalize", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "what is decided for a whole step is wrong for its stages"),
 		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
 		order(names{"partition"}, names{"simplify-collectives"}, "in a joint function a gather that backward repeats on purpose looks like a duplicate"),
 		order(names{"partition"}, names{"bucket"}, "a bucket must not join collectives of both halves"),
