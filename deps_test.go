@@ -67,6 +67,7 @@ var layers = []struct {
 	{"passes/partition", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/maxflow"}},
 	{"passes/reuse", []string{"ir", "passes", "internal/attr", "internal/place"}},
 	{"passes/hierarchy", []string{"ir", "passes", "internal/attr"}},
+	{"passes/pipeline", []string{"ir", "passes"}},
 	{"passes/overlap", []string{"ir", "passes", "passes/internal", "passes/reuse", "sim", "internal/attr", "internal/sched"}},
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
@@ -136,6 +137,7 @@ var limited = []struct {
 }{
 	{"passes/simplify", []string{"passes/standard"}, onlyTable},
 	{"passes/hierarchy", []string{"passes/standard"}, onlyTable},
+	{"passes/pipeline", []string{"passes/standard"}, onlyTable},
 	{"passes/overlap", []string{"passes/standard"}, onlyTable},
 	{"passes/fuse", []string{"passes/standard"}, onlyTable},
 	{"passes/fusecollectives", []string{"passes/standard"}, onlyTable},

@@ -58,7 +58,7 @@ func (c *cut) emit(s *Schedule) {
 	for st := range s.Stages {
 		e := &emitter{c: c, s: s, st: st, up: up, down: down, to: m.AddFunc(fmt.Sprintf("%s.%d", c.f.Name, st)),
 			inputs: map[*ir.Node]*ir.Value{}, once: map[*ir.Value]*ir.Value{}, micro: make([]map[*ir.Value]*ir.Value, s.Micro),
-			idle: map[string]*ir.Value{}, sums: map[*ir.Value]*ir.Value{}, flying: map[*ir.Group]*ir.Value{}, starts: map[Action]*ir.Value{}, last: map[*ir.Group]*ir.Node{}}
+			idle: map[string]*ir.Value{}, sums: map[*ir.Value]*ir.Value{}, flying: map[*ir.Group]*ir.Value{}, starts: map[Action]*ir.Value{}}
 		e.stage()
 		stages.Funcs = append(stages.Funcs, e.to.Name)
 	}
@@ -81,7 +81,7 @@ type emitter struct {
 	sums   map[*ir.Value]*ir.Value   // by result: over the micro-batches so far
 	flying map[*ir.Group]*ir.Value   // the last send of a group
 	starts map[Action]*ir.Value      // receives that have begun
-	last   map[*ir.Group]*ir.Node    // the last collective of a group, which the next one stands behind
+	last   *ir.Node                  // of the transfers, and their waits
 }
 
 // stage writes all of it. The next receive begins ahead of what the stage does before, so that
@@ -259,14 +259,24 @@ func (e *emitter) outgoing(a Action) (g *ir.Group, pairs []int64, vs []*ir.Value
 	return nil, nil, nil
 }
 
-// start issues a transfer behind the last one of its group.
-func (e *emitter) start(g *ir.Group, pairs []int64, name string, vs []*ir.Value) *ir.Value {
-	n := e.add(ir.OpCollectivePermute, name, g, ir.A("pairs", pairs), nil, vs...)
-	if e.last[g] != nil {
-		e.to.AddAfter(n, e.last[g])
+// follow keeps transfers and their waits in the order of the schedule, whatever passes do later:
+// a stage that waits for one before it has issued another may wait for ever.
+func (e *emitter) follow(n *ir.Node) *ir.Node {
+	if e.last != nil {
+		e.to.AddAfter(n, e.last)
 	}
-	e.last[g] = n
-	return n.Result(0)
+	e.last = n
+	return n
+}
+
+// start issues a transfer.
+func (e *emitter) start(g *ir.Group, pairs []int64, name string, vs []*ir.Value) *ir.Value {
+	return e.follow(e.add(ir.OpCollectivePermute, name, g, ir.A("pairs", pairs), nil, vs...)).Result(0)
+}
+
+// wait waits for one.
+func (e *emitter) wait(name string, x *ir.Value) *ir.Node {
+	return e.follow(e.add(ir.OpWaitTensor, name, nil, nil, nil, x))
 }
 
 // begin issues the receive of an action, unless it has begun, and reports whether it has one.
@@ -295,7 +305,7 @@ func dense(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
 func (e *emitter) action(a Action) {
 	e.asked = map[*ir.Value]*ir.Value{}
 	if _, _, vs := e.incoming(a); len(vs) > 0 {
-		w := e.add(ir.OpWaitTensor, fmt.Sprintf("got.%v", a), nil, nil, nil, e.starts[a])
+		w := e.wait(fmt.Sprintf("got.%v", a), e.starts[a])
 		delete(e.starts, a)
 		for i, v := range vs {
 			x := w.Result(i)
@@ -335,7 +345,7 @@ func (e *emitter) action(a Action) {
 // landed waits for the last send of a group.
 func (e *emitter) landed(g *ir.Group) {
 	if x := e.flying[g]; g != nil && x != nil {
-		e.add(ir.OpWaitTensor, "sent", nil, nil, nil, x)
+		e.wait("sent", x)
 		delete(e.flying, g)
 	}
 }
