@@ -97,7 +97,7 @@ func ruleStages(v *verifier) {
 			v.module(s.pos, "@%s has %d functions: want a group whose subgroups have as many ranks", s.Name, len(s.Funcs))
 			return
 		}
-		if s.Group.ranks() != v.m.World {
+		if s.Group.members() != v.m.World {
 			v.module(s.pos, "@%s: not every rank of the world has a place in @%s", s.Name, s.Group.Name)
 			return
 		}
@@ -125,8 +125,8 @@ func ruleStages(v *verifier) {
 	}
 }
 
-// ranks counts the ranks in a group's subgroups.
-func (g *Group) ranks() (n int) {
+// members counts the ranks in a group's subgroups.
+func (g *Group) members() (n int) {
 	for _, sub := range g.Ranks {
 		n += len(sub)
 	}
@@ -136,7 +136,7 @@ func (g *Group) ranks() (n int) {
 // wholeGroups checks a function that every rank may run.
 func (v *verifier) wholeGroups(f *Func) {
 	for _, n := range f.Order() {
-		if n.group != nil && n.group.ranks() != v.m.World {
+		if n.group != nil && n.group.members() != v.m.World {
 			v.module(n.pos, "%%%s of @%s is on @%s, which not every rank is in, and @%s is no stage", n.name, f.Name, n.group.Name, f.Name)
 			return
 		}
