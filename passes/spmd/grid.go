@@ -15,6 +15,8 @@ type grid struct {
 	atoms   []atom // in the order of the grid, the first one major
 	devices []int  // ranks in the order of the grid
 	stride  []int  // by atom
+
+	plans map[string]planned // that were found; look-up only
 }
 
 // atom is a part of an axis.
@@ -43,7 +45,7 @@ func newGrid(mesh *sharding.Mesh, used []*sharding.Sharding) (*grid, error) {
 		add(s.Replicated)
 		add(s.Unreduced)
 	}
-	g := &grid{mesh: mesh}
+	g := &grid{mesh: mesh, plans: map[string]planned{}}
 	world := 1
 	for _, a := range mesh.Axes {
 		world *= int(a.Size)

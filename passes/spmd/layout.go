@@ -1,9 +1,8 @@
 package spmd
 
 import (
-	"fmt"
+	"encoding/binary"
 	"slices"
-	"strings"
 
 	"github.com/seed-ee968945/concert/sharding"
 )
@@ -69,14 +68,20 @@ func (l layout) split() set {
 	return s
 }
 
-// key tells layouts apart.
-func (l layout) key() string {
-	var b strings.Builder
+// appendKey appends what tells layouts of one tensor apart.
+func (l layout) appendKey(b []byte) []byte {
 	for d, atoms := range l.dims {
-		fmt.Fprintf(&b, "%v/%d%v,", atoms, l.pad[d], l.of(d))
+		b = binary.AppendVarint(append(b, byte(len(atoms))), l.pad[d])
+		for _, a := range atoms {
+			b = append(b, byte(a))
+		}
+		b = append(b, byte(len(l.of(d))))
+		for _, p := range l.of(d) {
+			b = append(binary.AppendVarint(b, p.size), byte(p.n))
+		}
 	}
-	fmt.Fprintf(&b, "+%d%s", l.sum, l.reduce)
-	return b.String()
+	b = binary.AppendUvarint(b, uint64(l.sum))
+	return append(append(b, byte(len(l.reduce))), l.reduce...)
 }
 
 func (l layout) equal(m layout) bool {

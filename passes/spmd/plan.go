@@ -2,6 +2,7 @@ package spmd
 
 import (
 	"container/heap"
+	"encoding/binary"
 	"slices"
 )
 
@@ -77,11 +78,31 @@ func (q *queue) Pop() any {
 	return x
 }
 
-// plan is the cheapest sequence of moves and what it costs.
+// planned is a plan that was found.
+type planned struct {
+	moves []move
+	cost  int64
+}
+
+// plan is the cheapest sequence of moves and what it costs. Each is searched for once.
 func (g *grid) plan(t tensor, from, to layout) ([]move, int64) {
 	if from.equal(to) {
 		return nil, 0
 	}
+	key := binary.AppendVarint(nil, t.bytes)
+	for _, n := range t.shape {
+		key = binary.AppendVarint(key, n)
+	}
+	key = to.appendKey(from.appendKey(key))
+	p, ok := g.plans[string(key)]
+	if !ok {
+		p.moves, p.cost = g.search(t, from, to)
+		g.plans[string(key)] = p
+	}
+	return p.moves, p.cost
+}
+
+func (g *grid) search(t tensor, from, to layout) ([]move, int64) {
 	if from.inParts() || to.inParts() {
 		cost := int64(0)
 		for _, h := range g.hops(t, from, to) {
@@ -103,11 +124,11 @@ func (g *grid) plan(t tensor, from, to layout) ([]move, int64) {
 			slices.Reverse(out)
 			return out, s.cost
 		}
-		if k := s.key(); done[k] {
+		k := string(s.appendKey(nil))
+		if done[k] {
 			continue
-		} else {
-			done[k] = true
 		}
+		done[k] = true
 		for _, m := range g.moves(t, s.layout, to) {
 			reached++
 			heap.Push(q, &state{layout: m.to, cost: s.cost + m.cost, from: s, by: m, at: reached})

@@ -110,15 +110,30 @@ type strategy struct {
 	still bool // activations move rather than parameters
 }
 
+// ranked reports whether a function itself says which shardings go ahead.
+func ranked(f *ir.Func) (bool, error) {
+	x, err := sharding.Read(f)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(x.Graph.Values, func(v sharding.Value) bool {
+		return v.Sharding != nil && slices.ContainsFunc(v.Sharding.Dims, func(d sharding.Dim) bool { return d.Priority > 0 })
+	}), nil
+}
+
 // cheapest is the partitioner for the strategy that costs least.
 func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
 	if !propagate {
 		return newPartitioner(f, strategy{})
 	}
+	given, err := ranked(f)
+	if err != nil {
+		return nil, err
+	}
 	var best *partitioner
 	parameters := slices.ContainsFunc(f.Inputs(), func(n *ir.Node) bool { return n.Role() == ir.RoleParameter })
 	for _, how := range []strategy{{shardy, false}, {data, false}, {shardy, true}, {data, true}} {
-		if how.still && !parameters {
+		if how.still && !parameters || how.propagation == data && given {
 			continue
 		}
 		m := f.Module().Clone()
