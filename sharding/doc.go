@@ -9,9 +9,8 @@
 // its fixpoint. Package sharding/sdy makes graphs of StableHLO text.
 //
 // function.go reads the annotations of package ir's functions. Package passes/spmd partitions
-// them.
+// them, and package compile/suggest searches for some.
 //
-// What is not here yet: rules for sizes that are symbols; proofs that what is partitioned is
-// equal, prices for the conflicts that Shardy
-// leaves, and the search for shardings of a mesh.
+// What is not here yet: rules for sizes that are symbols, and prices for the conflicts that Shardy
+// leaves.
 package sharding

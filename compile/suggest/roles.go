@@ -1,0 +1,66 @@
+package suggest
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Role is what an axis of a mesh is for.
+type Role uint8
+
+// The roles.
+const (
+	Data           Role = iota // cuts the batch; parameters lie on all ranks
+	FSDP                       // cuts the batch and where parameters are stored
+	Sequence                   // cuts the sequence and where parameters are stored
+	Tensor                     // cuts what parameters make
+	TensorSequence             // and the sequence where no parameter's work is cut
+	Expert                     // cuts the batch, experts, and where other parameters are stored
+)
+
+var roleNames = [...]string{"data", "fsdp", "sequence", "tensor", "tensor+sequence", "expert"}
+
+func (r Role) String() string { return roleNames[r] }
+
+func (r Role) batch() bool    { return r == Data || r == FSDP || r == Expert }
+func (r Role) sequence() bool { return r == Sequence || r == TensorSequence }
+func (r Role) tensor() bool   { return r == Tensor || r == TensorSequence }
+func (r Role) stores() bool   { return r == FSDP || r == Sequence || r == Expert }
+
+// roles are the combinations that the program's sizes allow: the axes that cut the batch divide
+// it, those of the sequence that, and experts are cut where there are some.
+func (p *program) roles() [][]Role {
+	out := [][]Role{nil}
+	for range p.mesh.Axes {
+		var next [][]Role
+		for _, l := range out {
+			for r := Data; r <= Expert; r++ {
+				next = append(next, append(slices.Clone(l), r))
+			}
+		}
+		out = next
+	}
+	return slices.DeleteFunc(out, func(l []Role) bool {
+		batch, seq := int64(1), int64(1)
+		for i, r := range l {
+			n := p.mesh.Axes[i].Size
+			if r.batch() {
+				batch *= n
+			}
+			if r.sequence() {
+				seq *= n
+			}
+			if r == Expert && !slices.ContainsFunc(p.params, func(in *ir.Node) bool { return expert(in, n) }) {
+				return true
+			}
+		}
+		return p.batch%batch != 0 || p.seq%seq != 0
+	})
+}
+
+// expert reports whether a parameter is one of experts, that n ranks can share.
+func expert(in *ir.Node, n int64) bool {
+	s := shape(in.Result(0))
+	return len(s) == 3 && s[0]%n == 0 && slices.Contains(free(in.Result(0)), 0)
+}

@@ -1,0 +1,303 @@
+package suggest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/internal/llama"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes/standard"
+)
+
+var layersFlag = flag.Int64("layers", 1, "of TestLlama8B")
+
+// device is a step of one device.
+func device(t testing.TB, l llama.Step) *ir.Func {
+	t.Helper()
+	l.Data, l.Model = 1, 1
+	f, err := l.Device(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func tiny(layers int64) llama.Step {
+	return llama.Step{Layers: layers, Hidden: 8, FFN: 16, Heads: 4, Keys: 4, Head: 4, Vocab: 8, Batch: 4, Seq: 4, DType: ir.F64}
+}
+
+// pieces are what ranks have of a tensor that lies so.
+func pieces(t testing.TB, m mesh.Mesh, whole interp.Tensor, at mesh.Placement) []interp.Tensor {
+	t.Helper()
+	var out []interp.Tensor
+	world := int64(1)
+	for _, a := range m.Axes {
+		world *= a.Size
+	}
+	for r := range world {
+		place, rest := map[string]int64{}, r // look-up only
+		for _, a := range slices.Backward(m.Axes) {
+			place[a.Name], rest = rest%a.Size, rest/a.Size
+		}
+		shape, first := slices.Clone(whole.Shape), make([]int64, len(whole.Shape))
+		for d := range at {
+			for _, name := range at[d] {
+				i := slices.IndexFunc(m.Axes, func(a mesh.Axis) bool { return a.Name == name })
+				shape[d] /= m.Axes[i].Size
+				first[d] += place[name] * shape[d]
+			}
+		}
+		p, err := interp.NewTensor(whole.DType, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := int64(whole.DType.Size())
+		for i := range p.NumElems() {
+			from, stride, rest := int64(0), int64(1), i
+			for d := len(shape) - 1; d >= 0; d-- {
+				from += (first[d] + rest%shape[d]) * stride
+				stride, rest = stride*whole.Shape[d], rest/shape[d]
+			}
+			copy(p.Data[i*size:(i+1)*size], whole.Data[from*size:])
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// computes fails if the ranks of an annotated program do not give what one device does.
+func computes(t *testing.T, f *ir.Func, m *ir.Module) {
+	t.Helper()
+	in, err := interp.RandomInputs(f, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := interp.Run(context.Background(), f, in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := mesh.Annotated(m.Func(f.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compile.PartitionProved(m); err != nil {
+		t.Fatal(err)
+	}
+	ranks := m.Func(f.Name)
+	local := make([][]interp.Tensor, m.World)
+	for i, x := range in[0] {
+		for r, p := range pieces(t, o.Mesh, x, o.Inputs[i]) {
+			if s, _ := ranks.Inputs()[i].Result(0).Type().Shape().Static(); !slices.Equal(s, p.Shape) {
+				t.Fatalf("input %d: %v, not as annotated %v", i, s, p.Shape)
+			}
+			local[r] = append(local[r], p)
+		}
+	}
+	got, err := interp.Run(context.Background(), ranks, local, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range want[0] {
+		for r, p := range pieces(t, o.Mesh, x, o.Results[i]) {
+			if d, err := interp.Compare(got[r][i], p); err != nil || !d.Exact && !(d.Rel < 1e-9) {
+				t.Errorf("result %d of rank %d: %v %v", i, r, d, err)
+			}
+		}
+	}
+}
+
+// TestArrangements partitions every combination of roles of a small step, proves it, and holds its
+// numbers against those of one device. What search finds is among these.
+func TestArrangements(t *testing.T) {
+	f := device(t, tiny(1))
+	p, err := newProgram(f, []ir.Axis{{Name: "data", Size: 2}, {Name: "model", Size: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := p.roles()
+	if len(all) != 25 {
+		t.Errorf("%d combinations of roles, want those of five each", len(all))
+	}
+	for _, roles := range all {
+		a := &Arrangement{Roles: roles}
+		t.Run(roles[0].String()+" "+roles[1].String(), func(t *testing.T) {
+			m, err := p.annotated(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			computes(t, f, m)
+		})
+	}
+}
+
+// TestMegatron: tensor parallelism is Megatron's, by columns and then by rows, and what stores
+// parameters takes the other dimension.
+func TestMegatron(t *testing.T) {
+	p, err := newProgram(device(t, tiny(1)), []ir.Axis{{Name: "data", Size: 2}, {Name: "model", Size: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Result{Mesh: p.mesh, program: p}
+	says, err := r.Says(&Arrangement{Roles: []Role{FSDP, TensorSequence}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(says, "\n")
+	for _, want := range []string{
+		`%ids: [{'data'}, {'model'}p2]`,
+		`%q0: [{'data'}p3, {'model'}p1]`, `%k0: [{'data'}p3, {'model'}p1]`, `%o0: [{'model'}p1, {'data'}p3]`,
+		`%up0: [{'data'}p3, {'model'}p1]`, `%down0: [{'model'}p1, {'data'}p3]`, `%first0: [{}]`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("want %s in\n%s", want, text)
+		}
+	}
+}
+
+// TestLayersOnce: programs with fewer layers lead on to all operations and to the figures of the whole
+// one.
+func TestLayersOnce(t *testing.T) {
+	l := llama8B
+	l.Layers = 8
+	p, err := newProgram(device(t, l), []ir.Axis{{Name: "data", Size: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.layers.count != 8 || p.layers.period != 9 {
+		t.Fatalf("%d layers of %d parameters", p.layers.count, p.layers.period)
+	}
+	s := &search{program: p, ctx: context.Background(), costs: compile.Target{}.Model(), short: p.shortened()}
+	if s.quick, err = standard.Table().Parse(quick); err != nil || s.short == nil {
+		t.Fatal(err, s.short)
+	}
+	a := &Arrangement{Roles: []Role{FSDP}}
+	got, err := s.estimate(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := s.figures(p, a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(got.Time/want.Time-1) > 0.02 || math.Abs(float64(got.Peak)/float64(want.Peak)-1) > 0.02 {
+		t.Errorf("estimated %+v, is %+v", got, want)
+	}
+}
+
+// TestNotOnce: what repeats in inputs and not in operations is not believed.
+func TestNotOnce(t *testing.T) {
+	b := ir.NewBuilder(1)
+	f := b.Func("f")
+	x := f.Input("x", ir.Tensor(ir.F32, 4, 4))
+	for i := range 8 {
+		w := f.Parameter(fmt.Sprintf("w%d", i), ir.Tensor(ir.F32, 4, 4))
+		for range i + 1 {
+			x = f.MatMul(x, w)
+		}
+	}
+	f.Return(x)
+	m, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProgram(m.Func("f"), []ir.Axis{{Name: "x", Size: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.layers.count != 8 || p.shortened() != nil {
+		t.Errorf("%d layers, shortened %v", p.layers.count, p.shortened())
+	}
+}
+
+// TestRefused: what cannot be searched is said.
+func TestRefused(t *testing.T) {
+	parse := func(text string) *ir.Func {
+		m, err := ir.Parse("f.ir", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Funcs()[0]
+	}
+	const plain = "world 1\n\nfunc @f(%x: f32[4,8], %w: f32[8,8]) -> (f32[4,8]) {\n  %y = matmul %x, %w : f32[4,8]\n  return %y\n}\n"
+	for _, c := range []struct {
+		text, want string
+		axes       []ir.Axis
+	}{
+		{plain, "axis", []ir.Axis{{Name: "x", Size: 0}}},
+		{plain, "no role of each axis suits", []ir.Axis{{Name: "x", Size: 3}}},
+		{"world 2\ngroup @g = [[0, 1]]\n\nfunc @f(%x: f32[4]) -> (f32[4]) {\n  %y = all_reduce.sum %x on @g : async f32[4]\n  %z = wait_tensor %y : f32[4]\n  return %z\n}\n", "%y is among ranks", []ir.Axis{{Name: "x", Size: 2}}},
+	} {
+		if _, err := Search(context.Background(), parse(c.text), c.axes, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.axes, err, c.want)
+		}
+	}
+}
+
+// asGood fails if no arrangement of the frontier is as fast and as small as the step by hand, but for
+// the tokens of all ranks that lie beside the rest.
+func asGood(t testing.TB, l llama.Step, axes ...ir.Axis) {
+	t.Helper()
+	r, err := Search(context.Background(), device(t, l), axes, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks, err := l.Ranks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := compile.Compile(context.Background(), ranks.Module(), compile.Target{}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hand, err := compile.Simulate(c.Funcs[0].Func, c.Costs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("by hand %.2f ms, %d bytes; %d arrangements tried", hand.Makespan, hand.Peak, r.Tried)
+	good := false
+	for i := range r.Frontier {
+		a := &r.Frontier[i]
+		t.Logf("%s: %.2f ms, %d bytes", r.String(a), a.Time, a.Peak)
+		good = good || a.Time <= hand.Makespan && a.Peak <= hand.Peak+8*l.Batch*l.Seq*2
+	}
+	if !good {
+		t.Error("nothing is as good as the step by hand")
+	}
+}
+
+// The arena's steps: FSDP over 8, and FSDP over 8 with tensor and sequence parallelism over 8.
+var (
+	llama8B  = llama.Step{Layers: 32, Hidden: 4096, FFN: 14336, Heads: 32, Keys: 8, Head: 128, Vocab: 128256, Batch: 8, Seq: 4096, Data: 8, Model: 1, DType: ir.BF16}
+	llama70B = llama.Step{Layers: 80, Hidden: 8192, FFN: 28672, Heads: 64, Keys: 8, Head: 128, Vocab: 128256, Batch: 8, Seq: 4096, Data: 8, Model: 8, DType: ir.BF16}
+)
+
+// TestLlama8B holds what is found for one layer of the step against the arrangement by hand.
+//
+//	go test ./compile/suggest -run Llama8B -layers 32 -v
+func TestLlama8B(t *testing.T) {
+	l := llama8B
+	l.Layers = *layersFlag
+	asGood(t, l, ir.Axis{Name: "data", Size: 8})
+}
+
+// BenchmarkSearch searches at size; see BENCHMARKS.md.
+func BenchmarkSearch(b *testing.B) {
+	b.Run("8B", func(b *testing.B) {
+		for b.Loop() {
+			asGood(b, llama8B, ir.Axis{Name: "data", Size: 8})
+		}
+	})
+	b.Run("70B", func(b *testing.B) {
+		for b.Loop() {
+			asGood(b, llama70B, ir.Axis{Name: "data", Size: 8}, ir.Axis{Name: "model", Size: 8})
+		}
+	})
+}
