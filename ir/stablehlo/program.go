@@ -56,11 +56,9 @@ func (m *Module) Program() (*Program, error) {
 		return nil, err
 	}
 	s := plan.Stages[0]
-	if im.global == nil {
-		for _, f := range s.Module.Funcs() {
-			f.RemoveDead(f.ForwardReads(nil)...)
-			attend.Recognize(f)
-		}
+	for _, f := range s.Module.Funcs() {
+		f.RemoveDead(f.ForwardReads(nil)...)
+		attend.Recognize(f)
 	}
 	p := &Program{Module: s.Module}
 	for _, f := range s.Feeds {
