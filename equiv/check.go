@@ -265,13 +265,13 @@ func unmatched[T any](a, b []T, key func(T) string) (x, y []T) {
 	return left(a, b), left(b, a)
 }
 
-// maxFindings bounds the findings of one comparison: one wrong value near the
+// MaxFindings bounds the findings of one comparison: one wrong value near the
 // inputs makes all results differ.
-const maxFindings = 8
+const MaxFindings = 8
 
 // same proves that two values are equal.
 func (c *comparison) same(what string, x, y valueID) {
-	if x == y || len(c.findings) >= maxFindings {
+	if x == y || len(c.findings) >= MaxFindings {
 		return
 	}
 	if s, t, ok := c.equal(x, y); !ok {

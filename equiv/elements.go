@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -180,9 +181,9 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 }
 
 // move reads elements as a layout says.
-func (e *elements) move(l layout, r int, out []elemID, source [][]elemID) {
+func (e *elements) move(l layout.Layout, r int, out []elemID, source [][]elemID) {
 	list := out[:0]
-	l.each(r, func(rank int32, from int64) { list = append(list, at(source[rank], from)) })
+	l.Each(r, func(rank int32, from int64) { list = append(list, at(source[rank], from)) })
 }
 
 // lookup takes rows at positions that are known, and is a lookup in a column elsewhere.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -12,7 +13,7 @@ import (
 
 func moveOfItself(z *normalizer, t *term) (termID, bool) {
 	x := t.args[0]
-	return x, z.layouts.all[t.layout].isIdentity(t.n) && z.at(x).n.Equal(t.n)
+	return x, z.layouts.all[t.layout].IsIdentity(t.n) && z.at(x).n.Equal(t.n)
 }
 
 func movedConstant(z *normalizer, t *term) (termID, bool) {
@@ -38,15 +39,15 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 // outermost dimension that has any of them.
 func moveOfParts(z *normalizer, t *term) (termID, bool) {
 	x, l := z.at(t.args[0]), z.layouts.all[t.layout]
-	if x.kind != kindOpaque || x.op != ir.OpCat && x.op != ir.OpSliceScatter || x.types == nil || l.rank != nil {
+	if x.kind != kindOpaque || x.op != ir.OpCat && x.op != ir.OpSliceScatter || x.types == nil || l.Rank != nil {
 		return 0, false
 	}
-	last := l.off
-	for _, d := range l.digits {
-		if d.n < 1 || d.stride < 0 {
+	last := l.Off
+	for _, d := range l.Digits {
+		if d.N < 1 || d.Stride < 0 {
 			return 0, false
 		}
-		last += (d.n - 1) * d.stride
+		last += (d.N - 1) * d.Stride
 	}
 	dim, row := int(x.attrs.Int("dim", 0)), int64(1)
 	whole, ok := x.types[0].Shape().Static()
@@ -63,7 +64,7 @@ func moveOfParts(z *normalizer, t *term) (termID, bool) {
 		if !ok || x.attrs.Int("step", 1) != 1 {
 			return 0, false
 		}
-		if l.off >= from+n || last < from {
+		if l.Off >= from+n || last < from {
 			return z.move(l, t.n, x.args[0]), true
 		}
 	}
@@ -75,8 +76,8 @@ func moveOfParts(z *normalizer, t *term) (termID, bool) {
 		if x.op == ir.OpSliceScatter && k == 0 {
 			continue
 		}
-		if l.off >= from && last < from+n {
-			l.off -= from
+		if l.Off >= from && last < from+n {
+			l.Off -= from
 			return z.move(l, t.n, a), true
 		}
 		from += n
@@ -143,10 +144,10 @@ func (z *normalizer) receives(id termID) bool {
 
 // known returns the layout on 0, 1, 2, ... whose index, times step, plus start, is an
 // integer term.
-func (z *normalizer) known(id termID) (l layout, start, step int64, ok bool) {
+func (z *normalizer) known(id termID) (l layout.Layout, start, step int64, ok bool) {
 	t := z.at(id)
 	if t.kind == kindIota {
-		return identity(t.n), t.base, t.scale, true
+		return layout.Identity(t.n), t.base, t.scale, true
 	}
 	if t.kind != kindMove || z.at(t.args[0]).kind != kindIota {
 		return l, 0, 0, false
@@ -162,30 +163,30 @@ func lookupAtKnown(z *normalizer, t *term) (termID, bool) {
 		return 0, false
 	}
 	most := int64(0)
-	l.digits, l.rank, l.add = slices.Clone(l.digits), slices.Clone(l.rank), slices.Clone(l.add)
-	for i := range l.digits {
-		d := &l.digits[i]
-		if d.n < 0 || d.stride < 0 {
+	l.Digits, l.Rank, l.Add = slices.Clone(l.Digits), slices.Clone(l.Rank), slices.Clone(l.Add)
+	for i := range l.Digits {
+		d := &l.Digits[i]
+		if d.N < 0 || d.Stride < 0 {
 			return 0, false
 		}
-		d.stride *= step
-		most += (d.n - 1) * d.stride
-		d.stride *= t.scale
+		d.Stride *= step
+		most += (d.N - 1) * d.Stride
+		d.Stride *= t.scale
 	}
-	l.off = start + step*l.off
-	for k, v := range l.add {
-		at := l.off + step*v
+	l.Off = start + step*l.Off
+	for k, v := range l.Add {
+		at := l.Off + step*v
 		if at < 0 || at+most >= t.base {
 			return 0, false
 		}
-		l.add[k] = step * v * t.scale
+		l.Add[k] = step * v * t.scale
 	}
-	if l.off < 0 || l.add == nil && l.off+most >= t.base {
+	if l.Off < 0 || l.Add == nil && l.Off+most >= t.base {
 		return 0, false
 	}
-	l.off *= t.scale
-	l.digits = append(l.digits, digit{n: t.scale, stride: 1})
-	l.canonical(z.p.world)
+	l.Off *= t.scale
+	l.Digits = append(l.Digits, layout.Digit{N: t.scale, Stride: 1})
+	l.Canonical(z.p.world)
 	return z.move(l, t.n, t.args[0]), true
 }
 
@@ -201,41 +202,41 @@ func moveOfLookup(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		count = -1
 	}
-	ps, ok := radix{[]int64{count, x.scale}, []int64{x.scale, 1}}.cut(l.digits)
+	ps, ok := layout.Radix{Sizes: []int64{count, x.scale}, Weights: []int64{x.scale, 1}}.Cut(l.Digits)
 	if !ok {
 		return 0, false
 	}
 	first := len(ps) // of the pieces that are columns
-	for first > 0 && ps[first-1].level == 1 && !ps[first-1].table {
+	for first > 0 && ps[first-1].Level == 1 && !ps[first-1].Table {
 		first--
 	}
-	rows := layout{off: l.off / x.scale, rank: slices.Clone(l.rank), add: slices.Clone(l.add)}
+	rows := layout.Layout{Off: l.Off / x.scale, Rank: slices.Clone(l.Rank), Add: slices.Clone(l.Add)}
 	for _, p := range ps[:first] {
-		if p.level == 1 {
+		if p.Level == 1 {
 			return 0, false
 		}
-		d := p.digit
-		d.stride = p.coef
-		rows.digits = append(rows.digits, d)
+		d := p.Digit
+		d.Stride = p.Coef
+		rows.Digits = append(rows.Digits, d)
 	}
-	for k, v := range rows.add {
+	for k, v := range rows.Add {
 		if v%x.scale != 0 {
 			return 0, false
 		}
-		rows.add[k] = v / x.scale
+		rows.Add[k] = v / x.scale
 	}
-	columns, last, width := []digit{{n: x.base, stride: x.scale}}, l.off%x.scale, int64(1)
+	columns, last, width := []layout.Digit{{N: x.base, Stride: x.scale}}, l.Off%x.scale, int64(1)
 	for _, p := range ps[first:] {
-		d := p.digit
-		d.stride = p.coef
+		d := p.Digit
+		d.Stride = p.Coef
 		columns = append(columns, d)
-		last += (p.n - 1) * p.coef
-		width *= p.n
+		last += (p.N - 1) * p.Coef
+		width *= p.N
 	}
 	if last >= x.scale {
 		return 0, false
 	}
-	pick, _ := plain(columns, l.off%x.scale)
+	pick, _ := layout.Plain(columns, l.Off%x.scale)
 	table = z.move(pick, ir.D(x.base*width), table)
 	if table, ok = z.tableOf(table, &l); !ok {
 		return 0, false
@@ -244,22 +245,22 @@ func moveOfLookup(z *normalizer, t *term) (termID, bool) {
 	if width > 1 {
 		n = n.Div(width)
 	}
-	rows.canonical(z.p.world)
+	rows.Canonical(z.p.world)
 	x.args, x.n, x.scale = []termID{table, z.move(rows, n, ids)}, t.n, width
 	return z.make(x), true
 }
 
 // tableOf is the table of the rank that a layout reads from, false if that depends on
 // the index.
-func (z *normalizer) tableOf(table termID, l *layout) (termID, bool) {
-	if l.rank == nil {
+func (z *normalizer) tableOf(table termID, l *layout.Layout) (termID, bool) {
+	if l.Rank == nil {
 		return table, true
 	}
-	block, entries := z.parts.all[z.at(table).same], l.entries()
+	block, entries := z.parts.all[z.at(table).same], l.Entries()
 	rank := make([]int32, z.p.world)
 	for r := range z.p.world {
-		from := l.rank[r*entries]
-		for _, q := range l.rank[r*entries : (r+1)*entries] {
+		from := l.Rank[r*entries]
+		for _, q := range l.Rank[r*entries : (r+1)*entries] {
 			if block[q] != block[from] {
 				return 0, false
 			}
@@ -293,8 +294,8 @@ func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
 	if !o.by(z, lists) {
 		return 0, false
 	}
-	each := layout{digits: []digit{sized(z.at(rows.args[1]).n, 1), {n: rows.scale}}}
-	if each, ok = plain(each.digits, 0); !ok || z.move(each, t.n, o.from) != mine.args[0] || z.move(each, t.n, rows.args[1]) != mine.args[1] {
+	each := layout.Layout{Digits: []layout.Digit{layout.Of(z.at(rows.args[1]).n, 1), {N: rows.scale}}}
+	if each, ok = layout.Plain(each.Digits, 0); !ok || z.move(each, t.n, o.from) != mine.args[0] || z.move(each, t.n, rows.args[1]) != mine.args[1] {
 		return 0, false
 	}
 	u := *rows
@@ -307,12 +308,12 @@ func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
 // gather is the operands of lists of ranks one after the other.
 func (z *normalizer) gather(x termID, lists [][]int32) termID {
 	n := z.at(x).n
-	l := layout{digits: []digit{{n: int64(len(lists[0])), table: true}, sized(n, 1)}}
+	l := layout.Layout{Digits: []layout.Digit{{N: int64(len(lists[0])), Table: true}, layout.Of(n, 1)}}
 	for _, row := range lists {
-		l.rank = append(l.rank, row...)
+		l.Rank = append(l.Rank, row...)
 	}
-	l.add = make([]int64, len(l.rank))
-	l.canonical(z.p.world)
+	l.Add = make([]int64, len(l.Rank))
+	l.Canonical(z.p.world)
 	return z.move(l, n.Mul(ir.D(int64(len(lists[0])))), x)
 }
 
@@ -341,15 +342,15 @@ func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
 	if !ok || z.at(o.positions).dt != c.dt || z.at(s.args[1]).dt != c.dt {
 		return o, false
 	}
-	for _, d := range l.digits {
-		if d.stride != 0 || d.table {
+	for _, d := range l.Digits {
+		if d.Stride != 0 || d.Table {
 			return o, false
 		}
 	}
 	for r := range z.p.world {
-		v := l.off
-		if l.add != nil {
-			v += l.add[r]
+		v := l.Off
+		if l.Add != nil {
+			v += l.Add[r]
 		}
 		o.first = append(o.first, start+step*v)
 	}

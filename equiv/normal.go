@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -54,16 +55,16 @@ type term struct {
 type normalizer struct {
 	p       *Prover
 	terms   []term
-	ids     map[string]termID           // by what a term is, before equations; look-up only, as are the following
-	aside   map[string]termID           // the same of what an equation makes of its other side
-	memo    []termID                    // by valueID, -1 unknown
-	layouts numbered[string, layout]    // by what tells them apart
-	moves   map[[2]int32]termID         // of a layout and a term
-	joins   map[[2]int32]int32          // compositions: the layout, -1 for none
-	settles map[[2]int32]int32          // of a layout and a partition
-	behind  map[[2]int32]int32          // the same: the partition behind the move
-	wholes  map[string]termID           // of parts, -1 for none
-	rows    numbered[string, [][]int32] // for every rank over which ranks a reduction goes, in order
+	ids     map[string]termID               // by what a term is, before equations; look-up only, as are the following
+	aside   map[string]termID               // the same of what an equation makes of its other side
+	memo    []termID                        // by valueID, -1 unknown
+	layouts numbered[string, layout.Layout] // by what tells them apart
+	moves   map[[2]int32]termID             // of a layout and a term
+	joins   map[[2]int32]int32              // compositions: the layout, -1 for none
+	settles map[[2]int32]int32              // of a layout and a partition
+	behind  map[[2]int32]int32              // the same: the partition behind the move
+	wholes  map[string]termID               // of parts, -1 for none
+	rows    numbered[string, [][]int32]     // for every rank over which ranks a reduction goes, in order
 	parts   partitions
 	table   [numKinds][]*equation
 	element *equation         // that of elements, nil if it is not to be used
@@ -233,7 +234,9 @@ func (z *normalizer) key(t *term) string {
 func (z *normalizer) at(id termID) *term { return &z.terms[id] }
 
 // move is the term whose elements a canonical layout takes from x; n is their number.
-func (z *normalizer) move(l layout, n ir.Dim, x termID) termID { return z.moveOf(z.layout(l), n, x) }
+func (z *normalizer) move(l layout.Layout, n ir.Dim, x termID) termID {
+	return z.moveOf(z.layout(l), n, x)
+}
 
 // moveOf is move by the number of a layout.
 func (z *normalizer) moveOf(l int32, n ir.Dim, x termID) termID {
@@ -250,7 +253,7 @@ func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
 	return t
 }
 
-func (z *normalizer) layout(l layout) int32 { return z.layouts.number(l.key(), l) }
+func (z *normalizer) layout(l layout.Layout) int32 { return z.layouts.number(l.Key(), l) }
 
 // numbered are values that have numbers by a key. The zero value is empty.
 type numbered[K comparable, V any] struct {
@@ -273,7 +276,7 @@ func (t *numbered[K, V]) number(key K, v V) int32 {
 // join composes two layouts, -1 if they do not.
 func (z *normalizer) join(a, b int32) int32 {
 	return memoized(z.joins, a, b, func() int32 {
-		if l, ok := compose(&z.layouts.all[a], &z.layouts.all[b], z.p.world); ok {
+		if l, ok := layout.Compose(&z.layouts.all[a], &z.layouts.all[b], z.p.world); ok {
 			return z.layout(l)
 		}
 		return -1
@@ -295,13 +298,13 @@ func memoized(known map[[2]int32]int32, a, b int32, make func() int32) int32 {
 // is moved is known to be equal: from the reader itself where it is among them everywhere.
 func (z *normalizer) settled(id, same int32) int32 {
 	l := z.layouts.all[id]
-	if l.rank == nil {
+	if l.Rank == nil {
 		return id
 	}
 	return memoized(z.settles, id, same, func() int32 {
-		block, entries := z.parts.all[same], l.entries()
+		block, entries := z.parts.all[same], l.Entries()
 		own := true
-		rank := slices.Clone(l.rank)
+		rank := slices.Clone(l.Rank)
 		for k, r := range rank {
 			own = own && block[r] == block[k/entries]
 			rank[k] = block[r] // the least rank of the block
@@ -311,8 +314,8 @@ func (z *normalizer) settled(id, same int32) int32 {
 				rank[k] = int32(k / entries)
 			}
 		}
-		l.rank, l.add, l.digits = rank, slices.Clone(l.add), slices.Clone(l.digits)
-		l.canonical(z.p.world)
+		l.Rank, l.Add, l.Digits = rank, slices.Clone(l.Add), slices.Clone(l.Digits)
+		l.Canonical(z.p.world)
 		return z.layout(l)
 	})
 }
@@ -389,27 +392,4 @@ func (z *normalizer) text(id termID, depth int) string {
 		name = "%" + z.p.values[t.from].node
 	}
 	return fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
-}
-
-// String is the layout as [size:stride ...]+offset, a star behind table digits.
-func (l *layout) String() string {
-	var b strings.Builder
-	for i, d := range l.digits {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(&b, "%s:%d", d.size(), d.stride)
-		if d.table {
-			b.WriteByte('*')
-		}
-	}
-	s := "[" + b.String() + "]"
-	if l.off != 0 {
-		s += fmt.Sprintf("+%d", l.off)
-	}
-	if l.rank != nil {
-		n := min(l.entries(), 4)
-		s += fmt.Sprintf("{rank 0: from %v at %v}", l.rank[:n], l.add[:n])
-	}
-	return s
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -87,7 +88,7 @@ func (z *normalizer) sameRanks(t *term) int32 {
 		}
 	case kindReduce:
 		block, rows := z.parts.all[z.at(t.args[0]).same], z.rows.all[t.rows]
-		if len(rows)*len(rows[0]) > maxTable {
+		if len(rows)*len(rows[0]) > layout.MaxTable {
 			return partSingle
 		}
 		return z.parts.by(world, func(r int) string {
@@ -136,15 +137,15 @@ func (z *normalizer) sameAfterExchange(t *term) int32 {
 
 func (z *normalizer) sameAfterMove(t *term) int32 {
 	l, in := &z.layouts.all[t.layout], z.at(t.args[0]).same
-	if l.rank == nil {
+	if l.Rank == nil {
 		return in
 	}
 	return memoized(z.behind, t.layout, in, func() int32 {
-		block, entries := z.parts.all[in], l.entries()
+		block, entries := z.parts.all[in], l.Entries()
 		return z.parts.by(z.p.world, func(r int) string {
 			b := make([]byte, 0, 8*entries)
 			for k := r * entries; k < (r+1)*entries; k++ {
-				b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.rank[k]])), l.add[k])
+				b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.Rank[k]])), l.Add[k])
 			}
 			return string(b)
 		})

@@ -3,6 +3,7 @@ package equiv
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -37,11 +38,11 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	w, q, ok := l.window(n, z.p.world)
+	w, q, ok := l.Window(n, z.p.world)
 	if !ok {
 		return 0, false
 	}
-	m, ok := q.elements().Const()
+	m, ok := q.Elements().Const()
 	if !ok {
 		return 0, false
 	}
@@ -53,34 +54,34 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 // a list; member by member these are whom the ranks of its own list read instead.
 func (z *normalizer) into(t, x *term) (termID, bool) {
 	l, rows := z.layouts.all[t.layout], z.rows.all[x.rows]
-	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.all[in.layout].rank == nil || l.rank == nil {
+	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.all[in.layout].Rank == nil || l.Rank == nil {
 		return 0, false
 	}
-	entries := l.entries()
-	rank, add := make([]int32, len(l.rank)), make([]int64, len(l.rank))
+	entries := l.Entries()
+	rank, add := make([]int32, len(l.Rank)), make([]int64, len(l.Rank))
 	for k := range rank {
 		rank[k] = -1
 	}
 	for r, row := range rows {
 		for e := range entries {
-			from := rows[l.rank[r*entries+e]]
+			from := rows[l.Rank[r*entries+e]]
 			if len(from) != len(row) {
 				return 0, false
 			}
 			for j, q := range row {
 				k := int(q)*entries + e
-				if rank[k] >= 0 && (rank[k] != from[j] || add[k] != l.add[r*entries+e]) {
+				if rank[k] >= 0 && (rank[k] != from[j] || add[k] != l.Add[r*entries+e]) {
 					return 0, false
 				}
-				rank[k], add[k] = from[j], l.add[r*entries+e]
+				rank[k], add[k] = from[j], l.Add[r*entries+e]
 			}
 		}
 	}
 	if slices.Contains(rank, -1) {
 		return 0, false
 	}
-	l.rank, l.add, l.digits = rank, add, slices.Clone(l.digits)
-	l.canonical(z.p.world)
+	l.Rank, l.Add, l.Digits = rank, add, slices.Clone(l.Digits)
+	l.Canonical(z.p.world)
 	in := z.move(l, t.n, x.args[0])
 	u := *x
 	u.args, u.n = []termID{in}, t.n
@@ -108,10 +109,10 @@ func reduceOfMove(z *normalizer, t *term) (termID, bool) {
 // out takes move x, which is t's operand, out of reduction t.
 func (z *normalizer) out(t, x *term) (termID, bool) {
 	l, from := z.layouts.all[x.layout], x.args[0]
-	if l.rank == nil {
+	if l.Rank == nil {
 		return z.outOf(t, x)
 	}
-	rows, entries := z.rows.all[t.rows], l.entries()
+	rows, entries := z.rows.all[t.rows], l.Entries()
 	block := z.parts.all[z.at(from).same]
 	loose := z.anyOrder(t.red, t.dt)
 	blocks := func(l []int32) []int32 {
@@ -124,19 +125,19 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 		}
 		return out
 	}
-	rank, add := make([]int32, len(l.rank)), make([]int64, len(l.rank))
+	rank, add := make([]int32, len(l.Rank)), make([]int64, len(l.Rank))
 	lists := make([][]int32, len(rows)) // what ranks would have to reduce over
 	again := false                      // that does not come out
 	for r, row := range rows {
 		for e := range entries {
-			at := l.add[int(row[0])*entries+e]
+			at := l.Add[int(row[0])*entries+e]
 			sources := make([]int32, 0, len(row))
 			for _, q := range row {
 				k := int(q)*entries + e
-				if l.add[k] != at {
+				if l.Add[k] != at {
 					return z.byClasses(t, &l)
 				}
-				sources = append(sources, l.rank[k])
+				sources = append(sources, l.Rank[k])
 			}
 			for _, q := range sources {
 				again = again || lists[q] != nil && !slices.Equal(lists[q], sources)
@@ -151,7 +152,7 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 		for k := range rank {
 			row, want := rows[k/entries], make([]int32, 0, len(rows[0]))
 			for _, q := range row {
-				want = append(want, l.rank[int(q)*entries+k%entries])
+				want = append(want, l.Rank[int(q)*entries+k%entries])
 			}
 			i := slices.IndexFunc(append(want, int32(k/entries)), func(q int32) bool {
 				return len(rows[q]) == len(row) && slices.Equal(blocks(rows[q]), blocks(want))
@@ -162,20 +163,20 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 			rank[k] = append(want, int32(k/entries))[i]
 		}
 	}
-	l.rank, l.add, l.digits = rank, add, slices.Clone(l.digits)
-	l.canonical(z.p.world)
+	l.Rank, l.Add, l.Digits = rank, add, slices.Clone(l.Digits)
+	l.Canonical(z.p.world)
 	return z.move(l, t.n, z.over(t, lists, from)), true
 }
 
 // byClasses reduces first over those ranks of a list that move x alike, where the order
 // does not matter, and then over one rank for each class of them.
-func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
-	rows, entries := z.rows.all[t.rows], l.entries()
+func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
+	rows, entries := z.rows.all[t.rows], l.Entries()
 	if !z.anyOrder(t.red, t.dt) {
 		return 0, false
 	}
 	alike := func(p, q int32) bool {
-		return slices.Equal(l.add[int(p)*entries:int(p+1)*entries], l.add[int(q)*entries:int(q+1)*entries])
+		return slices.Equal(l.Add[int(p)*entries:int(p+1)*entries], l.Add[int(q)*entries:int(q+1)*entries])
 	}
 	classes, firsts, fewer := make([][]int32, len(rows)), make([][]int32, len(rows)), false
 	for r, row := range rows {
@@ -213,7 +214,7 @@ func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
 // for the selection, see moveOfReduce.
 func (z *normalizer) outOf(t, x *term) (termID, bool) {
 	by, of := z.outer(x)
-	if by == x.layout && len(z.layouts.all[by].digits) > 0 && z.layouts.all[by].selects() || z.layouts.all[by].isIdentity(t.n) {
+	if by == x.layout && len(z.layouts.all[by].Digits) > 0 && z.layouts.all[by].Selects() || z.layouts.all[by].IsIdentity(t.n) {
 		return 0, false
 	}
 	return z.moveBy(by, t.n, z.again(t, of)), true
@@ -254,9 +255,9 @@ func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
 
 // fromRanks is x as each rank's given other has it.
 func (z *normalizer) fromRanks(x termID, rank []int32) termID {
-	l := identity(z.at(x).n)
-	l.rank, l.add = rank, make([]int64, len(rank))
-	l.canonical(z.p.world)
+	l := layout.Identity(z.at(x).n)
+	l.Rank, l.Add = rank, make([]int64, len(rank))
+	l.Canonical(z.p.world)
 	return z.move(l, z.at(x).n, x)
 }
 
@@ -321,8 +322,8 @@ func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
 // outer takes a move apart into what depends on the rank and the rest.
 func (z *normalizer) outer(x *term) (by int32, of termID) {
 	if n, ok := z.at(x.args[0]).n.Const(); ok {
-		if w, q, ok := z.layouts.all[x.layout].window(n, z.p.world); ok {
-			return z.layout(w), z.move(q, q.elements(), x.args[0])
+		if w, q, ok := z.layouts.all[x.layout].Window(n, z.p.world); ok {
+			return z.layout(w), z.move(q, q.Elements(), x.args[0])
 		}
 	}
 	return x.layout, x.args[0]
@@ -369,7 +370,7 @@ func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
 		return 0, false
 	}
 	outer, inner := z.rows.all[t.rows], z.rows.all[x.rows]
-	if len(outer)*len(outer[0])*len(inner[0]) > maxTable {
+	if len(outer)*len(outer[0])*len(inner[0]) > layout.MaxTable {
 		return 0, false
 	}
 	out := make([][]int32, len(outer))

@@ -1,6 +1,10 @@
 package equiv
 
-import "github.com/seed-ee968945/concert/ir"
+import (
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/internal/intmath"
+	"github.com/seed-ee968945/concert/ir"
+)
 
 // Large tensors are compared by runs: where all moves take elements in runs of a length,
 // whole and in order, and all that is computed is elementwise, a run is as good as an
@@ -54,24 +58,24 @@ func (e *elements) longest(terms []termID) int64 {
 		switch t.kind {
 		case kindMove:
 			l := &e.z.layouts.all[t.layout]
-			if len(l.digits) == 0 || l.digits[len(l.digits)-1].table {
+			if len(l.Digits) == 0 || l.Digits[len(l.Digits)-1].Table {
 				continue
 			}
-			last := l.digits[len(l.digits)-1]
-			if run = gcd(run, last.n); last.stride == 0 {
+			last := l.Digits[len(l.Digits)-1]
+			if run = intmath.GCD(run, last.N); last.Stride == 0 {
 				continue
 			}
-			for _, d := range l.digits[:len(l.digits)-1] {
-				run = gcd(run, d.stride)
+			for _, d := range l.Digits[:len(l.Digits)-1] {
+				run = intmath.GCD(run, d.Stride)
 			}
-			run = gcd(run, l.off)
-			for _, v := range l.add {
-				run = gcd(run, v)
+			run = intmath.GCD(run, l.Off)
+			for _, v := range l.Add {
+				run = intmath.GCD(run, v)
 			}
 		case kindLookup, kindScatter:
-			run = gcd(run, t.scale)
+			run = intmath.GCD(run, t.scale)
 		case kindOpaque, kindShuffle:
-			run = gcd(run, n)
+			run = intmath.GCD(run, n)
 		}
 	}
 	return max(run, 1)
@@ -92,10 +96,10 @@ func (e *elements) assign(terms []termID, run int64) bool {
 		case kindIota:
 		case kindMove:
 			l := &e.z.layouts.all[t.layout]
-			repeats := len(l.digits) > 0 && l.digits[len(l.digits)-1].stride == 0 && !l.digits[len(l.digits)-1].table && l.digits[len(l.digits)-1].n%run == 0
+			repeats := len(l.Digits) > 0 && l.Digits[len(l.Digits)-1].Stride == 0 && !l.Digits[len(l.Digits)-1].Table && l.Digits[len(l.Digits)-1].N%run == 0
 			switch {
 			case of(0) == 1 && !repeats:
-			case of(0) == 1 || l.whole(run):
+			case of(0) == 1 || l.Whole(run):
 				at = run
 			default:
 				return false
@@ -135,49 +139,24 @@ func (e *elements) assign(terms []termID, run int64) bool {
 	return true
 }
 
-// whole reports whether l takes runs of that length whole and in order.
-func (l *layout) whole(run int64) bool {
-	if run == 1 {
-		return true
-	}
-	if len(l.digits) == 0 || l.off%run != 0 {
-		return false
-	}
-	last := l.digits[len(l.digits)-1]
-	if last.table || last.stride != 1 || last.n%run != 0 {
-		return false
-	}
-	for _, d := range l.digits[:len(l.digits)-1] {
-		if d.stride%run != 0 {
-			return false
-		}
-	}
-	for _, v := range l.add {
-		if v%run != 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // byRuns is the layout of a move between runs.
-func (e *elements) byRuns(t *term, run int64) layout {
+func (e *elements) byRuns(t *term, run int64) layout.Layout {
 	l := e.z.layouts.all[t.layout]
 	if run == 1 {
 		return l
 	}
 	from := max(e.run[t.args[0]], 1)
-	out := layout{off: l.off / from, rank: l.rank}
-	for i, d := range l.digits {
-		if i == len(l.digits)-1 {
-			d.n /= run
+	out := layout.Layout{Off: l.Off / from, Rank: l.Rank}
+	for i, d := range l.Digits {
+		if i == len(l.Digits)-1 {
+			d.N /= run
 		} else {
-			d.stride /= from
+			d.Stride /= from
 		}
-		out.digits = append(out.digits, d)
+		out.Digits = append(out.Digits, d)
 	}
-	for _, v := range l.add {
-		out.add = append(out.add, v/from)
+	for _, v := range l.Add {
+		out.Add = append(out.Add, v/from)
 	}
 	return out
 }

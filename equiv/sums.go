@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -20,7 +21,7 @@ func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
 		run := int64(0)
 		for i, q := range row {
 			if run++; i+1 == len(row) || row[i+1] != q {
-				times, run = gcd(times, run), 0
+				times, run = intmath.GCD(times, run), 0
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -95,7 +96,7 @@ func (z *normalizer) overlaid(v *value) (termID, bool) {
 	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.Apart() {
 		return 0, false
 	}
-	l, ok := plain(digits(v.typ.Shape(), v.typ.Strides()), 0)
+	l, ok := layout.Plain(digits(v.typ.Shape(), v.typ.Strides()), 0)
 	lies := *v
 	lies.typ = ir.TensorOf(v.typ.DType(), ir.Shape{v.typ.Extent().Div(int64(v.typ.DType().Size()))})
 	return z.move(l, v.typ.Shape().NumElems(), z.opaque(&lies)), ok
@@ -128,16 +129,16 @@ func (z *normalizer) expand(x termID, from, to ir.Shape) (termID, bool) {
 	if !ok {
 		return z.shuffled(x, n, true, fmt.Sprint("expand ", from, to)), true
 	}
-	var ds []digit
+	var ds []layout.Digit
 	for i, m := range to {
 		j := i - len(to) + len(from)
 		if j < 0 || from[j].Equal(ir.D(1)) {
-			ds = append(ds, sized(m, 0))
+			ds = append(ds, layout.Of(m, 0))
 		} else {
-			ds = append(ds, sized(m, strides[j]))
+			ds = append(ds, layout.Of(m, strides[j]))
 		}
 	}
-	l, ok := plain(ds, 0)
+	l, ok := layout.Plain(ds, 0)
 	if !ok {
 		return z.shuffled(x, n, true, fmt.Sprint("expand ", from, to)), true
 	}
@@ -216,8 +217,8 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 		if v.op == ir.OpCollectivePermute && ok {
 			return z.received(&l, n, x), true
 		}
-		if ok && int64(len(l.rank)) <= maxTable {
-			l.canonical(z.p.world)
+		if ok && int64(len(l.Rank)) <= layout.MaxTable {
+			l.Canonical(z.p.world)
 			return z.move(l, n, x), true
 		}
 		return z.exchanged(x, v.op, v.group, int(v.attrs.Int("dim", 0)), n, fmt.Sprint(v.attrs, from.Shape(), to)), true
@@ -245,10 +246,10 @@ func keepsOrder(v *value, from ir.Shape) bool {
 }
 
 // viewLayout is the layout of a view that is not a reshape.
-func viewLayout(v *value, from ir.Shape) (layout, bool) {
+func viewLayout(v *value, from ir.Shape) (layout.Layout, bool) {
 	strides, ok := rowMajor(from)
 	if !ok {
-		return layout{}, false
+		return layout.Layout{}, false
 	}
 	to, off := v.typ.Shape(), int64(0)
 	if v.op == ir.OpPermute {
@@ -256,7 +257,7 @@ func viewLayout(v *value, from ir.Shape) (layout, bool) {
 		for _, d := range v.attrs.Ints("dims") {
 			by = append(by, strides[d])
 		}
-		return plain(digits(to, by), 0)
+		return layout.Plain(digits(to, by), 0)
 	}
 	d := int(v.attrs.Int("dim", 0))
 	switch v.op {
@@ -271,14 +272,14 @@ func viewLayout(v *value, from ir.Shape) (layout, bool) {
 		off = v.attrs.Int("index", 0) * strides[d]
 		strides = slices.Delete(strides, d, d+1)
 	}
-	return plain(digits(to, strides), off)
+	return layout.Plain(digits(to, strides), off)
 }
 
 // digits are those that count through a shape by strides.
-func digits(s ir.Shape, strides []int64) []digit {
-	ds := make([]digit, len(s))
+func digits(s ir.Shape, strides []int64) []layout.Digit {
+	ds := make([]layout.Digit, len(s))
 	for i, n := range s {
-		ds[i] = sized(n, strides[i])
+		ds[i] = layout.Of(n, strides[i])
 	}
 	return ds
 }
@@ -290,19 +291,19 @@ func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Sh
 	}
 	strides, ok := rowMajor(from)
 	piece, static := to[d].Const()
-	var l layout
+	var l layout.Layout
 	if ok {
-		l, ok = plain(digits(to, strides), 0)
+		l, ok = layout.Plain(digits(to, strides), 0)
 	}
 	g := z.p.groups[group]
 	if !ok || !static {
 		return z.exchanged(x, ir.OpShard, group, d, to.NumElems(), fmt.Sprint(from))
 	}
-	l.rank, l.add = make([]int32, z.p.world), make([]int64, z.p.world)
+	l.Rank, l.Add = make([]int32, z.p.world), make([]int64, z.p.world)
 	for r := range z.p.world {
-		l.rank[r], l.add[r] = int32(r), int64(g.at[r])*piece*strides[d]
+		l.Rank[r], l.Add[r] = int32(r), int64(g.at[r])*piece*strides[d]
 	}
-	l.canonical(z.p.world)
+	l.Canonical(z.p.world)
 	return z.move(l, to.NumElems(), x)
 }
 
@@ -320,13 +321,13 @@ func evenSplits(l attr.List) bool {
 // transport is the layout of a collective that only moves elements, not yet
 // canonical; false where it cannot be said: symbolic pieces, and ranks that
 // receive nothing.
-func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
+func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 	g, world := z.p.groups[v.group], z.p.world
 	strides, ok := rowMajor(from)
 	if !ok || v.attrs.Has("in_splits") && !evenSplits(v.attrs) {
-		return layout{}, false
+		return layout.Layout{}, false
 	}
-	l := layout{digits: digits(from, strides)}
+	l := layout.Layout{Digits: digits(from, strides)}
 	d := int(v.attrs.Int("dim", 0))
 	places := 1 // table entries of a rank
 	switch v.op {
@@ -336,20 +337,20 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
 			return l, false
 		}
 		d, places = 0, g.size
-		l.digits[0].n = n / int64(g.size)
-		l.digits = slices.Insert(l.digits, 0, digit{n: int64(g.size), table: true})
+		l.Digits[0].N = n / int64(g.size)
+		l.Digits = slices.Insert(l.Digits, 0, layout.Digit{N: int64(g.size), Table: true})
 	case ir.OpAllGather:
 		places = g.size
-		l.digits = slices.Insert(l.digits, d, digit{n: int64(g.size), table: true})
+		l.Digits = slices.Insert(l.Digits, d, layout.Digit{N: int64(g.size), Table: true})
 	}
-	for i, e := range l.digits {
-		for _, o := range l.digits[:i] {
-			if e.n < 0 && o.n != 1 {
+	for i, e := range l.Digits {
+		for _, o := range l.Digits[:i] {
+			if e.N < 0 && o.N != 1 {
 				return l, false
 			}
 		}
 	}
-	if places*world > maxTable {
+	if places*world > layout.MaxTable {
 		return l, false
 	}
 	source := make([]int64, g.size) // of a permute: by destination
@@ -362,7 +363,7 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
 			source[pairs[i+1]] = pairs[i]
 		}
 	}
-	l.rank, l.add = make([]int32, world*places), make([]int64, world*places)
+	l.Rank, l.Add = make([]int32, world*places), make([]int64, world*places)
 	for r := range world {
 		for k := range places {
 			from := int64(k)
@@ -372,11 +373,11 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
 			case ir.OpCollectivePermute:
 				from = source[g.at[r]]
 			case ir.OpAllToAll:
-				l.add[r*places+k] = int64(g.at[r]) * l.digits[1].n * l.digits[1].stride
+				l.Add[r*places+k] = int64(g.at[r]) * l.Digits[1].N * l.Digits[1].Stride
 			}
-			l.rank[r*places+k] = -1
+			l.Rank[r*places+k] = -1
 			if from >= 0 {
-				l.rank[r*places+k] = g.list[r][from]
+				l.Rank[r*places+k] = g.list[r][from]
 			}
 		}
 	}
@@ -384,23 +385,23 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
 }
 
 // received is what a permute brings: zeros where a layout reads from rank -1.
-func (z *normalizer) received(l *layout, n ir.Dim, x termID) termID {
-	gets := layout{digits: []digit{sized(n, 0)}, rank: make([]int32, z.p.world), add: make([]int64, z.p.world)}
+func (z *normalizer) received(l *layout.Layout, n ir.Dim, x termID) termID {
+	gets := layout.Layout{Digits: []layout.Digit{layout.Of(n, 0)}, Rank: make([]int32, z.p.world), Add: make([]int64, z.p.world)}
 	some := false
-	for r, from := range l.rank {
-		gets.rank[r] = int32(r)
+	for r, from := range l.Rank {
+		gets.Rank[r] = int32(r)
 		if from >= 0 {
-			gets.add[r] = 1
+			gets.Add[r] = 1
 		} else {
-			l.rank[r], some = int32(r), true // anything
+			l.Rank[r], some = int32(r), true // anything
 		}
 	}
-	l.canonical(z.p.world)
+	l.Canonical(z.p.world)
 	t := z.move(*l, n, x)
 	if !some {
 		return t
 	}
-	gets.canonical(z.p.world)
+	gets.Canonical(z.p.world)
 	mask := z.move(gets, n, z.make(term{kind: kindIota, op: ir.OpIota, dt: ir.I64, n: ir.D(2), scale: 1}))
 	zero := z.make(term{kind: kindFull, op: ir.OpFull, dt: z.at(x).dt, n: n, text: "0"})
 	return z.make(term{kind: kindPoint, op: ir.OpWhere, dt: z.at(x).dt, n: n, text: noAttrs, args: []termID{mask, t, zero}})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/equiv/memory"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -94,7 +95,7 @@ func (v *validator) after(m *ir.Module, places bool) error {
 	}
 	for _, f := range m.Funcs() {
 		if places {
-			if err := equiv.CheckMemory(f); err != nil {
+			if err := memory.Check(f); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,10 @@
 package sharding
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
+)
 
 // Direction says which way shardings are propagated through an operation.
 type Direction uint8
@@ -141,7 +145,7 @@ func (t *projected) within(a Ref, f int, done, factorSize int64) (Ref, bool) {
 			return a, true
 		}
 		if factorSize%done == 0 {
-			switch g := gcd(factorSize/done, a.Size); g {
+			switch g := intmath.GCD(factorSize/done, a.Size); g {
 			case a.Size:
 				return a, true
 			case 1:

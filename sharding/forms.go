@@ -1,6 +1,10 @@
 package sharding
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
+)
 
 // This file has the shapes of rules that many operations share.
 
@@ -118,7 +122,7 @@ func Reshape(in, out []int64) *Rule {
 		i.open()
 		o.open()
 		ni, no := i.dims/i.factors, o.dims/o.factors
-		g := gcd(ni, no)
+		g := intmath.GCD(ni, no)
 		switch {
 		case i.factors == o.factors && g > 1:
 			r.Add(Factor{Size: g}, []int{i.at}, []int{o.at})

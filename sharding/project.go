@@ -1,6 +1,10 @@
 package sharding
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
+)
 
 // factored is how a tensor is sharded along a factor. Its zero value is that of a factor
 // that the tensor does not have.
@@ -109,7 +113,7 @@ func (c *cursor) take(n int64) ([]Ref, int64) {
 	var out []Ref
 	for c.some() {
 		a := c.first()
-		g := gcd(n, a.Size)
+		g := intmath.GCD(n, a.Size)
 		switch {
 		case a.Size == 1 || g == a.Size && g > 1:
 			n /= a.Size
@@ -124,13 +128,6 @@ func (c *cursor) take(n int64) ([]Ref, int64) {
 		out = append(out, a)
 	}
 	return out, n
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // sharding takes a tensor from factors back to dimensions. A factor that is not full ends

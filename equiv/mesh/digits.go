@@ -3,6 +3,8 @@ package mesh
 import (
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // digit is a part of an index of a base: stride*(0..size-1) of dimension dim. A tensor that has
@@ -121,7 +123,7 @@ func align(lists [][]digit) ([][]digit, bool) {
 		g := int64(0)
 		for _, l := range rest {
 			if len(l) > 0 {
-				g = gcd(g, l[len(l)-1].size)
+				g = intmath.GCD(g, l[len(l)-1].size)
 			}
 		}
 		if g == 0 {
@@ -151,13 +153,6 @@ func align(lists [][]digit) ([][]digit, bool) {
 	}
 	slices.Reverse(rows)
 	return rows, true
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // text appends a digit.

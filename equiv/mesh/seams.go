@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // A tensor that does not divide is padded: joined with what lies behind its end. An operation
@@ -60,7 +62,7 @@ func (s seam) part(k int, d digit) []digit {
 func (t *table) join(args []arg, lists [][]digit, loops []loop) (*expr, []digit, []digit) {
 	whole := int64(0)
 	for _, l := range lists {
-		whole = gcd(whole, places(l))
+		whole = intmath.GCD(whole, places(l))
 	}
 	majors, minors := make([][]digit, len(lists)), make([][]digit, len(lists))
 	for k, l := range lists {
@@ -325,7 +327,7 @@ func (t *table) slice(a arg, along []digit, at span, loops []loop) (float64, *ex
 	}
 	whole := int64(1)
 	if at.step == 1 {
-		whole = gcd(gcd(n, at.start), at.count)
+		whole = intmath.GCD(intmath.GCD(n, at.start), at.count)
 	}
 	major, low, ok := minor(along, whole)
 	if !ok {

@@ -1,11 +1,11 @@
 // Package intmath is arithmetic of whole numbers that the standard library lacks.
 package intmath
 
-// GCD is the greatest common divisor of two numbers that are not negative, by Euclid's
-// algorithm; of a number and 0 that number. O(log of the smaller one).
+// GCD is the greatest common divisor of two numbers by Euclid's algorithm; of a number and 0
+// that number. O(log of the smaller one).
 func GCD(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b
 	}
-	return a
+	return max(a, -a)
 }

@@ -7,7 +7,11 @@
 // place o*Stride of what there is then, and has Size places, Dilation apart.
 package window
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
+)
 
 // The attributes, each a list with a number for every dimension, padding with two.
 const (
@@ -106,7 +110,7 @@ type Phase struct {
 
 // Phases lists the phases of count windows, all windows in all.
 func (d Dim) Phases(count int64) []Phase {
-	step, taps := d.Base/gcd(d.Base, d.Stride), d.Base/gcd(d.Base, d.Dilation)
+	step, taps := d.Base/intmath.GCD(d.Base, d.Stride), d.Base/intmath.GCD(d.Base, d.Dilation)
 	var out []Phase
 	for first := range min(step, count) {
 		p := Phase{First: first, Step: step, Count: (count - first + step - 1) / step,
@@ -120,11 +124,4 @@ func (d Dim) Phases(count int64) []Phase {
 		out = append(out, p)
 	}
 	return out
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

@@ -1,4 +1,4 @@
-package equiv_test
+package memory_test
 
 import (
 	"math/rand/v2"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/equiv/memory"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/internal/place"
@@ -36,7 +36,7 @@ func TestMemoryMutants(t *testing.T) {
 		if _, err := (&passes.Manager{}).Run(m, p); err != nil {
 			t.Fatal(err)
 		}
-		if err := equiv.CheckMemory(m.Funcs()[0]); err != nil {
+		if err := memory.Check(m.Funcs()[0]); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, m)
 		}
 		for at := range m.Funcs()[0].Order() {
@@ -50,7 +50,7 @@ func TestMemoryMutants(t *testing.T) {
 			if wrong == nil {
 				_, _, wrong = l.Annotated()
 			}
-			switch err := equiv.CheckMemory(f); {
+			switch err := memory.Check(f); {
 			case wrong == nil && err != nil:
 				t.Errorf("seed %d: a plan in which %s of node %d changed is refused: %v\n%s", seed, key, at, err, c)
 			case wrong == nil:

@@ -1,10 +1,12 @@
-package equiv
+// Package memory proves that what a function reads in the places of its values is still there.
+package memory
 
 import (
 	"fmt"
 	"slices"
 	"sort"
 
+	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -17,13 +19,13 @@ const (
 	regionKey        = "fusion"
 )
 
-// CheckMemory proves that every read of a function finds what was written for it: bytes
+// Check proves that every read of a function finds what was written for it: bytes
 // are given to whoever writes them, in program order, and a read needs all of its
 // bytes to belong to its storage still. What a collective has in flight, operands and
 // results, must be untouched at its wait. Offsets are those of plan-memory; without any,
 // storages lie apart but for those in place of operands, so that reuse alone is proved.
-// The error is an *Error. O(n log n) but for moving the entries of live bytes.
-func CheckMemory(f *ir.Func) error {
+// The error is an *equiv.Error. O(n log n) but for moving the entries of live bytes.
+func Check(f *ir.Func) error {
 	st, err := ir.ComputeStorages(f)
 	if err != nil {
 		return nil // nothing is placed where offsets depend on symbols
@@ -34,7 +36,7 @@ func CheckMemory(f *ir.Func) error {
 		m.launch(nodes)
 	}
 	if m.findings != nil {
-		return &Error{m.findings}
+		return &equiv.Error{Findings: m.findings}
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func launches(f *ir.Func) [][]*ir.Node {
 
 func inRegion(n *ir.Node) bool { return n.Meta().Has(regionKey) }
 
-// memory is the state of one CheckMemory.
+// memory is the state of one Check.
 type memory struct {
 	f        *ir.Func
 	st       *ir.Storages
@@ -64,7 +66,7 @@ type memory struct {
 	launches [][]*ir.Node
 	owned    []span // sorted, apart from each other
 	flights  map[*ir.Node][]span
-	findings []Finding
+	findings []equiv.Finding
 }
 
 // span is a range of bytes and whose they are.
@@ -74,8 +76,8 @@ type span struct {
 }
 
 func (m *memory) fail(n *ir.Node, format string, args ...any) {
-	if len(m.findings) < maxFindings {
-		m.findings = append(m.findings, Finding{Func: m.f.Name, What: "memory", After: n.String(), Rule: fmt.Sprintf(format, args...)})
+	if len(m.findings) < equiv.MaxFindings {
+		m.findings = append(m.findings, equiv.Finding{Func: m.f.Name, What: "memory", After: n.String(), Rule: fmt.Sprintf(format, args...)})
 	}
 }
 

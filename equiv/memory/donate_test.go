@@ -1,9 +1,10 @@
-package equiv
+package memory
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -39,7 +40,7 @@ func TestDonatedMemory(t *testing.T) {
 		{"mul %g, %g : f32[8] !{home=[0]}", "mul %w, %g : f32[8] !{inplace=[0]}", ""},
 		{"mul %g, %g : f32[8] !{home=[0]}", "mul %w, %g : f32[8] !{inplace=[1]}", "lies in place of %g, which belongs to the caller"},
 	} {
-		err := CheckMemory(parse(t, strings.Replace(text, c.old, c.new, 1)))
+		err := Check(parse(t, strings.Replace(text, c.old, c.new, 1)))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s -> %s: %v, want %q", c.old, c.new, err, c.want)
 		}
@@ -55,11 +56,11 @@ func TestDonationsKept(t *testing.T) {
 	before := parse(t, strings.Replace(text, "%w\n}", "%g\n}", 1))
 	for _, c := range []struct{ old, new string }{{" {donate=0}", ""}, {"%g: f32[8]", "%g: f32[8] {donate=1}"}} {
 		after := parse(t, strings.Replace(strings.Replace(text, "%w\n}", "%g\n}", 1), c.old, c.new, 1))
-		if _, err := Check(before, after, Options{}); err == nil || !strings.Contains(err.Error(), "the same inputs are donated") {
+		if _, err := equiv.Check(before, after, equiv.Options{}); err == nil || !strings.Contains(err.Error(), "the same inputs are donated") {
 			t.Errorf("%s -> %s: %v", c.old, c.new, err)
 		}
 	}
-	if _, err := Check(before, before, Options{}); err != nil {
+	if _, err := equiv.Check(before, before, equiv.Options{}); err != nil {
 		t.Error(err)
 	}
 }
