@@ -19,12 +19,13 @@ func normalized(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []
 		return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
 	}
 	x, dt := args[0], types[0].DType()
-	wide, terms := dt, dt
+	wide := dt
 	if dt.Size() < ir.F32.Size() {
 		wide = ir.F32
 	}
-	if dt != ir.BF16 { // which has all powers of e that f32 has, and the largest, 1, is exact
-		terms = wide
+	terms := wide
+	if dt == ir.BF16 && c.n.Op() == ir.OpLogSoftmax { // which has all powers of e that f32 has, and the largest, 1, is exact
+		terms = dt
 	}
 	if n := p.vals[c.n.Arg(0).ID()].shape[d]; l.uneven(d, n) && p.err == nil {
 		x = p.masked(x, l, d, n, neutral(string(ir.Max), x.Type().DType()))
@@ -32,21 +33,20 @@ func normalized(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []
 	shape := p.g.local(l)
 	row := slices.Clone(shape)
 	row[d] = 1
-	pair := func(o ir.Op, a, b *ir.Value, dt ir.DType, shape []int64) *ir.Value {
+	pair := func(o ir.Op, a, b *ir.Value, dt ir.DType) *ir.Value {
 		return p.one(o, nil, []*ir.Value{a, b}, ir.Tensor(dt, shape...))
 	}
 	of := func(o ir.Op, how ir.Reduction, v *ir.Value, dt ir.DType) *ir.Value {
 		v = p.one(o, ir.A("dims", []int64{int64(d)}, "keepdim", true), []*ir.Value{v}, ir.Tensor(dt, row...))
 		return p.waited(ir.OpAllReduce, p.group(p.g, l.dims[d]), ir.A("reduce", string(how)), v)
 	}
-	most := of(ir.OpAmax, ir.Max, x, dt)
-	e := p.one(ir.OpExp, nil, []*ir.Value{pair(ir.OpSub, x, most, wide, shape)}, ir.Tensor(terms, shape...))
+	less := pair(ir.OpSub, x, of(ir.OpAmax, ir.Max, x, dt), wide) // so that x need not live on
+	e := p.one(ir.OpExp, nil, []*ir.Value{less}, ir.Tensor(terms, shape...))
 	sum := of(ir.OpSum, ir.Sum, e, wide)
 	if c.n.Op() == ir.OpSoftmax {
-		return []*ir.Value{pair(ir.OpDiv, e, sum, dt, shape)}
+		return []*ir.Value{pair(ir.OpDiv, e, sum, dt)}
 	}
-	log := p.one(ir.OpLog, nil, []*ir.Value{sum})
-	return []*ir.Value{pair(ir.OpSub, x, pair(ir.OpAdd, log, most, wide, row), dt, shape)}
+	return []*ir.Value{pair(ir.OpSub, less, p.one(ir.OpLog, nil, []*ir.Value{sum}), dt)}
 }
 
 // telling is what it costs that ranks tell each other the numbers of each row.
