@@ -247,7 +247,7 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 			s.where = w[:kept]
 			return
 		case linear, convert, choice:
-			if t.sumArgs(s, base, loops, kept) || t.sumOwn(s, base, loops, kept) {
+			if t.sumArgs(s, base, loops, kept) || t.sumOwn(s, base, loops, kept) || t.sumFirst(s, base, loops, kept) {
 				return
 			}
 		case block:

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -165,7 +166,7 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 	for k := range atoms {
 		src := from[unit(k)]
 		if to[k] = slices.IndexFunc(indices(len(atoms)), func(j int) bool { return unit(j) == src }); to[k] < 0 || sizes[to[k]] != sizes[k] {
-			refuse("ranks are not permuted by digits of the mesh")
+			return s.shuffled(p, atoms, from)
 		}
 	}
 	for i, src := range from {
@@ -174,7 +175,7 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 			want += i / unit(k) % sizes[k] * unit(to[k])
 		}
 		if src != want {
-			refuse("ranks are not permuted by digits of the mesh")
+			return s.shuffled(p, atoms, from)
 		}
 	}
 	out := *p
@@ -183,4 +184,30 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 		out.held[a] = p.held[atoms[to[k]]]
 	}
 	return &out
+}
+
+// shuffled is what members of a group have from others, by number, in any order: of -1 zeros.
+func (s *side) shuffled(p *piece, atoms, from []int) *piece {
+	q := *p
+	q.coef, q.held = 1, slices.Clone(p.held)
+	u := &use{s: s, t: s.t, in: []*piece{&q}, held: make([]int, s.atoms())}
+	dims := make([][]int, len(p.dims))
+	for d := range dims {
+		dims[d] = u.one(0, d)
+	}
+	var had []digit
+	b := &spec{kind: block, text: "permute " + fmt.Sprint(from)}
+	for _, a := range atoms {
+		had = append(had, p.held[a])
+		q.held[a] = repeated(s.g.atoms[a].size)
+		b.own = append(b.own, s.g.atoms[a].size)
+	}
+	u.ranks()
+	u.inner(0, had)
+	b.args, b.loops = u.operands(), u.loops
+	coef, base, where := s.t.blockOf(b)
+	for i, a := range atoms {
+		u.held[a] = len(u.loops) + i
+	}
+	return u.finish(coef*p.coef, base, where, dims)
 }

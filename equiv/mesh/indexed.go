@@ -70,27 +70,33 @@ func (u *use) put() {
 		u.alone()
 		return
 	}
-	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[vals], u.in[ids]}, held: make([]int, u.s.atoms())}
-	for k := range rows {
-		x.align([]int{d + k, k}, true)
-	}
-	var dims [][]int
-	for e := range size {
-		switch {
-		case e < d:
-			dims = append(dims, x.one(0, e))
-		case e > d:
-			dims = append(dims, x.one(0, e-1+len(rows)))
-		default:
-			dims = append(dims, []int{ownSize(0)})
+	added := func(vals, at *piece, n int64) *piece {
+		x := u.of(vals, at)
+		for k := range rows {
+			x.align([]int{d + k, k}, true)
 		}
+		var dims [][]int
+		for e := range size {
+			switch {
+			case e < d:
+				dims = append(dims, x.one(0, e))
+			case e > d:
+				dims = append(dims, x.one(0, e-1+len(rows)))
+			default:
+				dims = append(dims, []int{ownSize(0)})
+			}
+		}
+		coef := vals.coef
+		x.operands()[0].coef = 1
+		p := x.block(namePut, dims, []int64{n})
+		p.coef *= coef
+		return p
 	}
-	coef := u.in[vals].coef
-	x.operands()[0].coef = 1
-	p := x.block(namePut, dims, []int64{size[d]})
-	p.coef *= coef
-	y := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[to], p}, held: make([]int, u.s.atoms())}
-	u.set(y.sum(1, alpha))
+	p := u.ownRows(u.in[vals], u.in[ids], d, size[d], added)
+	if p == nil {
+		p = added(u.in[vals], u.in[ids], size[d])
+	}
+	u.set(u.of(u.in[to], p).sum(1, alpha))
 }
 
 // scatter sees one dimension of all operands whole, and the others place by place where all

@@ -8,7 +8,8 @@ import (
 
 // This file has tables of which each rank has some rows, or columns, and looks up those that are
 // its own: a number less where a rank's rows begin, if that is from 0 to less than their number,
-// and zeros elsewhere. The sum over ranks is the lookup in the whole table.
+// and zeros elsewhere. The sum over ranks is the lookup in the whole table; what ranks add to
+// their own rows are pieces of what is added to all.
 
 // sumOwn sums a choice over loops along which a table is cut.
 func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
@@ -21,7 +22,7 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		return false
 	}
 	safe := look.args[1].base
-	if !safe.plain("where") || look.args[1].coef != 1 || safe.args[0].base != in || safe.args[1].base != number || !t.is(safe.args[2], 0) || safe.args[0].coef != 1 || safe.args[1].coef != 1 {
+	if safe.kind != choice || look.args[1].coef != 1 || safe.args[0].base != in || safe.args[1].base != number || !t.is(safe.args[2], 0) || safe.args[0].coef != 1 || safe.args[1].coef != 1 {
 		return false
 	}
 	out := make([]loop, 0, kept)
@@ -46,27 +47,32 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		}
 		along, steps = append(along, row), append(steps, begin)
 	}
-	begins := plainIota
-	if size > 1 {
-		begins = "iota from {start=0, step=" + strconv.FormatInt(size, 10) + "}"
-	}
 	from := number.args[1].base
-	if from.kind != leaf || from.text != begins {
+	if !begins(from, size) {
 		return false
 	}
-	order := indices(len(steps))
-	slices.SortFunc(order, func(a, b int) int { return int(min(1, max(-1, steps[b].stride-steps[a].stride))) })
-	var rows, counted []digit
-	for _, i := range order {
-		rows, counted = append(rows, along[i]), append(counted, steps[i])
-	}
-	if l := joined(counted); len(l) != 1 || l[0] != (digit{0, 1, from.shape[0]}) {
+	order, ok := counting(steps, from)
+	if !ok {
 		return false // some ranks are not summed
 	}
+	var rows []digit
+	for _, i := range order {
+		rows = append(rows, along[i])
+	}
 	inner := joined(append(rows, look.args[0].inner...))
+	index := number.args[0]
+	if given, ok := t.counted(index.base, places(inner)); ok {
+		for i := range out {
+			d := out[i].at[1]
+			if out[i].at[1] = index.base.below(d, 2); index.base.args[0].base.below(index.base.below(d, 0), 0) != out[i].at[1] || index.base.args[1].base.below(index.base.below(d, 1), 0) != out[i].at[1] {
+				return false
+			}
+		}
+		index = given
+	}
 	e, where := t.make(&spec{
 		kind: block, text: nameLookup + "  0:" + strconv.FormatInt(places(inner), 10), loops: out,
-		args: []arg{{base: look.args[0].base, coef: look.args[0].coef, inner: inner}, number.args[0]},
+		args: []arg{{base: look.args[0].base, coef: look.args[0].coef, inner: inner}, index},
 	})
 	s.coef, s.base, s.where = base.args[1].coef, e, where[:kept]
 	if len(where) > kept {
@@ -76,6 +82,119 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 			s.where[i] = x.move(where[i])
 		}
 	}
+	return true
+}
+
+// begins reports whether a base says where pieces of a size begin.
+func begins(e *expr, size int64) bool {
+	text := plainIota
+	if size > 1 {
+		text = "iota from {start=0, step=" + strconv.FormatInt(size, 10) + "}"
+	}
+	return e.kind == leaf && e.text == text
+}
+
+// counting is the order of digits in which they count through all of a list.
+func counting(l []digit, list *expr) ([]int, bool) {
+	order := indices(len(l))
+	slices.SortFunc(order, func(a, b int) int { return int(min(1, max(-1, l[b].stride-l[a].stride))) })
+	var sorted []digit
+	for _, i := range order {
+		sorted = append(sorted, l[i])
+	}
+	sorted = joined(sorted)
+	return order, len(sorted) == 1 && sorted[0] == digit{0, 1, list.shape[0]}
+}
+
+// ownRows is what ranks add to rows that are their own, of a size: pieces of what is added to all
+// rows; nil if the values are none of this.
+func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *piece, n int64) *piece) *piece {
+	if vals.base.kind != choice || at.base.kind != choice || at.coef != 1 || !u.t.is(vals.base.args[2], 0) || !u.t.is(at.base.args[2], 0) {
+		return nil
+	}
+	in, number, cond := at.under(0), at.under(1), vals.under(0)
+	e, n, ok := u.t.within(in.base)
+	if !ok || n != size || number.base != e || !in.under(0).under(0).alike(number) || !in.under(1).under(0).alike(number) || !begins(e.args[1].base, size) {
+		return nil
+	}
+	like := *in // as the values have it
+	like.dims = slices.Concat(make([][]digit, d), in.dims, make([][]digit, len(cond.dims)-d-len(in.dims)))
+	from, idx, values := number.under(1), number.under(0), vals.under(1)
+	if !cond.alike(&like) || !from.alike(&piece{base: from.base, coef: 1, dims: make([][]digit, len(from.dims)), held: from.held}) {
+		return nil
+	}
+	var steps []digit
+	var atoms []int
+	for a, h := range from.held {
+		if h.dim == none {
+			continue
+		}
+		if steps, atoms = append(steps, h), append(atoms, a); values.held[a].dim != none || idx.held[a].dim != none {
+			return nil
+		}
+	}
+	order, ok := counting(steps, from.base)
+	if !ok {
+		return nil
+	}
+	if _, ok := u.t.counted(idx.base, size*from.base.shape[0]); ok {
+		x := idx.under(2)
+		if !idx.under(0).under(0).alike(x) || !idx.under(1).under(0).alike(x) {
+			return nil
+		}
+		idx = x
+	}
+	values.coef *= vals.coef
+	p := added(values, idx, size*from.base.shape[0])
+	for _, i := range order {
+		taken, rest, ok := leading(p.dims[d], steps[i].size)
+		if !ok || len(taken) != 1 {
+			panic(uneven{})
+		}
+		p.held[atoms[i]], p.dims[d] = taken[0], rest
+	}
+	return p
+}
+
+// counted is what is looked up, where numbers below 0 have been counted from the end of n rows.
+func (t *table) counted(e *expr, n int64) (arg, bool) {
+	if e.kind != choice || e.args[0].coef != 1 || e.args[1].coef != 1 {
+		return arg{}, false
+	}
+	low, back, x := e.args[0].base, e.args[1].base, e.args[2]
+	same := func(o *expr) bool { return o.args[0].base == x.base && o.args[0].coef == x.coef }
+	return x, low.plain("lt") && back.plain("add") && same(low) && same(back) && t.is(low.args[1], 0) && t.is(back.args[1], float64(n))
+}
+
+// sumFirst sums what only the first of some ranks has, the others having zeros.
+func (t *table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
+	cond := base.args[0].base
+	if base.kind != choice || !t.is(base.args[2], 0) || base.args[0].coef != 1 || !cond.plain("eq") || !t.is(cond.args[1], 0) || cond.args[0].coef != 1 {
+		return false
+	}
+	places := cond.args[0].base
+	if places.kind != leaf || places.text != plainIota && !strings.HasPrefix(places.text, "iota from {start=0, ") {
+		return false
+	}
+	var rest []loop
+	var counts []digit
+	for i, l := range loops {
+		d := cond.below(l.at[0], 0)
+		if d.dim != none && (i < kept || l.at[1].dim != none) {
+			return false
+		}
+		if d.dim == none {
+			rest = append(rest, loop{size: l.size, summed: l.summed, at: l.at[1:2]})
+		} else {
+			counts = append(counts, d)
+		}
+	}
+	if _, ok := counting(counts, places); !ok {
+		return false
+	}
+	var where []digit
+	s.coef, s.base, where = t.multiply(base.args[1:2], rest)
+	s.where = where[:kept]
 	return true
 }
 

@@ -14,7 +14,7 @@ func (u *use) pointwise() *piece {
 	if op == ir.OpConvert && u.n.Arg(0).Type().DType() == dt {
 		return u.in[0]
 	}
-	chooses := op == ir.OpWhere && dt.IsFloat()
+	chooses := op == ir.OpWhere && dt != ir.Bool
 	if attrs.Has("scalar") {
 		u.constant(attrs.Float("scalar", 0))
 		if attrs.Bool("reverse", false) {

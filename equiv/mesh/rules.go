@@ -97,8 +97,16 @@ func (u *use) source() {
 	case ir.OpRand:
 		name += " %" + u.n.Name()
 	case ir.OpIota:
-		if name = "iota from " + u.n.Attrs().String(); u.int("start", 0) == 0 && u.int("step", 1) == 1 {
+		dt := u.n.Result(0).Type().DType()
+		least, largest := dt.Range()
+		start, step := u.int("start", 0), u.int("step", 1)
+		last := float64(start) + float64(step)*float64(u.result(0)[0]-1)
+		switch {
+		case step == 0 || !dt.IsFloat() && (last < float64(least) || last > float64(largest)): // it does not count
+		case start == 0 && step == 1:
 			name = plainIota
+		default:
+			name = "iota from " + u.n.Attrs().String()
 		}
 	}
 	p := u.t.whole(name, u.result(0))
