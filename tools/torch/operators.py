@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from operators_layers import joined, layers, lines, matrices
+from operators_layers import joined, layers, lines, matrices, places
 from operators_windows import channel_norms, windows
 
 NAN, INF = float("nan"), float("inf")
@@ -452,7 +452,7 @@ def main(path, names):
         r = Recorder(out)
         for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused, windows, channel_norms):
             group(r)
-        for group in (layers, lines, matrices, joined):
+        for group in (layers, lines, matrices, joined, places):
             group(Recorder(out))
 
 

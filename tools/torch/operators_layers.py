@@ -58,3 +58,30 @@ def matrices(r):
             for left, b in [(True, (2, 5, 3)), (False, (2, 3, 5)), (True, (5, 1))]:
                 r.call("aten.linalg_solve_triangular.default", l.contiguous(), r.data(dt, *b), upper=upper, left=left)
             r.call("aten.linalg_solve_triangular.default", l.contiguous(), r.data(dt, 2, 5, 3), upper=upper, unitriangular=True)
+
+
+def places(r):
+    """Elements under masks and of uneven windows, and gradients that go where indices say."""
+    for dt in [torch.float32, torch.bfloat16]:
+        x, at = r.data(dt, 3, 5, 6), [None, r.data(torch.int64, 4, 1, low=-2, high=6), r.data(torch.int64, 3, low=-1, high=7)]
+        mask = (at[1] >= 0) & (at[1] < 5) & (at[2] >= 0) & (at[2] < 6)
+        r.call("aten._unsafe_masked_index.default", x, mask, at, 0.5)
+        r.call("aten._unsafe_masked_index_put_accumulate.default", x, mask, at, r.data(dt, 3, 4, 3))
+        for size in [[1, 1], [5, 2], [3, 4], [2, 6]]:
+            y, at = r.call("aten.adaptive_max_pool2d.default", x, size)
+            r.call("aten.adaptive_max_pool2d_backward.default", r.data(dt, *y.shape), x, at)
+        for size in [[1, 5, 3], [2, 3, 4]]:
+            y, at = r.call("aten.adaptive_max_pool3d.default", x[None], size)
+            r.call("aten.adaptive_max_pool3d_backward.default", r.data(dt, *y.shape), x[None], at)
+        w, i = r.data(dt, 7, 4), r.data(torch.int64, 9, low=0, high=6)
+        for offsets in [torch.tensor([0, 2, 2, 5]), torch.tensor([0, 3, 6])]:
+            for padding in [-1, 3]:
+                _, bag, size, top = r.call("aten._embedding_bag.default", w, i, offsets, False, 2, False, None, False, padding)
+                r.call("aten._embedding_bag_dense_backward.default", r.data(dt, len(offsets), 4), i, bag, size, top, 7, False, 2, None, padding)
+    a, b, m = r.data(torch.float32, 6, 3), r.data(torch.float32, 6, 5), r.data(torch.float32, 4, 3, 5)
+    r.call("aten._trilinear.default", a, m, b, [1, 3], [0], [1, 2], [2, 3])
+    r.call("aten._trilinear.default", a, b, r.data(torch.float32, 6, 4), [2, 3], [1, 3], [1, 2], [0])
+    for p in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")]:
+        a, b = r.data(torch.float32, 2, 3, 5), r.data(torch.float32, 2, 4, 5)
+        b[0, 1] = a[0, 2]
+        r.call("aten._cdist_backward.default", r.data(torch.float32, 2, 3, 4), a, b, p, torch.ops.aten._cdist_forward.default(a, b, p, None))

@@ -2,6 +2,7 @@ package aten
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -35,20 +36,27 @@ func accType(dt ir.DType) ir.DType {
 	return dt
 }
 
-// bagMode reads what both directions share: whether a bag's mean is asked for.
-func (c *call) bagMode() (mean bool) {
-	mode := c.Int("mode", 0)
-	if c.Err == nil && (mode != 0 && mode != 1 || c.Bool("scale_grad_by_freq", false) || c.Bool("sparse", false) || c.IsTensor("per_sample_weights") && mode != 0) {
-		c.Err = traced.ErrForm // the largest of a bag, and gradients divided by frequencies
+// What is asked for of a bag, as PyTorch numbers it.
+const (
+	bagSum     = 0
+	bagMean    = 1
+	bagLargest = 2
+)
+
+// bagMode reads what both directions share: what is asked for of a bag.
+func (c *call) bagMode() int64 {
+	mode := c.Int("mode", bagSum)
+	if c.Err == nil && (mode < bagSum || mode > bagLargest || c.Bool("scale_grad_by_freq", false) || c.Bool("sparse", false) || c.IsTensor("per_sample_weights") && mode != bagSum) {
+		c.Err = traced.ErrForm // gradients divided by frequencies
 	}
-	return mode == 1
+	return mode
 }
 
-// embeddingBag gives the sums or means of bags, the bag of each index, the sizes of bags,
-// and nothing in the place of the positions of largest elements.
+// embeddingBag gives the sums, means or largest elements of bags, the bag of each index, the
+// sizes of bags, and the rows of the largest elements, if they are asked for.
 func embeddingBag(c *call) error {
 	w, indices, offsets := c.Tensor("weight"), c.Tensor("indices"), c.Tensor("offsets")
-	mean := c.bagMode()
+	mode := c.bagMode()
 	pad := c.Int("padding_idx", -1)
 	if c.Err != nil {
 		return c.Err
@@ -72,7 +80,7 @@ func embeddingBag(c *call) error {
 	bag, each := c.bagOf(offsets, n, bags)
 	rows := c.Helper(ir.OpEmbedding, nil, ir.Tensor(w.Type().DType(), n, width), w, indices)
 	dt, acc := ts[0].DType(), ts[0].DType()
-	if mean || c.IsTensor("per_sample_weights") {
+	if mode == bagMean || c.IsTensor("per_sample_weights") {
 		acc = accType(dt)
 	}
 	rows = c.In(acc, rows)
@@ -82,10 +90,22 @@ func embeddingBag(c *call) error {
 	one := c.Filled(attr.Int(1), ir.I64, n)
 	if pad >= 0 {
 		padding := c.Helper(ir.OpEq, traced.Scalar(attr.Int(pad)), ir.Tensor(ir.Bool, n), indices)
-		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(attr.Int(0), acc), rows)
+		nothing := attr.Int(0)
+		if mode == bagLargest {
+			nothing = attr.Float(math.Inf(-1))
+		}
+		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(nothing, acc), rows)
 		one = c.Helper(ir.OpConvert, nil, ir.Tensor(ir.I64, n), c.Helper(ir.OpLogicalNot, nil, ir.Tensor(ir.Bool, n), padding))
 	}
 	size := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bags), c.Filled(attr.Int(0), ir.I64, bags), bag, one)
+	which := c.In(ts[1].DType(), bag)
+	if s := traced.SizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
+		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // nobody asked for it
+	}
+	if mode == bagLargest {
+		top, at := c.largestOfBags(rows, indices, bag, size)
+		return c.Settle(top, which, size, at)
+	}
 	var sum *ir.Value
 	if each > 0 {
 		rows = c.Helper(ir.OpView, nil, ir.Tensor(acc, bags, each, width), rows)
@@ -93,20 +113,40 @@ func embeddingBag(c *call) error {
 	} else {
 		sum = c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, bags, width), c.Filled(attr.Int(0), acc, bags, width), bag, rows)
 	}
-	if mean {
+	if mode == bagMean {
 		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, bags), size)
 		sum = c.Helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.column(c.In(acc, some)))
-	}
-	which := c.In(ts[1].DType(), bag)
-	if s := traced.SizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
-		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // nobody asked for it
 	}
 	largest := traced.SizesOf(ts[3])
 	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
 }
 
+// largestOfBags gives the largest elements of bags, zeros of those without rows, and which
+// rows of the weight they come from: of equal ones the first.
+func (c *call) largestOfBags(rows, indices, bag, size *ir.Value) (top, at *ir.Value) {
+	s, bags := traced.Static(rows), traced.SizeAt(size, 0)
+	n, width := s[0], s[1]
+	if n == 0 {
+		return c.Filled(attr.Int(0), rows.Type().DType(), bags, width), c.Filled(attr.Int(0), ir.I64, bags, width)
+	}
+	along := func(v *ir.Value) *ir.Value { w, _ := c.Broadcast(c.column(v), s); return w }
+	fold := func(how string, from attr.Value, x *ir.Value) *ir.Value {
+		return c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String(how)), c.Filled(from, x.Type().DType(), bags, width), along(bag), x)
+	}
+	dims := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+	top = fold("amax", attr.Float(math.Inf(-1)), rows)
+	hit := c.Make(ir.OpEq, nil, rows, c.Make(ir.OpIndex, dims, top, bag))
+	hit = c.Make(ir.OpLogicalOr, nil, hit, c.Make(ir.OpNe, nil, rows, rows))
+	first := fold("amin", attr.Int(n-1), c.Make(ir.OpWhere, nil, hit, along(c.Counting(n)), c.Filled(attr.Int(n-1), ir.I64)))
+	empty := c.column(c.With(ir.OpEq, size, 0))
+	none := func(x *ir.Value) *ir.Value {
+		return c.Make(ir.OpWhere, nil, empty, c.Filled(attr.Int(0), x.Type().DType()), x)
+	}
+	return none(top), none(c.In(ir.I64, c.Make(ir.OpIndex, dims, indices, first)))
+}
+
 // bagOf gives the bag of each of n indices: how many offsets lie at it or in front of it,
-// less one. Where all bags are equally large, their size is returned, too.
+// less one; what lies in front of all is in the first. Where all bags are equally large, their size is returned, too.
 func (c *call) bagOf(offsets *ir.Value, n, bags int64) (bag *ir.Value, each int64) {
 	d := offsets.Def()
 	if step := d.Attrs().Int("step", 1); d.Op() == ir.OpIota && d.Attrs().Int("start", 0) == 0 && step > 0 && n == bags*step {
@@ -116,26 +156,29 @@ func (c *call) bagOf(offsets *ir.Value, n, bags int64) (bag *ir.Value, each int6
 	marks := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), c.Filled(attr.Int(0), ir.I64, n+1), offsets, c.Filled(attr.Int(1), ir.I64, bags))
 	sums := c.Helper(ir.OpCumsum, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), marks)
 	sums = c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(n)), ir.Tensor(ir.I64, n), sums)
-	return c.Helper(ir.OpSub, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, n), sums), 0
+	return c.With(ir.OpMaximum, c.With(ir.OpSub, sums, 1), 0), 0
 }
 
 // embeddingBagBackward adds each bag's gradient to the rows of its indices.
 func embeddingBagBackward(c *call) error {
 	grad, indices, bag, size := c.Tensor("grad"), c.Tensor("indices"), c.Tensor("offset2bag"), c.Tensor("bag_size")
-	mean := c.bagMode()
+	mode := c.bagMode()
 	if c.Err != nil {
 		return c.Err
+	}
+	if mode == bagLargest {
+		return c.largestBackward(grad, size)
 	}
 	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 || !bag.Type().Shape().Equal(indices.Type().Shape()) {
 		return traced.ErrForm
 	}
 	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)
 	acc := dt
-	if mean || c.IsTensor("per_sample_weights") {
+	if mode == bagMean || c.IsTensor("per_sample_weights") {
 		acc = accType(dt)
 	}
 	grad = c.In(acc, grad)
-	if mean {
+	if mode == bagMean {
 		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), traced.Like(size, size.Type().DType()), size)
 		grad = c.Helper(ir.OpDiv, nil, traced.Like(grad, acc), grad, c.column(c.In(acc, some)))
 	}
@@ -144,6 +187,21 @@ func embeddingBagBackward(c *call) error {
 		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
 	}
 	return c.rowGradient(rows, indices)
+}
+
+// largestBackward adds each element's gradient to the row that it comes from.
+func (c *call) largestBackward(grad, size *ir.Value) error {
+	at, n := c.Tensor("maximum_indices"), c.Need("num_weights")
+	if c.Err != nil {
+		return c.Err
+	}
+	s := traced.Static(grad)
+	if len(s) != 2 || !slices.Equal(traced.Static(at), s) || n < 1 || n > traced.MaxElems {
+		return traced.ErrForm
+	}
+	acc := accType(grad.Type().DType())
+	grad = c.Make(ir.OpWhere, nil, c.column(c.With(ir.OpEq, size, 0)), c.Filled(attr.Int(0), acc), c.In(acc, grad))
+	return c.Settle(c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String("add")), c.Filled(attr.Int(0), acc, n, s[1]), c.In(ir.I64, at), grad))
 }
 
 // embeddingBackward adds gradients to the rows of their indices.

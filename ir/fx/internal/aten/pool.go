@@ -131,12 +131,17 @@ func (c *call) pool() (x *ir.Value, t ir.Type, p pooling, err error) {
 
 // maxPoolPlaces emits the largest elements and what others gives of their places.
 func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Value) *ir.Value) error {
-	if n := c.NumResults; n != 2 {
-		return c.Fail("out", "results", "%s gives 2 results, out lists %d", c.Target, n)
-	}
 	x, _, p, err := c.pool()
 	if err != nil {
 		return err
+	}
+	return c.largest(x, p, dt, others)
+}
+
+// largest is maxPoolPlaces of given windows.
+func (c *call) largest(x *ir.Value, p pooling, dt ir.DType, others func(p pooling, places *ir.Value) *ir.Value) error {
+	if n := c.NumResults; n != 2 {
+		return c.Fail("out", "results", "%s gives 2 results, out lists %d", c.Target, n)
 	}
 	t, err := c.Trace.TypeOf(1)
 	if err != nil {
@@ -161,11 +166,12 @@ func maxPoolOffsets(c *call) error {
 	return c.maxPoolPlaces(ir.I8, func(_ pooling, places *ir.Value) *ir.Value { return places })
 }
 
-func maxPoolIndices(c *call) error {
-	return c.maxPoolPlaces(ir.I64, func(p pooling, places *ir.Value) *ir.Value {
-		v, last := c.indicesOf(p, places)
-		return c.Helper(ir.OpAdd, nil, v.Type(), v, last)
-	})
+func maxPoolIndices(c *call) error { return c.maxPoolPlaces(ir.I64, c.flatIndices) }
+
+// flatIndices is the places in windows as indices into the last dimensions, flat.
+func (c *call) flatIndices(p pooling, places *ir.Value) *ir.Value {
+	v, last := c.indicesOf(p, places)
+	return c.Helper(ir.OpAdd, nil, v.Type(), v, last)
 }
 
 // eachWith is an elementwise operation with a number.

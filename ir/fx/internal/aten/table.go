@@ -26,7 +26,7 @@ func (o Operator) Import(c *traced.Call) error {
 // several overloads whose arguments have the same names.
 var Operators = func() map[string]Operator {
 	m := map[string]Operator{}
-	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build}

@@ -1,0 +1,222 @@
+package aten
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// placeOps look elements up where indices say, under a mask or as the largest of a window,
+// and take gradients back there; and products of three tensors and gradients of distances,
+// which are sums over what is broadcast.
+var placeOps = []row{
+	{"aten._unsafe_masked_index.default", "self mask indices fill", maskedIndex},
+	{"aten._unsafe_masked_index_put_accumulate.default", "self mask indices values", maskedAccumulate},
+	{"aten.adaptive_max_pool2d.default aten.adaptive_max_pool3d.default", "self output_size", adaptiveMaxPool},
+	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", adaptiveMaxPoolBackward},
+	{"aten._trilinear.default", "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim", trilinear},
+	{"aten._cdist_backward.default", "grad x1 x2 p cdist", distancesBackward},
+}
+
+// within are the indices of a list, moved into self's dimensions: what lies outside is masked.
+func (c *call) within() (x, mask *ir.Value, dims attr.List, idx []*ir.Value, err error) {
+	x, mask = c.Tensor("self"), c.Tensor("mask")
+	ds, idx, err := c.indices()
+	if err = cmp.Or(err, c.Err); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	shape := traced.Static(x)
+	if slices.Contains(shape, 0) || len(idx) == 0 || int(ds[len(ds)-1]) >= len(shape) {
+		return nil, nil, nil, nil, traced.ErrForm
+	}
+	for k, d := range ds {
+		idx[k] = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(shape[d] - 1)}, attr.Attr{Key: "min", Val: attr.Int(0)}), idx[k])
+	}
+	return x, mask, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(ds...)}), idx, c.Err
+}
+
+// maskedIndex is index where the mask is true, and a number elsewhere.
+func maskedIndex(c *call) error {
+	x, mask, dims, idx, err := c.within()
+	fill, ok := c.Num("fill")
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	if !ok {
+		return traced.ErrForm
+	}
+	y := c.Make(ir.OpIndex, dims, append([]*ir.Value{x}, idx...)...)
+	return c.Settle(c.Make(ir.OpWhere, nil, mask, y, c.Filled(fill, x.Type().DType())))
+}
+
+// maskedAccumulate adds values at indices where the mask is true.
+func maskedAccumulate(c *call) error {
+	x, mask, dims, idx, err := c.within()
+	values := c.Tensor("values")
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	acc := accType(x.Type().DType())
+	values = c.Make(ir.OpWhere, nil, mask, c.In(acc, values), c.Filled(attr.Int(0), acc))
+	return c.Settle(c.Make(ir.OpIndexPut, dims.With("accumulate", attr.Bool(true)), append([]*ir.Value{c.In(acc, x), values}, idx...)...))
+}
+
+// adaptiveMaxPool is the largest element of each of windows that divide the last dimensions
+// as evenly as may be, and its place in these, flat. If they are not of one size all get as
+// many taps as the largest; what the others lack is their first element again.
+func adaptiveMaxPool(c *call) error {
+	x := c.Tensor("self")
+	t, err := c.Trace.TypeOf(0)
+	if err = cmp.Or(c.Err, err); err != nil {
+		return err
+	}
+	in, out := traced.Static(x), traced.SizesOf(t)
+	n := 2
+	if c.Target == "aten.adaptive_max_pool3d.default" {
+		n = 3
+	}
+	front := len(in) - n
+	if front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0) || c.NumResults != 2 {
+		return traced.ErrForm
+	}
+	p := pooling{in: in[front:], out: out[front:], front: front, padding: make([]int64, n), dilation: slices.Repeat([]int64{1}, n)}
+	even := true
+	for d, size := range p.in {
+		even = even && size%p.out[d] == 0
+		p.kernel = append(p.kernel, size/p.out[d])
+	}
+	if p.stride = p.kernel; even {
+		return c.largest(x, p, ir.I64, c.flatIndices)
+	}
+	at := [][]float64{{0}} // window -> places of its taps
+	for d := front; d < len(in); d++ {
+		if out[d] > in[d] || out[d] > maxTaps/int64(len(at)*len(at[0])) || in[d] > maxTaps/int64(len(at)*len(at[0])) {
+			return traced.ErrForm
+		}
+		at = withTaps(at, in[d], out[d])
+	}
+	windows, taps := int64(len(at)), int64(len(at[0]))
+	places := c.numbers(ir.I64, slices.Concat(at...), windows*taps)
+	flat := c.Shaped(x, traced.Count(in[:front]), traced.Count(in[front:]))
+	all := c.Shaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), traced.Count(in[:front]), windows, taps)
+	tap := c.Make(ir.OpArgmax, traced.DimAttr(2), all)
+	base := c.With(ir.OpMul, c.Counting(windows), float64(taps))
+	place := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), places, c.Make(ir.OpAdd, nil, tap, base))
+	return c.Settle(c.Shaped(c.Over(ir.OpAmax, all, false, 2), out...), c.Shaped(place, out...))
+}
+
+// withTaps adds a dimension, of size in and divided in out, to windows.
+func withTaps(at [][]float64, in, out int64) (next [][]float64) {
+	begin := func(o int64) int64 { return o * in / out }
+	end := func(o int64) int64 { return ((o+1)*in + out - 1) / out }
+	most := int64(0)
+	for o := range out {
+		most = max(most, end(o)-begin(o))
+	}
+	for _, outer := range at {
+		for o := range out {
+			var taps []float64
+			for _, row := range outer {
+				for k := range most {
+					tap := row*float64(in) + float64(begin(o)+k)
+					if begin(o)+k >= end(o) {
+						tap = outer[0]*float64(in) + float64(begin(o))
+					}
+					taps = append(taps, tap)
+				}
+			}
+			next = append(next, taps)
+		}
+	}
+	return next
+}
+
+// adaptiveMaxPoolBackward adds each window's gradient where its largest element was.
+func adaptiveMaxPoolBackward(c *call) error {
+	dy, x, at := c.Tensor("grad_output"), c.Tensor("self"), c.Tensor("indices")
+	if c.Err != nil {
+		return c.Err
+	}
+	n := 2
+	if c.Target == "aten.adaptive_max_pool3d_backward.default" {
+		n = 3
+	}
+	in, out := traced.Static(x), traced.Static(dy)
+	front := len(in) - n
+	if front < 0 || len(out) != len(in) || !slices.Equal(in[:front], out[:front]) || !slices.Equal(traced.Static(at), out) {
+		return traced.ErrForm
+	}
+	rows := traced.Count(in[:front])
+	flat := func(v *ir.Value, s []int64) *ir.Value { return c.Shaped(v, rows, traced.Count(s[front:])) }
+	acc := accType(dy.Type().DType())
+	zero := c.Filled(attr.Int(0), acc, rows, traced.Count(in[front:]))
+	sum := c.Make(ir.OpScatter, traced.DimAttr(1).With("reduce", attr.String("add")), zero, flat(c.In(ir.I64, at), out), flat(c.In(acc, dy), out))
+	return c.Settle(c.Shaped(sum, in...))
+}
+
+// trilinear is the product of three tensors, each with dimensions of one element put in,
+// summed over some.
+func trilinear(c *call) error {
+	var product *ir.Value
+	for i, name := range []string{"i1", "i2", "i3"} {
+		x, ds := c.Tensor(name), slices.Sorted(slices.Values(c.Ints([]string{"expand1", "expand2", "expand3"}[i])))
+		if c.Err != nil {
+			return c.Err
+		}
+		x = c.In(accType(x.Type().DType()), x)
+		for _, d := range ds {
+			if d < 0 || d > int64(x.Type().Rank()) {
+				return traced.ErrForm
+			}
+			x = c.Unsqueezed(x, d)
+		}
+		if product == nil {
+			product = x
+		} else {
+			product = c.mul(product, x)
+		}
+	}
+	if dims := c.Dims("sumdim", product.Type().Rank()); len(dims) > 0 && c.Err == nil {
+		product = c.Over(ir.OpSum, product, false, dims...)
+	}
+	return cmp.Or(c.Err, c.Settle(product))
+}
+
+// distancesBackward is the gradient of distances by their first operand.
+func distancesBackward(c *call) error {
+	g, a, b, dist, p := c.Tensor("grad"), c.Tensor("x1"), c.Tensor("x2"), c.Tensor("cdist"), c.norm()
+	if c.Err != nil {
+		return c.Err
+	}
+	ra, rb, rg := int64(a.Type().Rank()), int64(b.Type().Rank()), int64(g.Type().Rank())
+	if ra < 2 || rb < 2 || rg != max(ra, rb) || rg != int64(dist.Type().Rank()) || !a.Type().DType().IsFloat() {
+		return traced.ErrForm
+	}
+	diff := c.sub(c.Unsqueezed(a, ra-1), c.Unsqueezed(b, rb-2))
+	g, dist = c.Unsqueezed(g, rg), c.Unsqueezed(dist, rg)
+	sign, size := c.Make(ir.OpSign, nil, diff), c.Make(ir.OpAbs, nil, diff)
+	out := c.mul(sign, g)
+	zero := c.With(ir.OpEq, dist, 0)
+	switch {
+	case p == 0:
+		out = c.With(ir.OpMul, out, 0)
+	case p == 1:
+	case math.IsInf(p, 1):
+		out = c.mul(out, c.In(a.Type().DType(), c.Make(ir.OpEq, nil, size, dist)))
+	case p == 2:
+		out = c.Make(ir.OpDiv, nil, c.mul(g, diff), dist)
+	default:
+		out = c.Make(ir.OpDiv, nil, c.mul(c.mul(sign, c.With(ir.OpPow, size, p-1)), g), c.With(ir.OpPow, dist, p-1))
+		if p < 1 {
+			zero = c.Make(ir.OpLogicalOr, nil, zero, c.With(ir.OpEq, diff, 0))
+		}
+	}
+	if p != 0 && p != 1 && !math.IsInf(p, 1) {
+		out = c.Make(ir.OpWhere, nil, zero, c.Filled(attr.Int(0), a.Type().DType()), out)
+	}
+	return c.Settle(c.Over(ir.OpSum, out, false, rg-1))
+}
