@@ -10,10 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -23,6 +27,7 @@ type symmCase struct {
 	name, target, args string
 	in, out            []symmTensor
 	pair               bool // the results are a tensor and a list
+	rows               bool // the collective is along rows of the products
 	want               func(in [][]array) [][]array
 }
 
@@ -175,7 +180,7 @@ const symmRanks = 4
 func gathers(name string, dtype string, shape []int, d, n, matrices int) symmCase {
 	shard := slices.Clone(shape)
 	shard[d] /= symmRanks
-	c := symmCase{name: name, target: "fused_all_gather_matmul", pair: true, in: []symmTensor{{dtype, shard}}, out: []symmTensor{{dtype, shape}}}
+	c := symmCase{name: name, target: "fused_all_gather_matmul", pair: true, rows: d < len(shape)-1, in: []symmTensor{{dtype, shard}}, out: []symmTensor{{dtype, shape}}}
 	last := len(shape) - 1
 	var list []string
 	for k := range matrices {
@@ -213,7 +218,7 @@ func gathersScaled(mode string, shape []int, d, n int) symmCase {
 	if mode == "tensor-wise" {
 		cols = []int{1}
 	}
-	return symmCase{name: fmt.Sprintf("%s %d", mode, d), target: "fused_all_gather_scaled_matmul", pair: true,
+	return symmCase{name: fmt.Sprintf("%s %d", mode, d), target: "fused_all_gather_scaled_matmul", pair: true, rows: true,
 		args: fmt.Sprintf("(x0, [x1, x2], x3, [x4, x5], %d, 'g', [None, x6], [None, None], [torch.bfloat16, torch.bfloat16], [False, True])", d),
 		in: []symmTensor{{f8, shard}, {f8, []int{shape[last], n}}, {f8, []int{shape[last], n}}, {"float32", scale}, {"float32", cols}, {"float32", cols},
 			{"bfloat16", []int{n}}},
@@ -241,7 +246,7 @@ func scatters(mode, dtype, reduce string, shape []int, d, n int) symmCase {
 	last := len(shape) - 1
 	result := append(slices.Clone(shape[:last]), n)
 	result[d] /= symmRanks
-	c := symmCase{name: fmt.Sprintf("%s %s %d", mode, reduce, d), target: "fused_matmul_reduce_scatter", args: fmt.Sprintf("(x0, x1, '%s', %d, 'g')", reduce, d),
+	c := symmCase{name: fmt.Sprintf("%s %s %d", mode, reduce, d), target: "fused_matmul_reduce_scatter", rows: d < last, args: fmt.Sprintf("(x0, x1, '%s', %d, 'g')", reduce, d),
 		in: []symmTensor{{dtype, shape}, {dtype, []int{shape[last], n}}}, out: []symmTensor{{dtype, result}}}
 	if mode != "" {
 		rows, cols := append(slices.Clone(shape[:last]), 1), []int{1, n}
@@ -277,15 +282,16 @@ func scatters(mode, dtype, reduce string, shape []int, d, n int) symmCase {
 
 func symmCases() []symmCase {
 	var out []symmCase
+	shapes := [][]int{{16, 3, 32}, {3, 16, 32}, {2, 3, 32}}
 	for d := range 3 {
-		out = append(out, gathers(fmt.Sprintf("gather %d", d), "float32", []int{8, 4, 32}, d, 16, 3), scatters("", "float32", "sum", []int{8, 16, 32}, d, 16))
+		out = append(out, gathers(fmt.Sprintf("gather %d", d), "float32", shapes[d], d, 16, 3), scatters("", "float32", "sum", shapes[d], d, 16))
 	}
 	out = append(out, gathers("native", "bfloat16", []int{256, 64}, 0, 64, 1), scatters("", "bfloat16", "avg", []int{64, 32}, 0, 64))
 	for d := range 2 {
 		for _, mode := range []string{"tensor-wise", "row-wise-sharded", "row-wise-replicated"} {
-			out = append(out, gathersScaled(mode, []int{8, 4, 32}, d, 16))
+			out = append(out, gathersScaled(mode, shapes[d], d, 16))
 		}
-		out = append(out, scatters([]string{"tensor-wise", "row-wise"}[d], "float8_e4m3fn", []string{"sum", "avg"}[d], []int{8, 4, 32}, d, 16))
+		out = append(out, scatters([]string{"tensor-wise", "row-wise"}[d], "float8_e4m3fn", []string{"sum", "avg"}[d], shapes[d], d, 16))
 	}
 	return append(out,
 		symmCase{name: "low contention gather", target: "_low_contention_all_gather", args: "(x0, 'g')", in: []symmTensor{{"float32", []int{4, 6}}}, out: []symmTensor{{"float32", []int{16, 6}}},
@@ -311,7 +317,7 @@ func symmCases() []symmCase {
 }
 
 // The products that carry collectives of PyTorch's tests of symmetric memory, on the
-// interpreter, the host and devices.
+// interpreter, the host and devices, and in chunks of rows.
 func TestSymmetricMemory(t *testing.T) {
 	for _, c := range symmCases() {
 		t.Run(c.target+"/"+c.name, func(t *testing.T) {
@@ -341,6 +347,9 @@ func TestSymmetricMemory(t *testing.T) {
 			for name, run := range map[string]func() ([][]interp.Tensor, error){
 				"interpreter": func() ([][]interp.Tensor, error) { return interp.Run(t.Context(), res.Func, in, interp.Options{}) },
 				"host":        func() ([][]interp.Tensor, error) { return hostrun.Goroutines(rt.Config{})(t.Context(), res.Func, in) },
+				"in chunks": func() ([][]interp.Tensor, error) {
+					return interp.Run(t.Context(), inChunks(t, res.Func, c.rows), in, interp.Options{})
+				},
 				"devices": func() ([][]interp.Tensor, error) {
 					return runner(drv, devs, o, lower.Options{Kernels: true}, graph, 1)(t.Context(), res.Func, in)
 				},
@@ -360,6 +369,25 @@ func TestSymmetricMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inChunks is f with products and collectives in chunks of rows, if they are cut.
+func inChunks(t *testing.T, f *ir.Func, want bool) *ir.Func {
+	t.Helper()
+	p, err := standard.Table().Parse("canonicalize,simplify-collectives,fuse-collectives{chunks=2}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.Module().Clone()
+	g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEach, Validate: passes.ValidateAlways}
+	rep, err := g.Run(m, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cut := rep.Steps[len(rep.Steps)-1].Stat("fused") > 0; cut != want {
+		t.Errorf("cut: %v", cut)
+	}
+	return m.Func(f.Name)
 }
 
 // differs compares with what is exact, up to a few roundings of the type.

@@ -92,7 +92,7 @@ func (c *cutter) node(n *ir.Node) {
 // piece is the type of chunk k of a tensor.
 func (c *cutter) piece(t ir.Type, tr track, k int) ir.Type {
 	shape := append(ir.Shape(nil), t.Shape()...)
-	shape[tr.dim] = ir.D(tr.runs * c.size(k))
+	shape[tr.dim] = ir.D(tr.runs * c.size(k) * tr.each)
 	return ir.TensorOf(t.DType(), shape)
 }
 
@@ -117,7 +117,7 @@ func (c *cutter) operand(n *ir.Node, a *ir.Value, t track, k int) *ir.Value {
 		}
 		d++
 	}
-	v = c.one(n, ir.OpSlice, ir.A("dim", int64(d), "end", c.bounds[k+1], "start", c.bounds[k]), v)
+	v = c.one(n, ir.OpSlice, ir.A("dim", int64(d), "end", c.bounds[k+1]*t.each, "start", c.bounds[k]*t.each), v)
 	if t.runs > 1 {
 		v = c.view(n, c.rowMajor(n, v), c.piece(a.Type(), t, k))
 	}
@@ -128,7 +128,7 @@ func (c *cutter) operand(n *ir.Node, a *ir.Value, t track, k int) *ir.Value {
 // apart is a type with the runs in a dimension of their own.
 func (c *cutter) apart(t ir.Type, tr track, rows int64) ir.Type {
 	shape := append(ir.Shape(nil), t.Shape()[:tr.dim]...)
-	shape = append(shape, ir.D(tr.runs), ir.D(rows))
+	shape = append(shape, ir.D(tr.runs), ir.D(rows*tr.each))
 	return ir.TensorOf(t.DType(), append(shape, t.Shape()[tr.dim+1:]...))
 }
 

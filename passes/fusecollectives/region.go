@@ -72,13 +72,13 @@ func starts(n *ir.Node) (track, bool) {
 	d, ranks := int(n.Attrs().Int("dim", 0)), int64(n.Group().Size())
 	switch n.Op() {
 	case ir.OpAllGather:
-		return track{d, 1}, true
+		return track{d, 1, 1}, true
 	case ir.OpReduceScatter, ir.OpAllToAll:
-		return track{d, ranks}, true
+		return track{d, ranks, 1}, true
 	case ir.OpAllReduce:
 		for d, n := range shape {
 			if n > 1 {
-				return track{d, 1}, true
+				return track{d, 1, 1}, true
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func (g *grower) fits(r *region, n *ir.Node, fl flow) bool {
 			return true
 		}
 		for _, typ := range v.Type().Tensors() {
-			if shape, ok := typ.Shape().Static(); !ok || t.dim >= len(shape) || shape[t.dim] != t.runs*r.rows {
+			if shape, ok := typ.Shape().Static(); !ok || t.dim >= len(shape) || shape[t.dim] != t.runs*r.rows*t.each {
 				return false
 			}
 		}

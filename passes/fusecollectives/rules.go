@@ -9,10 +9,12 @@ import (
 
 // track says along which dimension of a tensor the rows of a region lie, and in how many
 // runs: a chunk has a piece of each run. One rank's rows are one run; what all_gather gives
-// has one for each rank.
+// has one for each rank. Where a view joins the dimension with those behind it, a row is
+// several places of it.
 type track struct {
 	dim  int // -1: the tensor has no rows of the region and is read whole
 	runs int64
+	each int64 // places of a row
 }
 
 var none = track{dim: -1}
@@ -104,7 +106,7 @@ func ranked(down func(runs, ranks int64) (int64, bool)) func(*ir.Node, []track, 
 		for _, in := range []int64{t.runs, t.runs * ranks, t.runs / ranks} {
 			out, ok := down(in, ranks)
 			if ok && in > 0 && (forward && in == t.runs || !forward && out == t.runs) {
-				return flow{[]track{{t.dim, in}}, []track{{t.dim, out}}}, true
+				return flow{[]track{{t.dim, in, t.each}}, []track{{t.dim, out, t.each}}}, true
 			}
 		}
 		return flow{}, false
@@ -116,7 +118,8 @@ func kept(_ *ir.Node, known []track, _ bool) (flow, bool) {
 	return flow{[]track{t}, []track{t}}, ok
 }
 
-// reshaped finds the dimension that has as much behind it: what is before it are runs.
+// reshaped finds the dimension that has a row, or a part of it, behind each place: what is before
+// it are runs.
 func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
 	_, t, ok := only(known)
 	from, to := n.Arg(0).Type(), n.Result(0).Type()
@@ -128,13 +131,13 @@ func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
 	if !ok || !okA || !okB || len(n.Args()) != 1 || len(n.Results()) != 1 {
 		return flow{}, false
 	}
-	runs, behind := t.runs*product(a[:t.dim]), product(a[t.dim+1:])
+	runs, row := t.runs*product(a[:t.dim]), t.each*product(a[t.dim+1:])
 	for d := range b {
-		before := product(b[:d])
-		if product(b[d+1:]) != behind || b[d] == 1 || before == 0 || runs == 0 || runs%before != 0 || b[d]%(runs/before) != 0 {
+		before, behind := product(b[:d]), product(b[d+1:])
+		if b[d] == 1 || before == 0 || behind == 0 || runs == 0 || row == 0 || runs%before != 0 || row%behind != 0 || b[d]%(runs/before*(row/behind)) != 0 {
 			continue
 		}
-		u := track{d, runs / before}
+		u := track{d, runs / before, row / behind}
 		if down {
 			return flow{[]track{t}, []track{u}}, true
 		}
@@ -162,16 +165,16 @@ func factored(n *ir.Node, known []track, down bool) (flow, bool) {
 	if !down {
 		from = sides[1]
 	}
-	factor, runs := -1, int64(0)
+	factor, of := -1, none
 	for i, t := range known {
 		if t.dim < 0 {
 			continue
 		}
 		fs := from[i][t.dim]
-		if len(fs) != 1 || factor >= 0 && (fs[0] != factor || t.runs != runs) {
+		if len(fs) != 1 || factor >= 0 && (fs[0] != factor || t.runs != of.runs || t.each != of.each) {
 			return flow{}, false
 		}
-		factor, runs = fs[0], t.runs
+		factor, of = fs[0], t
 	}
 	if factor < 0 || r.Factors[factor].Kind != sharding.PassThrough {
 		return flow{}, false
@@ -190,7 +193,7 @@ func factored(n *ir.Node, known []track, down bool) (flow, bool) {
 				if len(fs) != 1 || t.dim >= 0 {
 					return flow{}, false
 				}
-				t = track{d, runs}
+				t = track{d, of.runs, of.each}
 			}
 			if k == 1 && t.dim < 0 {
 				return flow{}, false
