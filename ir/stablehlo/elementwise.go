@@ -350,7 +350,7 @@ func composite(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return im.call(f, in)
 }
 
-// customCall imports calls of what is not an operation: checks.
+// customCall imports calls of what is not an operation: checks, or has become one since.
 func customCall(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	a, ok := o.Attr("call_target_name")
 	if !ok && len(o.Flags) > 0 {
@@ -359,8 +359,11 @@ func customCall(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 	if r, ok := im.rules[a.Text]; ok && (strings.HasPrefix(a.Text, "check.") || strings.HasPrefix(a.Text, "concert.")) {
 		return r.run(im, o, in)
 	}
-	if a.Text == "Sharding" && len(in) == 1 {
+	switch {
+	case a.Text == "Sharding" && len(in) == 1:
 		return unsharded(im, o, in)
+	case a.Text == "mhlo.topk":
+		return calledTopK(im, o, in)
 	}
 	if out, ok, err := im.library(o, a.Text, in); ok {
 		return out, err

@@ -178,11 +178,34 @@ func cholesky(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 
 // topK gives the largest elements of the last dimension and where they stand.
 func topK(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
-	x, err := im.ir(in[0])
+	k, err := im.integer("k")
 	if err != nil {
 		return nil, err
 	}
-	k, err := im.integer("k")
+	return im.ranked(in[0], k, true)
+}
+
+// calledTopK is that of a call, which may ask for the smallest.
+func calledTopK(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	a, _ := o.Attr("mhlo.attributes")
+	count, ok := a.Dict.Get("k")
+	switch {
+	case len(in) != 1:
+		return nil, im.errorf("mhlo.topk of %d operands, want 1", len(in))
+	case !ok:
+		return nil, im.errorf("mhlo.topk without k")
+	}
+	k, err := im.m.Integer(count)
+	if err != nil {
+		return nil, err
+	}
+	largest, ok := a.Dict.Get("largest")
+	return im.ranked(in[0], k, !ok || largest.Text != "false")
+}
+
+// ranked are the k largest, or smallest, elements of the last dimension and where they stand.
+func (im *importer) ranked(v *value, k int64, largest bool) ([]*value, error) {
+	x, err := im.ir(v)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +213,11 @@ func topK(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if last < 0 || k < 0 || k > sizes(x)[last] {
 		return nil, im.errorf("%d elements of the last dimension of %s", k, x.Type())
 	}
-	r := im.cur.Op(ir.OpTopk, nil, ir.A("dim", last, "k", k), []*ir.Value{x})
+	attrs := ir.A("dim", last, "k", k)
+	if !largest {
+		attrs = ir.A("dim", last, "k", k, "largest", false)
+	}
+	r := im.cur.Op(ir.OpTopk, nil, attrs, []*ir.Value{x})
 	if err := im.check(); err != nil {
 		return nil, err
 	}

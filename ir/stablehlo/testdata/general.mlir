@@ -31,6 +31,9 @@ func.func @shapes() {
   %values, %at = chlo.top_k(%r, k = 2) : tensor<4xi32> -> (tensor<2xi32>, tensor<2xi32>)
   check.expect_eq_const %values, dense<[3, 2]> : tensor<2xi32>
   check.expect_eq_const %at, dense<[0, 1]> : tensor<2xi32>
+  %least:2 = stablehlo.custom_call @mhlo.topk(%r) {mhlo.attributes = {k = 2 : i64, largest = false}, mhlo.version = 1 : i64} : (tensor<4xi32>) -> (tensor<2xi32>, tensor<2xi32>)
+  check.expect_eq_const %least#0, dense<[0, 1]> : tensor<2xi32>
+  check.expect_eq_const %least#1, dense<[3, 2]> : tensor<2xi32>
   %i = stablehlo.constant dense<3> : tensor<i64>
   %d = stablehlo.dynamic_slice %x, %i, sizes = [2] : (tensor<4xi32>, tensor<i64>) -> tensor<2xi32>
   check.expect_eq_const %d, dense<[2, 3]> : tensor<2xi32>
