@@ -45,9 +45,6 @@ func Func(f *ir.Func) (*program.Program, error) {
 // be written as regions and annotations want them, it gives the nodes of these instead
 // of a program.
 func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
-	if s, _ := f.Module().StagesOf(f); s != nil {
-		return nil, nil, fmt.Errorf("lower: @%s is a stage of @%s, which have no lowered form yet", f.Name, s.Name)
-	}
 	lay, err := place.Of(f)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
@@ -106,6 +103,9 @@ func (l *lowering) declare() {
 	}
 	for _, c := range l.m.Checks() {
 		l.need(c.Size, "")
+	}
+	if s, place := l.m.StagesOf(l.f); s != nil {
+		l.p.Ranks = s.Ranks(place)
 	}
 	l.p.Streams = []program.Stream{{Name: "compute", Group: -1}}
 	l.streamOf = make([]int, len(l.p.Groups))

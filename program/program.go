@@ -6,7 +6,7 @@
 //
 // # Meaning
 //
-// Every rank runs the same program. Instructions are issued in list order, each
+// Every rank runs the same program, or in Stages each that which has it in Ranks. Instructions are issued in list order, each
 // on its stream; a stream runs its instructions one after the other; nothing
 // orders two streams but events. Record makes an event stand for everything
 // issued on the stream so far, and Wait holds what follows on its stream until
@@ -40,6 +40,7 @@ const Align = 512
 type Program struct {
 	Name    string
 	World   int
+	Ranks   []int // who runs it, in ascending order; nil: every rank
 	Groups  []Group
 	Symbols []Symbol
 	Streams []Stream // Streams[0] is the compute stream
@@ -58,7 +59,7 @@ type Program struct {
 }
 
 // Group is a partition of the world into subgroups of equal size; a rank finds
-// its own subgroup at run time.
+// its own subgroup at run time. A program with Ranks may have groups without some.
 type Group struct {
 	Name  string
 	Ranks [][]int

@@ -47,7 +47,11 @@ func (p *Program) String() string { return string(p.AppendText(nil)) }
 
 // AppendText appends the text form.
 func (p *Program) AppendText(b []byte) []byte {
-	b = fmt.Appendf(text.AppendName(append(b, "program @"...), p.Name), " world %d\n", p.World)
+	b = fmt.Appendf(text.AppendName(append(b, "program @"...), p.Name), " world %d", p.World)
+	if p.Ranks != nil {
+		b = text.AppendRanks(append(b, " on "...), [][]int{p.Ranks})
+	}
+	b = append(b, '\n')
 	for _, g := range p.Groups {
 		b = append(text.AppendRanks(append(text.AppendName(append(b, "group @"...), g.Name), " = "...), g.Ranks), '\n')
 	}
@@ -183,6 +187,14 @@ func (r *reader) program() {
 	r.p.Name = r.Name("a name")
 	r.Keyword("world")
 	r.p.World = int(r.Int("the number of ranks"))
+	if at := r.I; !r.Bad && r.Word("on") {
+		l := r.Ranks()
+		if !r.Bad && (len(l) != 1 || len(l[0]) == 0) {
+			r.Failf(at, r.I-at, "syntax", "want the ranks that run the program in one list, as in on [[0, 1]]")
+		} else if !r.Bad {
+			r.p.Ranks = l[0]
+		}
+	}
 	r.EndOfLine()
 	body := false
 	for !r.Bad || r.resync() {

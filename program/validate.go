@@ -16,6 +16,11 @@ func (p *Program) Validate() error {
 	if p.World < 1 || len(p.Streams) == 0 {
 		return fmt.Errorf("program %s: a world of %d ranks, %d streams; want at least one of each", p.Name, p.World, len(p.Streams))
 	}
+	for i, r := range p.Ranks {
+		if r < 0 || r >= p.World || i > 0 && r <= p.Ranks[i-1] {
+			return fmt.Errorf("program %s: is for ranks %v: want ranks of the world of %d in ascending order", p.Name, p.Ranks, p.World)
+		}
+	}
 	for _, s := range p.Symbols {
 		if s.Hint < 0 || s.Hint > s.Max {
 			return fmt.Errorf("program %s: symbol %s has hint %d outside 0..%d", p.Name, s.Name, s.Hint, s.Max)
@@ -146,6 +151,11 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 	case Loop, Test, Case, Branch, End:
 		return p.checkBracket(in)
 	case Collective:
+		if in.Group >= 0 && in.Group < len(p.Groups) {
+			if r := p.missing(&p.Groups[in.Group]); r >= 0 {
+				return fmt.Errorf("rank %d runs it and is not in @%s", r, p.Groups[in.Group].Name)
+			}
+		}
 		if in.Group < 0 || in.Group >= len(p.Groups) || len(in.Ins) == 0 || len(in.Ins) != len(in.Outs) {
 			return fmt.Errorf("group %d of %d, %d operands, %d results; want a group and as many results as operands", in.Group, len(p.Groups), len(in.Ins), len(in.Outs))
 		}
@@ -254,4 +264,15 @@ func (p *Program) checkTensors(ts []Tensor) error {
 		}
 	}
 	return nil
+}
+
+// missing is a rank of the program's that a group does not have, -1 if there is none. Programs
+// for every rank are not asked: who opens a world checks its groups.
+func (p *Program) missing(g *Group) int {
+	for _, r := range p.Ranks {
+		if !slices.ContainsFunc(g.Ranks, func(sub []int) bool { return slices.Contains(sub, r) }) {
+			return r
+		}
+	}
+	return -1
 }

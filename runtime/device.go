@@ -179,6 +179,10 @@ type Func struct {
 // FuncTaker is a device that computes calls: its TakesFunc says which functions it can use.
 type FuncTaker interface{ TakesFunc(f Func) bool }
 
+// StageTaker is a device that runs modules of stages: its collectives find operands of peers that
+// do not lie where this rank's do.
+type StageTaker interface{ TakesStages() bool }
+
 // checkCalls reports a call of a module that the device has no function for.
 func (r *Rank) checkCalls(m *Module) error {
 	dev, ok := r.dev.(FuncTaker)

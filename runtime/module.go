@@ -29,6 +29,10 @@ type Module struct {
 	Needs   []Need
 	Calls   []string // targets of calls, each once: what Config.Funcs has to have
 
+	// Joint, of a stage, is what stands for all stages when ranks compare what they bring: each
+	// has a module of its own, and the same Name, Joint, Groups and Arena. ModulesOf makes them.
+	Joint string
+
 	// Step, of a module that emitted code describes, is that code. It is used where
 	// there is no Text: to say what ranks disagree on, and what they do not come to.
 	Step func(*Exec)
@@ -123,6 +127,28 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	return m, nil
 }
 
+// ModulesOf describes the programs of stages, by place: a rank loads that of its own place, on a
+// device that takes stages (StageTaker). Errors are ModuleOf's and program.CheckStages'.
+func ModulesOf(name string, s program.Stages) ([]*Module, error) {
+	if err := program.CheckStages(s); err != nil {
+		return nil, err
+	}
+	joint := s.String()
+	for _, p := range s {
+		joint += fmt.Sprintf("source %x\n", sha256.Sum256([]byte(p.Source())))
+	}
+	var out []*Module
+	for _, p := range s {
+		m, err := ModuleOf(p)
+		if err != nil {
+			return nil, err
+		}
+		m.Name, m.Joint = name, joint
+		out = append(out, m)
+	}
+	return out, nil
+}
+
 // dimTexts returns the expressions of a shape, nil if all are constant.
 func dimTexts(shape []dim.Dim) []string {
 	constant := true
@@ -162,7 +188,7 @@ func (m *Module) check(world int) error {
 		return fmt.Errorf("module %s: %d arena bytes, %d events", m.Name, m.Arena, m.Events)
 	}
 	for _, g := range m.Groups {
-		if err := g.Check(world); err != nil {
+		if err := g.check(world, m.Joint == ""); err != nil {
 			return fmt.Errorf("module %s: %w", m.Name, err)
 		}
 	}
@@ -222,6 +248,11 @@ func agreement(mods []*Module, world int) (digest, text string) {
 	h := sha256.New()
 	var b strings.Builder
 	for _, m := range mods {
+		if m.Joint != "" {
+			b.WriteString(m.Joint)
+			fmt.Fprintf(h, "stages %d %s", len(m.Joint), m.Joint)
+			continue
+		}
 		head := m.header()
 		if m.Text != "" {
 			b.WriteString(m.Text) // so that line numbers are the program's

@@ -222,7 +222,10 @@ func (g Group) Find(rank int) (members []int, pos int) {
 
 // Check reports whether g partitions the ranks 0 to world-1 into subgroups of
 // equal size.
-func (g Group) Check(world int) error {
+func (g Group) Check(world int) error { return g.check(world, true) }
+
+// check is Check; of stages a group need not have all ranks.
+func (g Group) check(world int, whole bool) error {
 	seen := make([]bool, world)
 	n := 0
 	for _, m := range g.Ranks {
@@ -240,7 +243,7 @@ func (g Group) Check(world int) error {
 			n++
 		}
 	}
-	if n != world {
+	if whole && n != world {
 		return fmt.Errorf("group %q: has %d of the world's %d ranks", g.Name, n, world)
 	}
 	return nil

@@ -6,6 +6,7 @@ package hostrun
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
@@ -156,6 +157,34 @@ func OfProgram(p *program.Program) (Step, error) {
 		return Step{}, err
 	}
 	return Step{m, func(x *rt.Exec) { rt.Interpret(x, p) }}, nil
+}
+
+// Stages is the runner of lowered stages, by place, on goroutine ranks.
+func Stages(ctx context.Context, opts host.Options, name string, s program.Stages, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
+	mods, err := rt.ModulesOf(name, s)
+	if err != nil {
+		return nil, err
+	}
+	outs := make([][]interp.Tensor, s[0].World)
+	err = host.Local(ctx, s[0].World, rt.Config{}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
+		k := r.Info().Rank
+		p := s.Of(k)
+		m := mods[slices.Index(s, p)]
+		if err := r.Add(ctx, m, nil); err != nil {
+			return err
+		}
+		in, err := Inputs(ctx, r, m, inputs[k])
+		if err != nil {
+			return err
+		}
+		vs, err := rt.RunModule(ctx, r, m, func(x *rt.Exec) { rt.Interpret(x, p) }, in, rt.Options{})
+		if err != nil {
+			return err
+		}
+		outs[k], err = Tensors(ctx, r, vs)
+		return err
+	})
+	return outs, err
 }
 
 // RunLocal runs a step once on goroutine ranks; inputs and outputs are by rank.

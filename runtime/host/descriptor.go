@@ -18,7 +18,8 @@ import (
 //
 // Quads: 0 number of the call on the channel; 1 operation, 2 count of operands,
 // 3 operand bytes, 4 result bytes, 5 hash of everything else that must agree;
-// from descQuads on the rows for each operand and member of an all_to_all with splits.
+// from descQuads on the rows for each operand and member of an all_to_all with splits, or where
+// the operands of a permute lie.
 const (
 	descCall = iota
 	descOp
@@ -42,6 +43,12 @@ func (x *exchange) publish() {
 	}
 	q[descHash] = x.hash()
 	at := descQuads
+	if x.placed() {
+		for _, t := range x.c.Ins {
+			q[at] = uint64(t.Off)
+			at++
+		}
+	}
 	for _, list := range x.c.InSplits {
 		for _, s := range list {
 			q[at] = uint64(s)
@@ -58,6 +65,13 @@ func (x *exchange) publish() {
 	for _, to := range x.ch.far {
 		x.d.links[x.ch.members[to]].say(frame{kind: frameDesc, a: uint32(x.ch.id), b: x.ch.call, data: data})
 	}
+}
+
+// placed reports whether members say where their operands lie: those of a permute need not lie
+// at one place, since stages have memory of their own. Buckets that are too large for a
+// descriptor do.
+func (x *exchange) placed() bool {
+	return x.c.Op == rt.CollectivePermute && len(x.c.Ins) <= maxSplits
 }
 
 // hash covers what must agree beyond counts and bytes: reduction, dimension,
@@ -84,7 +98,11 @@ func (x *exchange) hash() uint64 {
 				shape[0] = -1
 			}
 			b = append(b, byte(t.DType), byte(len(shape)))
-			for _, v := range [][]int64{{t.Off}, shape, strides} {
+			place := []int64{t.Off}
+			if x.placed() {
+				place = nil
+			}
+			for _, v := range [][]int64{place, shape, strides} {
 				for _, n := range v {
 					b = binary.LittleEndian.AppendUint64(b, uint64(n))
 				}

@@ -247,6 +247,9 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	return nil
 }
 
+// TakesStages implements runtime.StageTaker: who moves operands says where they lie.
+func (d *Device) TakesStages() bool { return true }
+
 // TakesFunc implements runtime.FuncTaker.
 func (d *Device) TakesFunc(f rt.Func) bool { return f.Host != nil }
 

@@ -106,6 +106,13 @@ func (x *exchange) cut(k, from, to int) (hostops.Tensor, error) {
 			return hostops.Tensor{}, fmt.Errorf("operand of rank %d: %w", rank, err)
 		}
 		return x.d.view(rank, in).Narrow(0, lo, hi)
+	case rt.CollectivePermute:
+		if x.placed() {
+			in = in.At(int64(x.peerDesc(from)[descQuads+k]) - in.Off)
+			if err := x.d.inArena([]rt.Tensor{in}); err != nil {
+				return hostops.Tensor{}, fmt.Errorf("operand of rank %d: %w", rank, err)
+			}
+		}
 	}
 	return x.d.view(rank, in), nil
 }
