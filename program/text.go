@@ -190,7 +190,7 @@ func (r *reader) program() {
 	if at := r.I; !r.Bad && r.Word("on") {
 		l := r.Ranks()
 		if !r.Bad && (len(l) != 1 || len(l[0]) == 0) {
-			r.Failf(at, r.I-at, "syntax", "want the ranks that run the program in one list, as in on [[0, 1]]")
+			r.Failf(at, r.I-at, "ranks", "want the ranks that run the program in one list, as in on [[0, 1]]")
 		} else if !r.Bad {
 			r.p.Ranks = l[0]
 		}

@@ -133,6 +133,9 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 	if err := m.check(r.env.World); err != nil {
 		return nil, err
 	}
+	if m.Joint != "" && !slices.Contains(m.Ranks, r.env.Rank) {
+		return nil, fmt.Errorf("module %s: this stage is for ranks %v", m.Name, m.Ranks)
+	}
 	l := newLoaded(m, r.units)
 	if err := l.bind(r, bind); err != nil {
 		return nil, fmt.Errorf("module %s: %w", m.Name, err)

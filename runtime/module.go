@@ -32,6 +32,7 @@ type Module struct {
 	// Joint, of a stage, is what stands for all stages when ranks compare what they bring: each
 	// has a module of its own, and the same Name, Joint, Groups and Arena. ModulesOf makes them.
 	Joint string
+	Ranks []int // of a stage: who may load it
 
 	// Step, of a module that emitted code describes, is that code. It is used where
 	// there is no Text: to say what ranks disagree on, and what they do not come to.
@@ -74,9 +75,16 @@ type Param struct {
 	Dims [][]string
 }
 
-// ModuleOf describes a program. The error is Program.Validate's, or names a tensor that its
-// symbols' bounds make too large.
+// ModuleOf describes a program. The error is Program.Validate's, names a tensor that its
+// symbols' bounds make too large, or says that the program is one of stages (ModulesOf).
 func ModuleOf(p *program.Program) (*Module, error) {
+	if p.Ranks != nil {
+		return nil, fmt.Errorf("program %s: is a stage, for ranks %v: load it with the others (ModulesOf)", p.Name, p.Ranks)
+	}
+	return moduleOf(p)
+}
+
+func moduleOf(p *program.Program) (*Module, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -139,11 +147,11 @@ func ModulesOf(name string, s program.Stages) ([]*Module, error) {
 	}
 	var out []*Module
 	for _, p := range s {
-		m, err := ModuleOf(p)
+		m, err := moduleOf(p)
 		if err != nil {
 			return nil, err
 		}
-		m.Name, m.Joint = name, joint
+		m.Name, m.Ranks, m.Joint = name, p.Ranks, joint
 		out = append(out, m)
 	}
 	return out, nil
