@@ -67,7 +67,7 @@ var funcRules = []rule{
 	{"type", "result types follow from the operands by the op's type rule", ruleType},
 	{"body", "the functions that a node runs take its operands, give its results, and change nothing else; where they communicate, all ranks go the same way", ruleBody},
 	{"sizes", "a symbol is read once in a function, ahead of what names it, and in no body", ruleSizes},
-	{"version", "operands are the newest versions of their storages, and nothing is written while a collective reads it", ruleVersion},
+	{"version", "operands are the newest versions of their storages, nothing is written while a collective reads it, and nothing twice by one call", ruleVersion},
 	{"donation", "an input is donated to a result of its type, which it alone lies in the place of", ruleDonation},
 	{"range", "splits are not negative, whatever the values of symbols, and pieces lie within their operands for some", ruleRange},
 }

@@ -326,7 +326,8 @@ func (v *Value) writtenBelow() bool {
 }
 
 // ruleVersion checks that operands are the newest versions of their storages, that
-// versions belong to writes, and that nothing is written while a collective reads it.
+// versions belong to writes, and that nothing is written while a collective reads it, or twice
+// by one call.
 func ruleVersion(v *verifier) {
 	f := v.f
 	if !f.writes() {
@@ -382,7 +383,7 @@ func (c *versionCheck) node(n *Node) {
 }
 
 func (c *versionCheck) writes(n *Node) {
-	written := map[int32]bool{}
+	written := map[int32][]int{} // operands, by root
 	for i := range n.args[:n.declaredArgs()] {
 		if !n.Writes(i) || n.args[i].typ.IsAsync() {
 			continue
@@ -393,7 +394,14 @@ func (c *versionCheck) writes(n *Node) {
 				"%s is written while %%%s reads it", n.args[i], s[0].name)
 			return
 		}
-		written[root] = true
+		for _, j := range written[root] {
+			if !c.v.apart(n.args[j], n.args[i]) {
+				c.v.at(n, i, []string{fmt.Sprintf("write a copy: %%c = clone %s", n.args[i])},
+					"%s writes %s twice: operands %d and %d have elements in common", n.op.Name(), n.args[i], j, i)
+				return
+			}
+		}
+		written[root] = append(written[root], i)
 		c.last[root] = n
 	}
 	first := n.declaredArgs()
@@ -405,7 +413,7 @@ func (c *versionCheck) writes(n *Node) {
 		}
 		read[before] = read[before] || len(r.uses) > 0
 		switch {
-		case before.typ.IsAsync() || !written[c.roots.of[before.id]]:
+		case before.typ.IsAsync() || written[c.roots.of[before.id]] == nil:
 			c.v.at(n, -1, nil, "%s is a version of %s, whose storage %%%s does not write", r, before, n.name)
 		case !r.typ.Equal(before.typ):
 			c.v.at(n, -1, nil, "%s has type %s, the name that it is a version of %s", r, r.typ, before.typ)
