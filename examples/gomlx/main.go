@@ -1,24 +1,20 @@
-// Command gomlx trains a GPT on Newton's Opticks, byte by byte, with GoMLX on concert: on ranks
-// of the host or on GPUs, with the batch (-data), the weights and their optimizer's states
-// (-fsdp) and the layers (-model) cut over them.
+// Command gomlx trains a GPT on Newton's Opticks, byte by byte: a program of GoMLX for one device,
+// which concert cuts over ranks of the host or GPUs. What is cut is said by flags: the batch
+// (-data), weights and their optimizer's states, too (-fsdp), and layers (-model).
 //
 //	go run . -data 4 -fsdp
 //	go run . -data 2 -model 2 -checkpoint /tmp/gpt
-//	go run . -data 4 -fsdp -checkpoint /tmp/gpt -procs
-//	go run . -device cuda -data 4 -fsdp -bf16 -dim 2048 -heads 16 -layers 12 -seq 2048 -batch 16 -vocabulary 50304 -quiet
+//	go run . -options device=cuda -data 4 -fsdp -bf16 -dim 2048 -heads 16 -layers 12 -seq 2048 -batch 16 -vocabulary 50304 -quiet
 //
-// A checkpoint is resumed on any number of devices. With -procs every device is a process; if
-// one dies, half as many go on from the checkpoint.
+// A checkpoint is resumed on any number of devices; with -options launch=env these are processes.
 package main
 
 import (
 	_ "embed"
-	"errors"
 	"flag"
 	"fmt"
 	"iter"
 	"log"
-	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -26,21 +22,22 @@ import (
 	"time"
 
 	"github.com/gomlx/compute"
-	"github.com/gomlx/compute/distributed"
 	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	. "github.com/gomlx/gomlx/core/graph"
 	"github.com/gomlx/gomlx/core/tensors"
-	"github.com/gomlx/gomlx/ml/dataset"
+	"github.com/gomlx/gomlx/ml/layers/activation"
+	"github.com/gomlx/gomlx/ml/layers/attention"
 	"github.com/gomlx/gomlx/ml/model"
 	"github.com/gomlx/gomlx/ml/model/checkpoint"
+	"github.com/gomlx/gomlx/ml/model/initializer"
+	"github.com/gomlx/gomlx/ml/nn"
 	"github.com/gomlx/gomlx/ml/train"
 	"github.com/gomlx/gomlx/ml/train/loss"
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 	"github.com/gomlx/gomlx/ui/commandline"
 
-	_ "github.com/gomlx/compute/gobackend"
-	. "github.com/gomlx/gomlx/core/graph"
 	_ "github.com/seed-ee968945/concert/integrations/gomlx"
-	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 //go:embed opticks.txt
@@ -50,8 +47,7 @@ var (
 	data    = flag.Int("data", 1, "devices along the batch")
 	fsdp    = flag.Bool("fsdp", false, "cut weights along the batch's devices, too")
 	tp      = flag.Int("model", 1, "devices along heads and hidden layers")
-	device  = flag.String("device", "host", "host, cuda, or fake for GPUs of the host's memory")
-	backend = flag.String("backend", "", "another backend of GoMLX, such as go")
+	options = flag.String("options", "", "of concert, separated by commas: device=cuda, dump=FOLDER, memory=4GiB, ...")
 	steps   = flag.Int("steps", 200, "steps in all, those of the checkpoint too")
 	batch   = flag.Int("batch", 16, "sequences a step")
 	seq     = flag.Int("seq", 64, "bytes of a sequence")
@@ -63,134 +59,66 @@ var (
 	vocab   = flag.Int("vocabulary", 256, "logits; more than bytes only to measure")
 	bf16    = flag.Bool("bf16", false, "compute in bfloat16; weights and their states stay float32")
 	sample  = flag.Int("sample", 80, "bytes that are written at the end")
-	procs   = flag.Bool("procs", false, "a process for each device, which begin anew with half of them when one dies")
 	quiet   = flag.Bool("quiet", false, "losses instead of a progress bar")
 )
 
-func main() {
-	flag.Parse()
-	if *procs && os.Getenv("CONCERT_CHILD") == "" {
-		launchAll()
-		return
-	}
-	if err := run(); err != nil {
-		var lost *rt.PeerLostError
-		if errors.As(err, &lost) {
-			log.Fatalf("%s: rank %d is lost: %v", time.Now().Format("15:04:05.000"), lost.Peer, lost)
-		}
-		log.Fatalf("%v", err)
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 
-func run() error {
-	config := *backend
-	if config == "" {
-		config = fmt.Sprintf("concert:devices=%d,device=%s,variables=sharded", *data**tp, *device)
-		if *procs {
-			config += ",launch=env"
-		}
-	}
-	b, err := compute.NewWithConfig(config)
-	if err != nil {
-		return err
-	}
+func main() {
+	flag.Parse()
+	mesh := fmt.Sprintf("%s:%d/model:%d", map[bool]string{true: "fsdp", false: "data"}[*fsdp], *data, *tp)
+	b, err := compute.NewWithConfig("concert:mesh=" + mesh + "," + *options)
+	check(err)
 	defer b.Finalize()
 	store := model.NewStore()
 	store.SetParams(map[string]any{model.ParamInitialSeed: int64(42), optimizer.ParamLearningRate: 0.003})
-	m := &gpt{seq: *seq, dim: *dim, heads: *heads, layers: *layers, data: *data, vocabulary: *vocab, dtype: dtypes.Float32}
-	if *bf16 {
-		m.dtype = dtypes.BFloat16
-	}
-	var ds train.Dataset = &book{m: m, store: store}
-	if *data**tp > 1 {
-		if m.mesh, err = distributed.NewDeviceMesh([]int{*data, *tp}, []string{"data", "model"}); err != nil {
-			return err
-		}
-		m.tp = distributed.AxisSpec{"model"}
-		if *fsdp {
-			m.fsdp = distributed.AxisSpec{"data"}
-		}
-		rows := []*distributed.ShardingSpec{{Mesh: m.mesh, Axes: []distributed.AxisSpec{{"data"}}}}
-		if ds, err = dataset.NewDistributedAccumulator(b, ds, distributed.AutoSharding, rows, rows, nil); err != nil {
-			return err
-		}
-	}
-	saved, err := checkpoints(store)
-	if err != nil {
-		return err
-	}
-	loop := train.NewLoop(train.NewTrainer(b, store, m.logits, loss.SparseCategoricalCrossEntropyLogits, asWeights{optimizer.Adam().Done()}, nil, nil))
+	loop := train.NewLoop(train.NewTrainer(b, store, logits, loss.SparseCategoricalCrossEntropyLogits, optimizer.Adam().Done(), nil, nil))
 	report(loop)
-	if saved != nil {
-		train.EveryNSteps(loop, *every, "checkpoint", 100, saved)
-	}
-	if _, err := loop.RunToGlobalStep(ds, *steps); err != nil {
-		return err
-	}
-	if saved != nil {
-		if err := saved(loop, nil); err != nil {
-			return err
-		}
-	}
-	return m.write(b, store)
-}
-
-// checkpoints resumes from the folder and saves there, if there is one: where devices are
-// processes the first of them, and all bring their pieces.
-func checkpoints(store *model.Store) (train.OnStepFn, error) {
-	if *dir == "" {
-		return nil, nil
-	}
-	h, err := checkpoint.Build(store).Dir(*dir).Keep(2).Done() // variables are loaded as the model makes them, in one order everywhere
-	if err != nil {
-		return nil, err
-	}
-	return func(l *train.Loop, ms []*tensors.Tensor) error {
-		for v := range store.IterVariables() {
-			if _, err := v.Value(); err != nil {
-				return err
+	if *dir != "" {
+		h, err := checkpoint.Build(store).Dir(*dir).Keep(2).Done() // loads variables as the model makes them
+		check(err)
+		save := func(*train.Loop, []*tensors.Tensor) error {
+			for v := range store.IterVariables() { // all processes bring their pieces, the first saves
+				check(v.MustValue().ConstBytes(func([]byte) {}))
 			}
-		}
-		if r := os.Getenv("RANK"); r != "" && r != "0" {
+			if os.Getenv("RANK") <= "0" {
+				check(h.Save())
+			}
 			return nil
 		}
-		return h.Save()
-	}, nil
+		train.EveryNSteps(loop, *every, "checkpoint", 100, save)
+		loop.OnEnd("checkpoint", 100, save)
+	}
+	_, err = loop.RunToGlobalStep(&book{store}, *steps)
+	check(err)
+	write(b, store)
 }
 
 // report shows loss, bytes a second and memory while the loop runs.
 func report(loop *train.Loop) {
-	var first time.Time
-	var from int
+	start := time.Now()
 	speed := func() (string, string) {
-		if first.IsZero() {
-			first, from = time.Now(), loop.LoopStep
-			return "bytes/s", "..."
-		}
-		return "bytes/s", fmt.Sprintf("%.0f", float64((loop.LoopStep-from)**batch**seq)/time.Since(first).Seconds())
-	}
-	memory := func() (string, string) {
 		var u syscall.Rusage
-		syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-		return "memory", fmt.Sprintf("%d MiB at most", u.Maxrss>>10)
+		check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		return "bytes/s", fmt.Sprintf("%.0f, in %d MiB", float64((loop.LoopStep-loop.StartStep+1)**batch**seq)/time.Since(start).Seconds(), u.Maxrss>>10)
 	}
 	if !*quiet {
-		commandline.AttachProgressBar(loop, speed, memory)
+		commandline.AttachProgressBar(loop, speed)
 		return
 	}
 	train.EveryNSteps(loop, 10, "report", 0, func(l *train.Loop, ms []*tensors.Tensor) error {
 		_, s := speed()
-		_, mem := memory()
-		fmt.Printf("step %d: loss %.6f, %s bytes/s, %s\n", l.LoopStep+1, ms[0].Value(), s, mem)
-		return nil
+		_, err := fmt.Printf("step %d: loss %.6f, bytes/s %s\n", optimizer.GetGlobalStep(l.Trainer.Store()), ms[0].Value(), s)
+		return err
 	})
 }
 
 // book yields sequences of the text, which depend on the step alone.
-type book struct {
-	m     *gpt
-	store *model.Store
-}
+type book struct{ store *model.Store }
 
 func (d *book) Name() string { return "opticks" }
 
@@ -198,57 +126,71 @@ func (d *book) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
 		for step := optimizer.GetGlobalStep(d.store); ; step++ {
 			r := rand.New(rand.NewPCG(uint64(step), 1))
-			for range d.m.data { // one piece after the other
-				n := *batch / d.m.data
-				x, y := make([]int32, n*d.m.seq), make([]int32, n*d.m.seq)
-				for i := range x {
-					if i%d.m.seq == 0 {
-						d := opticks[r.IntN(len(opticks)-d.m.seq-1):]
-						for k := range min(len(x)-i, *seq) {
-							x[i+k], y[i+k] = int32(d[k]), int32(d[k+1])
-						}
-					}
+			x, y := make([][]int32, *batch), make([][][]int32, *batch)
+			for i := range x {
+				text := opticks[r.IntN(len(opticks)-*seq-1):]
+				for k := range *seq {
+					x[i], y[i] = append(x[i], int32(text[k])), append(y[i], []int32{int32(text[k+1])})
 				}
-				b := train.Batch{Spec: "book", Inputs: []*tensors.Tensor{tensors.FromFlatDataAndDimensions(x, n, d.m.seq)},
-					Labels: []*tensors.Tensor{tensors.FromFlatDataAndDimensions(y, n, d.m.seq, 1)}}
-				if !yield(b, nil) {
-					return
-				}
+			}
+			if !yield(train.Batch{Inputs: []*tensors.Tensor{tensors.FromValue(x)}, Labels: []*tensors.Tensor{tensors.FromValue(y)}}, nil) {
+				return
 			}
 		}
 	}
 }
 
-// write continues a text, on one device.
-func (m *gpt) write(b compute.Backend, store *model.Store) error {
-	one := *m
-	one.mesh = nil
-	e, err := model.NewExec(b, store, func(scope *model.Scope, tokens *Node) *Node {
-		return Slice(one.logits(scope, nil, []*Node{tokens})[0], AxisElem(0), AxisElem(-1))
-	})
-	r := rand.New(rand.NewPCG(1, 2))
-	text := []byte(strings.Repeat(" ", m.seq) + "The Rays of Light")
-	for i := 0; i < *sample && err == nil; i++ {
-		x := make([]int32, m.seq)
-		for i, c := range text[len(text)-m.seq:] {
-			x[i] = int32(c)
-		}
-		var out []*tensors.Tensor
-		if out, err = e.Call(tensors.FromFlatDataAndDimensions(x, 1, m.seq)); err == nil {
-			text = append(text, draw(r, tensors.MustCopyFlatData[float32](out[0])))
-		}
-	}
-	fmt.Printf("\n%s\n", strings.TrimSpace(string(text)))
-	return err
+func computed(x *Node) *Node {
+	return ConvertDType(x, map[bool]dtypes.DType{true: dtypes.BFloat16, false: dtypes.Float32}[*bf16])
 }
 
-// draw is a byte, by the logarithms of how likely each is.
-func draw(r *rand.Rand, logits []float32) byte {
-	best, at := math.Inf(-1), 0
-	for i, l := range logits {
-		if v := float64(l)/0.7 - math.Log(r.ExpFloat64()); v > best {
-			best, at = v, i
-		}
+func weight(scope *model.Scope, g *Graph, name string, dims ...int) *Node {
+	return scope.VariableWithShape(name, shapes.Make(dtypes.Float32, dims...)).NodeValue(g)
+}
+
+func matrix(s *model.Scope, g *Graph, name string, rows, columns int) *Node {
+	return computed(weight(s.WithInitializer(initializer.RandomNormalFn(s, 0.02)), g, name, rows, columns))
+}
+
+func norm(scope *model.Scope, x *Node) *Node {
+	gain := weight(scope.WithInitializer(initializer.One), x.Graph(), "gain", *dim)
+	return computed(nn.LayerNorm(ConvertDType(x, dtypes.Float32), []int{-1}, 1e-5, gain, weight(scope.WithInitializer(initializer.Zero), x.Graph(), "bias", *dim), nil))
+}
+
+func dense(scope *model.Scope, x *Node, name string, out int) *Node {
+	return nn.Dense(x, matrix(scope, x.Graph(), name, x.Shape().Dim(-1), out), nil, compute.DenseLayoutInputOutputs)
+}
+
+// logits predicts the byte behind each one.
+func logits(scope *model.Scope, _ any, in []*Node) []*Node {
+	tokens, g := in[0], in[0].Graph()
+	rows, columns := tokens.Shape().Dim(0), tokens.Shape().Dim(1)
+	x := Gather(matrix(scope, g, "bytes", *vocab, *dim), InsertAxes(tokens, -1))
+	x = Add(x, InsertAxes(matrix(scope, g, "places", columns, *dim), 0))
+	for l := range *layers {
+		s := scope.In("layer%d", l)
+		h := norm(s.In("attend"), x)
+		head := func(name string) *Node { return Reshape(dense(s, h, name, *dim), rows, columns, *heads, *dim / *heads) }
+		h, _ = attention.Core(head("q"), head("k"), head("v"), attention.LayoutBSHD, attention.CoreOptions{Scope: s, UseCausalMask: true})
+		x = Add(x, dense(s, Reshape(h, rows, columns, *dim), "o", *dim))
+		x = Add(x, dense(s, activation.Gelu(dense(s, norm(s.In("think"), x), "up", 4**dim)), "down", *dim))
 	}
-	return byte(at)
+	return []*Node{ConvertDType(dense(scope, norm(scope.In("last"), x), "out", *vocab), dtypes.Float32)}
+}
+
+// write continues a text, each byte as likely as the model says, but for chance.
+func write(b compute.Backend, store *model.Store) {
+	e, err := model.NewExec(b, store, func(scope *model.Scope, tokens *Node) *Node {
+		l := Slice(logits(scope, nil, []*Node{tokens})[0], AxisElem(0), AxisElem(-1))
+		chance := Log(Neg(Log(scope.Store().RandomUniform(l.Graph(), l.Shape()))))
+		return ArgMax(Sub(MulScalar(l, 1/0.7), chance), -1, dtypes.Int32)
+	})
+	check(err)
+	text := []rune(fmt.Sprintf("%*s", *seq, "The Rays of Light")) // runes are int32
+	for range *sample {
+		out, err := e.Call([][]int32{text[len(text)-*seq:]})
+		check(err)
+		text = append(text, tensors.MustCopyFlatData[int32](out[0])[0])
+	}
+	fmt.Printf("\n%s\n", strings.TrimSpace(string(text)))
 }

@@ -16,8 +16,8 @@ import (
 // axis says what is cut along it:
 //
 //	data   other inputs, in their first dimension
-//	fsdp   those, too, and variables of two dimensions and more in the first that can be
-//	model  such variables in the last dimension that can be
+//	fsdp   those, too, and variables of two dimensions and more in the first that is left
+//	model  such variables in their largest dimension, the last of these
 //
 // and new values of variables stay as the variables are cut.
 
@@ -62,31 +62,32 @@ func (n *builder) onMesh() bool {
 // variable reports whether an input is a variable: GoMLX gives these their paths as names.
 func variable(input string) bool { return strings.HasPrefix(input, "/") }
 
-// cutInput says how an input lies on the mesh.
+// cutInput says how an input lies on the mesh. Weights are cut along model in their largest
+// dimension, so that layers that widen are cut in what they make and those that narrow in what
+// they take, with nothing to be exchanged between the two.
 func cutInput(m *compute.Mesh, shape shapes.Shape, variable bool) *compute.ShardingSpec {
 	s := &compute.ShardingSpec{Mesh: m.Name, Axes: make([][]string, shape.Rank())}
-	for i, name := range m.AxesNames {
-		var dims []int // that may be cut, the first that can be is
-		for d := range shape.Rank() {
-			dims = append(dims, d)
+	for _, name := range []string{"model", "data", "fsdp"} {
+		i := slices.Index(m.AxesNames, name)
+		if i < 0 {
+			continue
 		}
-		switch {
-		case variable && (name == "data" || len(dims) < 2), !variable && name == "model":
-			dims = nil
-		case variable && name == "model":
-			slices.Reverse(dims)
-		case !variable:
-			dims = dims[:min(1, len(dims))]
-		}
-		for _, d := range dims {
+		best := -1
+		for d, n := range shape.Dimensions {
 			k := m.AxesSizes[i]
 			for _, a := range s.Axes[d] {
 				k *= m.AxesSizes[slices.Index(m.AxesNames, a)]
 			}
-			if shape.Dimensions[d] > 0 && shape.Dimensions[d]%k == 0 && !(variable && len(s.Axes[d]) > 0) {
-				s.Axes[d] = append(s.Axes[d], name)
-				break
+			may := d == 0 && name != "model" // of a batch
+			if variable {
+				may = shape.Rank() > 1 && name != "data" && s.Axes[d] == nil
 			}
+			if may && n > 0 && n%k == 0 && (best < 0 || name == "model" && n >= shape.Dimensions[best]) {
+				best = d
+			}
+		}
+		if best >= 0 {
+			s.Axes[best] = append(s.Axes[best], name)
 		}
 	}
 	return s

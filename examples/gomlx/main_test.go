@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/program"
+	"github.com/seed-ee968945/concert/runtime/launch"
+	"github.com/seed-ee968945/concert/sharding/sdy"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("GOMLX_EXAMPLE") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// gpt runs the program.
+func gpt(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "GOMLX_EXAMPLE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// step is the program of a training step.
+func step(t *testing.T, args ...string) *program.Program {
+	t.Helper()
+	dir := t.TempDir()
+	gpt(t, append([]string{"-quiet", "-steps=1", "-sample=0", "-options=dump=" + dir}, args...)...)
+	files, err := filepath.Glob(filepath.Join(dir, "Trainer*.mlir"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("dumped %q: %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stablehlo.Parse(files[0], string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Sharded(sdy.Given)
+	p, err := m.Program()
+	if err == nil {
+		err = compile.Partition(p.Module)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := compile.Compile(context.Background(), p.Module, compile.Target{}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := r.Func(p.Module.Funcs()[0].Name).Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return prog
+}
+
+// small is a GPT that is trained in no time.
+var small = []string{"-quiet", "-dim=16", "-heads=2", "-layers=1", "-seq=16", "-batch=8", "-sample=3"}
+
+var lossAt = regexp.MustCompile(`step (\d+): loss (\S+),`)
+
+// trained trains the small GPT and gives the last step that it tells of, and its loss.
+func trained(t *testing.T, args ...string) (step int, loss float64) {
+	t.Helper()
+	return last(t, gpt(t, append(args, small...)...))
+}
+
+func last(t *testing.T, out string) (step int, loss float64) {
+	t.Helper()
+	m := lossAt.FindAllStringSubmatch(out, -1)
+	if m == nil {
+		t.Fatalf("no loss in %q", out)
+	}
+	step, err := strconv.Atoi(m[len(m)-1][1])
+	if err == nil {
+		loss, err = strconv.ParseFloat(m[len(m)-1][2], 64)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return step, loss
+}
+
+// same compares the loss at a step with that of one device that has done all steps before.
+func same(t *testing.T, what string, step int, loss float64) {
+	t.Helper()
+	if s, want := trained(t, fmt.Sprint("-steps=", step)); s != step || math.Abs(loss-want) > 1e-5*want {
+		t.Errorf("%s: the loss is %v at step %d, and of one device %v at step %d", what, loss, step, want, s)
+	}
+}
+
+// A checkpoint of two devices is resumed on four with other things cut.
+func TestResume(t *testing.T) {
+	dir := t.TempDir()
+	trained(t, "-data=2", "-fsdp", "-steps=10", "-checkpoint="+dir)
+	step, loss := trained(t, "-data=2", "-model=2", "-steps=20", "-checkpoint="+dir)
+	same(t, "resumed", step, loss)
+}
+
+// When a process is killed the other ends and says which, and one device goes on from the checkpoint.
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	var mu sync.Mutex
+	var out strings.Builder
+	var victim *os.Process
+	var killed time.Time
+	err := launch.Run(t.Context(), launch.Spec{
+		World: 2, Env: []string{"GOMLX_EXAMPLE=1"},
+		Args:    append([]string{"-data=2", "-fsdp", "-options=launch=env", "-steps=1000000", "-every=10", "-checkpoint=" + dir}, small...),
+		Started: func(rank int, p *os.Process) { mu.Lock(); defer mu.Unlock(); victim = p },
+		Stdout: writer(func(text []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			out.Write(text)
+			if killed.IsZero() && strings.Contains(out.String(), "step 20:") {
+				killed = time.Now()
+				victim.Kill()
+			}
+		}),
+	})
+	t.Logf("ended %v after the kill", time.Since(killed))
+	if e := launch.ErrorOf(err, 0); e == nil || !strings.Contains(e.Stderr, "rank 1") {
+		t.Fatalf("rank 0 ends with %v", err)
+	}
+	step, _ := last(t, out.String())
+	step, loss := trained(t, fmt.Sprint("-steps=", step+20), "-checkpoint="+dir)
+	same(t, "after the kill", step, loss)
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
+var table = flag.Bool("table", false, "measure memory on 1, 2, 4 and 8 ranks")
+
+// With -fsdp each weight is gathered at most twice in a step and its gradient scattered once, in
+// buckets; what a rank needs is its part of the weights and their states, and activations.
+func TestFSDP(t *testing.T) {
+	layers, dim, seq, worlds := 1, 32, 32, []int{1, 2}
+	if *table {
+		layers, dim, seq, worlds = 4, 128, 64, []int{1, 2, 4, 8}
+	}
+	weights := 3 + 6*layers // matrices: of bytes, places and logits, and of each layer
+	var state, rest int64   // of one rank
+	for _, n := range worlds {
+		p := step(t, fmt.Sprint("-data=", n), "-fsdp", fmt.Sprint("-dim=", dim), fmt.Sprint("-layers=", layers), fmt.Sprint("-seq=", seq), fmt.Sprint("-batch=", 8*n))
+		calls, tensors := map[string]int{}, map[string]int{}
+		for _, in := range p.Instrs {
+			if in.Kind == program.Collective {
+				calls[in.Op]++
+				tensors[in.Op] += len(in.Ins)
+			}
+		}
+		var own int64
+		for _, d := range p.Donations {
+			own += p.Buffers[p.Inputs[d.Input].Tensors[0].Buffer].Size
+		}
+		t.Logf("%d ranks: %.1f MiB a rank, of which weights and states %.1f; %d all_gathers in %d calls, %d reduce_scatters in %d", n,
+			float64(p.Arena)/(1<<20), float64(own)/(1<<20), tensors["all_gather"], calls["all_gather"], tensors["reduce_scatter"], calls["reduce_scatter"])
+		if n == 1 {
+			state, rest = own, p.Arena-own
+			continue
+		}
+		if g, r := tensors["all_gather"], tensors["reduce_scatter"]; r != weights || g < weights || g > 2*weights || tensors["all_to_all"] > 0 {
+			t.Errorf("%d ranks: %d weights, of collectives %v tensors", n, weights, tensors)
+		}
+		if calls["all_gather"] >= tensors["all_gather"] || calls["reduce_scatter"] >= tensors["reduce_scatter"] {
+			t.Errorf("%d ranks: no buckets: %v calls of %v tensors", n, calls, tensors)
+		}
+		const whole = 1 << 15 // norms, counters
+		if own > state/int64(n)+whole || p.Arena-own > rest+rest/5 {
+			t.Errorf("%d ranks: %d bytes, of which weights and states %d, and on one rank %d of %d", n, p.Arena, own, state, state+rest)
+		}
+	}
+}
