@@ -74,6 +74,7 @@ var layers = []struct {
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
 	{"passes/spmd", []string{"ir", "passes", "sharding"}},
+	{"passes/unroll", []string{"ir", "passes", "internal/dtype", "internal/hostops"}},
 	{"passes/fusecollectives", []string{"ir", "passes", "passes/internal", "sim", "sharding", "internal/sched"}},
 	{"passes/standard", []string{"ir", "passes", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},
@@ -144,6 +145,7 @@ var limited = []struct {
 	{"passes/fuse", []string{"passes/standard"}, onlyTable},
 	{"passes/fusecollectives", []string{"passes/standard"}, onlyTable},
 	{"passes/reorder", []string{"passes/standard"}, onlyTable},
+	{"passes/unroll", []string{"passes/standard"}, onlyTable},
 	{"passes/reuse", []string{"passes/standard", "passes/overlap"}, onlyTable},
 	{"cuda/driver/fake", []string{"bench", "test"}, "it computes nothing on a GPU: only tests, and commands that are asked for it, use it"},
 }

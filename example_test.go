@@ -39,5 +39,5 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 6 passes, 6 instructions on 2 streams
+	// 7 passes, 6 instructions on 2 streams
 }

@@ -176,10 +176,20 @@ func arithmetic(t *term, a, b int64) (int64, bool) {
 		return a * b, true
 	case ir.OpEq:
 		return truth(a == b)
+	case ir.OpNe:
+		return truth(a != b)
 	case ir.OpLt:
 		return truth(a < b)
+	case ir.OpLe:
+		return truth(a <= b)
+	case ir.OpGt:
+		return truth(a > b)
 	case ir.OpGe:
 		return truth(a >= b)
+	case ir.OpLogicalAnd:
+		return truth(a != 0 && b != 0)
+	case ir.OpLogicalOr:
+		return truth(a != 0 || b != 0)
 	case ir.OpMaximum:
 		return max(a, b), true
 	case ir.OpMinimum:

@@ -33,6 +33,7 @@ type Prover struct {
 	buf        []byte
 	z          *normalizer
 
+	rounds int                   // operations in rounds of loops, so far
 	bodies map[string][]*Meaning // by function name: those read so far that are not known to be equal
 }
 

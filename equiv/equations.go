@@ -65,6 +65,7 @@ func equations() []*equation {
 		row("cat-of-parts", Exact, kindOpaque, catOfParts, "rows that follow each other are their tensor, and what computes rows of rows, put together, computes all of them: elementwise operations, reductions and softmax along other dimensions, rows and columns of products, look-ups, reductions over ranks, and moves that take whole rows"),
 		row("matmul-of-widened", Exact, kindOpaque, matmulOfWidened, "a matmul in f32 of 16-bit floats that were widened is one of these: products and sums are made in f32"),
 		row("matmul-rounds", Exact, kindPoint, matmulRounds, "a matmul of 16-bit floats that gives f32, rounded to their type, is the matmul that gives their type: it is rounded once"),
+		row("arithmetic-of-constants", Exact, kindPoint, arithmeticOfConstants, "what is computed of small integers that are known is known, and a condition that is known chooses"),
 		row("convert-to-same", Exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
 		row("convert-of-choice", Exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),
 		row("there-and-back", Exact, kindPoint, thereAndBack, "floats converted to a type that holds them all and back are what they were"),

@@ -292,6 +292,9 @@ func (r *reader) wait(n *ir.Node) {
 }
 
 func (r *reader) node(n *ir.Node) {
+	if r.rounds(n) {
+		return
+	}
 	args, eff, self := r.args(n), n.Effects(), ""
 	if eff&ir.EffectRandom != 0 {
 		self = "%" + n.Name() // the interpreter and the devices draw by name

@@ -149,6 +149,9 @@ func (z *normalizer) known(id termID) (l layout.Layout, start, step int64, ok bo
 	if t.kind == kindIota {
 		return layout.Identity(t.n), t.base, t.scale, true
 	}
+	if v, ok := z.constant(id); ok {
+		return layout.Identity(t.n), v, 0, true
+	}
 	if t.kind != kindMove || z.at(t.args[0]).kind != kindIota {
 		return l, 0, 0, false
 	}

@@ -39,6 +39,9 @@ func (z *normalizer) value(v *value) termID {
 		if t, ok := z.scatter(v); ok {
 			return t
 		}
+		if t, ok := z.rowPut(v); ok {
+			return t
+		}
 	case v.op == ir.OpEmbedding, v.op == ir.OpIndex:
 		if t, ok := z.lookup(v); ok {
 			return t

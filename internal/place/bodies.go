@@ -36,7 +36,7 @@ func (l *Layout) addRoom(u *uses, names map[string]bool, n *ir.Node, home []Wind
 	height := int64(0)
 	take := func(t ir.Type) int64 {
 		at := height
-		height += (l.Func.Module().Bound(ir.TensorOf(t.DType(), t.Shape()).Extent()) + Align - 1) / Align * Align
+		height += (l.Func.Module().Bound(t.Extent()) + Align - 1) / Align * Align
 		return at
 	}
 	for i, a := range n.Args() {

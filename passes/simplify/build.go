@@ -154,7 +154,7 @@ func (s *simplifier) conform(at *ir.Node, old, v *ir.Value) *ir.Value {
 // compute or communicate, and derive no layout of their own from it.
 func anyLayout(v *ir.Value) bool {
 	for _, u := range v.Uses() {
-		if n := u.Node; n.Op() == ir.OpCall || !deps.Launches(n) && !n.Op().IsCollective() {
+		if n := u.Node; n.Op() == ir.OpCall || n.Op().Info().Bodies != nil || !deps.Launches(n) && !n.Op().IsCollective() {
 			return false
 		}
 	}

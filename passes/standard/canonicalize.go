@@ -1,6 +1,8 @@
 package standard
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/internal/deps"
@@ -45,6 +47,7 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 	c := &canonicalizer{ctx: ctx, f: f, writes: ir.FindWrites(f)}
 	for _, n := range append([]*ir.Node(nil), f.Order()...) {
 		switch {
+		case f.NodeByID(n.ID()) != n: // it went with another
 		case n.Op() == ir.OpWaitTensor:
 			c.unitCollective(n)
 		case n.Op().IsView():
@@ -151,7 +154,8 @@ func (c *canonicalizer) parts() {
 
 // dead removes what nobody reads, users before what they read.
 func (c *canonicalizer) dead() {
-	drop := c.ctx.Bool("drop-collectives")
+	// Whoever runs a body counts on whether it communicates.
+	drop := c.ctx.Bool("drop-collectives") && slices.Contains(c.f.Module().Entries(), c.f)
 	order := append([]*ir.Node(nil), c.f.Order()...)
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/reuse"
 	"github.com/seed-ee968945/concert/passes/simplify"
 	"github.com/seed-ee968945/concert/passes/spmd"
+	"github.com/seed-ee968945/concert/passes/unroll"
 )
 
 // Table returns the table of concert's own passes.
@@ -30,6 +31,7 @@ func Table() *passes.Table {
 func standardPasses() []passes.Pass {
 	return []passes.Pass{
 		spmd.Pass(),
+		unroll.Pass(),
 		pipeline.Pass(),
 		canonicalize(),
 		partition.Pass(),
@@ -60,12 +62,15 @@ func standardOrder() []passes.Constraint {
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
 	const chunked = "schedules and buckets must not be decided around matmuls and collectives that are cut into chunks"
 	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
+	const rounds = "what is decided around a loop is wrong for its rounds"
 	const joined = "it would join again what was taken apart by the machine"
 	return slices.Concat(
 		order(names{"spmd", "canonicalize", "partition"}, names{"hierarchy"}, "what is dead or divided later would be taken apart in vain"),
 		order(names{"simplify-collectives"}, names{"hierarchy"}, joined),
 		order(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "a schedule must not be decided around collectives that are several"),
 		order(names{"spmd"}, names{"partition", "simplify-collectives", "fuse-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
+		order(names{"unroll"}, names{"canonicalize"}, "what rounds hand to each other, and what they compute in vain, is found there"),
+		order(names{"unroll"}, names{"pipeline", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, rounds),
 		order(names{"spmd"}, names{"pipeline"}, "stages have ranks of their own, which no mesh of the step has"),
 		order(names{"pipeline"}, names{"canonicalize", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "what is decided for a whole step is wrong for its stages"),
 		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
@@ -113,8 +118,8 @@ func order(before, after names, why string) (out []passes.Constraint) {
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,hierarchy{reassociate=true},overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives{look-up-sums=true},hierarchy{reassociate=true},overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,hierarchy{reassociate=true},overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
+		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "unroll,canonicalize,simplify-collectives{look-up-sums=true},hierarchy{reassociate=true},overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}

@@ -32,9 +32,7 @@ func TestNew(t *testing.T) {
 	}
 	var want []string
 	for _, op := range ir.Ops() {
-		if op.Info().Bodies == nil { // see interp and bench
-			want = append(want, op.Name())
-		}
+		want = append(want, op.Name())
 	}
 	for _, dt := range dtypes {
 		want = append(want, dt.String())
@@ -44,7 +42,7 @@ func TestNew(t *testing.T) {
 	}
 	want = append(want, "inc", "flip", "addto", "twice", "view", "barrier", "writes and aliases", "write to an input", "write to a view", "write to a wait's result",
 		"async input", "async output", "returned twice", "input returned", "dead", "bucket", "empty", "scalar", "strided", "symbolic", "falling", "uneven",
-		"group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge")
+		"a collective in a body", "group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge")
 	for _, w := range want {
 		if all[w] == 0 {
 			t.Errorf("no program has: %s", w)
@@ -106,6 +104,9 @@ func features(m *ir.Module, all map[string]int) {
 		}
 		if n.Op().IsView() && n.Arg(0).Def().Op().IsView() {
 			all["view of a view"]++
+		}
+		if n.Op().Info().Bodies != nil && n.Communicates() {
+			all["a collective in a body"]++
 		}
 		if n.Op() == ir.OpCall {
 			callFeatures(n, all)

@@ -88,12 +88,14 @@ type gen struct {
 	runs    []string     // operations that may stand at an order-only edge
 	edges   bool
 	spread  bool // most of it is about tensors that are spread over ranks
+	kinds   []family
+	bodies  []string // functions that nodes run
 }
 
 // New makes the program of a seed, and what its symbols stand for. Equal seeds give
 // equal programs.
 func New(seed uint64) Case {
-	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1}
+	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1, kinds: families}
 	g.world = []int{1, 2, 2, 2, 3, 4, 4, 5, 6, 8}[g.r.IntN(10)]
 	g.calls = g.r.IntN(3) > 0
 	g.joint, g.dirty = g.r.IntN(5) == 0, map[int]bool{}
@@ -111,6 +113,12 @@ func New(seed uint64) Case {
 	}
 	if seed%4 == 3 {
 		g.aroundProduct()
+	}
+	if seed%8 == 5 && !g.joint && !g.edges {
+		for range 1 + g.r.IntN(2) {
+			g.control()
+			g.step()
+		}
 	}
 	c := Case{Seed: seed, Text: g.finish()}
 	for a := range g.assigns {

@@ -46,7 +46,7 @@ var families = []family{
 // step adds an operation, or tries to.
 func (g *gen) step() {
 	total := 0
-	for _, f := range families {
+	for _, f := range g.kinds {
 		total += f.weight
 	}
 	if g.spread && g.r.IntN(3) > 0 && g.idiom() {
@@ -54,7 +54,7 @@ func (g *gen) step() {
 	}
 	for range 6 {
 		k := g.r.IntN(total)
-		for _, f := range families {
+		for _, f := range g.kinds {
 			if k -= f.weight; k < 0 {
 				if f.make(g) {
 					return

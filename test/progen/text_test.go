@@ -153,6 +153,6 @@ func (g *gen) finish() string {
 	for _, l := range g.lines {
 		b.WriteString("  " + l + "\n")
 	}
-	b.WriteString(strings.TrimRight("  return "+strings.Join(rets, ", "), " ") + forward + "\n}\n")
+	b.WriteString(strings.TrimRight("  return "+strings.Join(rets, ", "), " ") + forward + "\n}\n" + strings.Join(g.bodies, ""))
 	return b.String()
 }

@@ -1,0 +1,210 @@
+// Package unroll is pass unroll: loops whose length follows from constants become their rounds.
+package unroll
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// Pass puts the rounds of a while in its place, one behind the other, where constants say how many
+// there are and a budget allows it. The loop's counter is then a number in every round, so that rows
+// that are read and written at it are slices: what one round puts into a stack and another takes
+// out is handed over (canonicalize), collectives of one round run beside the one before (overlap),
+// and no host looks at a number between rounds.
+//
+// Numbers are followed through integers of few elements, by the kernels of the host. A loop
+// whose rounds would have more operations, or make more bytes, than is allowed stays as it is, with
+// what stands in its body. Linear in what comes out.
+func Pass() passes.Pass {
+	return passes.Pass{
+		Name: "unroll",
+		Doc:  "Puts the rounds of loops in their place whose length follows from constants.",
+		Options: []passes.Option{
+			{Name: "nodes", Kind: passes.KindInt, Default: "16384", Doc: "operations that all rounds of a function may have together"},
+			{Name: "bytes", Kind: passes.KindBytes, Default: "0", Doc: "memory that all values of these rounds may have together, 0 for any"},
+		},
+		Stats: []passes.Stat{
+			{Name: "loops", Doc: "loops that were unrolled"},
+			{Name: "rounds", Doc: "their rounds"},
+			{Name: "nodes", Doc: "operations of these rounds"},
+			{Name: "large", Doc: "loops of known length that are beyond the budget"},
+			{Name: "unknown", Doc: "loops whose length a run decides"},
+		},
+		Run: run,
+	}
+}
+
+func run(ctx *passes.Context, f *ir.Func) error {
+	u := &unroller{ctx: ctx, f: f, nodes: ctx.Int("nodes"), bytes: ctx.Bytes("bytes"), writes: ir.FindWrites(f), known: map[*ir.Value]*hostops.Tensor{}}
+	if u.bytes == 0 {
+		u.bytes = -1
+	}
+	tried := map[*ir.Node]bool{}
+	for again := true; again; { // loops in bodies become loops of f
+		again = false
+		for _, n := range f.Order() {
+			if n.Op() != ir.OpWhile || tried[n] {
+				continue
+			}
+			tried[n] = true
+			if again = u.loop(n); again {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// unroller unrolls the loops of a function.
+type unroller struct {
+	ctx    *passes.Context
+	f      *ir.Func
+	nodes  int64 // what is left of the budget
+	bytes  int64 // the same, -1 for any
+	writes *ir.Writes
+	known  map[*ir.Value]*hostops.Tensor // what values are; nil where that is not known
+}
+
+// loop unrolls n, and says whether it did.
+func (u *unroller) loop(n *ir.Node) bool {
+	cond, body := n.Bodies()[0], n.Bodies()[1]
+	size := int64(len(cond.Order()) + len(body.Order()))
+	bytes := u.made(body)
+	state := u.state(n)
+	trips := int64(0)
+	for now := state; ; trips++ {
+		u.ctx.Tick()
+		c := follow(cond, now)[0]
+		switch {
+		case c == nil:
+			u.ctx.Count("unknown", 1)
+			return false
+		case c.Data[0] != 0 && ((trips+1)*size > u.nodes || u.bytes >= 0 && (trips+1)*bytes > u.bytes):
+			u.ctx.Count("large", 1)
+			return false
+		}
+		if c.Data[0] == 0 {
+			break
+		}
+		now = append(follow(body, now), now[n.Carried():]...)
+	}
+	if !u.ctx.Enable(n.Name()) {
+		return false
+	}
+	u.ctx.Count("loops", 1)
+	u.ctx.Count("rounds", float64(trips))
+	u.ctx.Count("nodes", float64(trips*size))
+	u.nodes -= trips * size
+	if u.bytes >= 0 {
+		u.bytes -= trips * bytes
+	}
+	u.inline(n, int(trips), state)
+	return true
+}
+
+// made is how many bytes the values of a body have that are no views.
+func (u *unroller) made(body *ir.Func) int64 {
+	total := int64(0)
+	for _, n := range body.Order() {
+		for _, v := range n.Results() {
+			if n.Op() != ir.OpInput && v.Aliases() == nil {
+				for _, t := range v.Type().Tensors() {
+					total += u.f.Module().Bound(t.Bytes())
+				}
+			}
+		}
+	}
+	return total
+}
+
+// state is what is known of the operands of a loop.
+func (u *unroller) state(n *ir.Node) []*hostops.Tensor {
+	out := make([]*hostops.Tensor, len(n.Args()))
+	for i, a := range n.Args() {
+		out[i] = u.number(a, 0)
+	}
+	return out
+}
+
+// number is what a value of the function is, if that follows from constants.
+func (u *unroller) number(v *ir.Value, depth int) *hostops.Tensor {
+	if t, ok := u.known[v]; ok || depth > maxDepth {
+		return t
+	}
+	n := v.Def()
+	if small(v) && !u.writes.Written(v) {
+		args := make([]*hostops.Tensor, len(n.Args()))
+		for i, a := range n.Args() {
+			if args[i] = u.number(a, depth+1); args[i] == nil {
+				break
+			}
+		}
+		u.known[v] = compute(n, args)
+	} else {
+		u.known[v] = nil
+	}
+	return u.known[v]
+}
+
+// follow is what is known of the results of a function whose inputs are known.
+func follow(f *ir.Func, in []*hostops.Tensor) []*hostops.Tensor {
+	known := numbers(f, in)
+	out := make([]*hostops.Tensor, len(f.Return().Args()))
+	for i, v := range f.Return().Args() {
+		out[i] = known[v]
+	}
+	return out
+}
+
+// numbers is what is known of the values of a function whose inputs are known.
+func numbers(f *ir.Func, in []*hostops.Tensor) map[*ir.Value]*hostops.Tensor {
+	known := map[*ir.Value]*hostops.Tensor{} // look-up only
+	for i, n := range f.Inputs() {
+		known[n.Result(0)] = in[i]
+	}
+	writes := ir.FindWrites(f)
+	for _, n := range f.Order() {
+		if len(n.Results()) != 1 || n.Op() == ir.OpInput || !small(n.Result(0)) || writes.Written(n.Result(0)) {
+			continue
+		}
+		args := make([]*hostops.Tensor, len(n.Args()))
+		for i, a := range n.Args() {
+			args[i] = known[a]
+		}
+		if t := compute(n, args); t != nil {
+			known[n.Result(0)] = t
+		}
+	}
+	return known
+}
+
+// inline puts so many rounds in the place of n.
+func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
+	body, carried := n.Bodies()[1], n.Carried()
+	vals := slices.Clone(n.Args())
+	for range trips {
+		u.ctx.Tick()
+		r := &round{u: u, at: n, known: numbers(body, known), now: map[*ir.Value]*ir.Value{}}
+		for i, in := range body.Inputs() {
+			r.now[in.Result(0)] = r.as(vals[i], in.Result(0).Type())
+		}
+		r.copy(body)
+		next := make([]*hostops.Tensor, carried)
+		for k, v := range body.Return().Args() {
+			next[k], vals[k] = r.known[v], r.now[v]
+		}
+		known = append(next, known[carried:]...)
+	}
+	r := &round{u: u, at: n}
+	for k, v := range n.Results() {
+		x := r.as(vals[k], v.Type())
+		if u.writes.Written(v) || u.writes.Written(x) || ir.Returned(v) && (ir.FromCaller(x) || ir.Returned(ir.StorageOf(x))) {
+			x = r.insert(ir.OpClone, ir.Attrs{}, v.Type(), x)
+		}
+		u.f.ReplaceUses(v, x)
+	}
+	u.f.Remove(n)
+}
