@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -426,8 +427,15 @@ func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 	if args[1].base == args[2].base && args[1].coef == args[2].coef && !slices.ContainsFunc(loops, differ) { // no choice
 		return t.multiply(args[1:2], picked(loops, []int{1}))
 	}
+	coef := 1.0
+	args = slices.Clone(args)
+	for k := 1; k <= 2; k++ { // of a number or zero: the number is a factor
+		if c := &args[k].coef; args[3-k].coef == 0 && *c != 0 && !math.IsInf(*c, 0) && !math.IsNaN(*c) {
+			coef, *c = *c, 1
+		}
+	}
 	e, where := t.make(&spec{kind: choice, text: dt, args: args, loops: loops})
-	return 1, e, where
+	return coef, e, where
 }
 
 // converted is an operand in another float type.

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -23,6 +24,28 @@ func (e *expr) is(names ...string) bool {
 
 // sums reports whether a sum may move into a block.
 func sums(e *expr) bool { return e.is(nameSlice, nameLookup, nameCat, nameConv, namePut) }
+
+// linearly makes a block. The factor of what it is linear in is the result's.
+func (t *table) linearly(s spec) (float64, *expr, []digit) {
+	coef := 1.0
+	e := &expr{kind: block, text: s.text}
+	first := slices.IndexFunc(s.args, func(a arg) bool { return a.coef != 0 })
+	switch {
+	case first < 0 || math.IsInf(s.args[first].coef, 0) || math.IsNaN(s.args[first].coef):
+	case e.is(nameCat):
+		if !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, behind) }) {
+			coef, s.args = s.args[first].coef, slices.Clone(s.args)
+			for k := range s.args {
+				s.args[k].coef /= coef
+			}
+		}
+	case first == 0 && e.is(nameSlice, nameLookup, namePut):
+		coef, s.args = s.args[0].coef, slices.Clone(s.args)
+		s.args[0].coef = 1
+	}
+	x, where := t.make(&s)
+	return coef, x, where
+}
 
 // sumBlock sums a block over loops by its operands; false where it is not linear in what has
 // the digits.
@@ -73,8 +96,8 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 	for j, g := range s.segs {
 		rest[j].tail = len(base.own) > 0 && base.joins[0] != none && base.loopOf(g) == base.joins[0]
 	}
-	e, where := t.make(&spec{kind: block, text: base.text, args: args, loops: rest, own: owns})
-	s.coef, s.base = 1, e
+	coef, e, where := t.linearly(spec{kind: block, text: base.text, args: args, loops: rest, own: owns})
+	s.coef, s.base = coef, e
 	for i, d := range s.segs {
 		if base.loopOf(d) >= 0 {
 			s.where[i] = where[i]

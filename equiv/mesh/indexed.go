@@ -103,7 +103,7 @@ func (u *use) put() {
 // have them.
 func (u *use) scatter() {
 	d := int(u.int("dim", 0))
-	if u.marks(d) {
+	if u.n.Op() == ir.OpSliceScatter && u.replaced(d) || u.n.Op() == ir.OpScatter && u.marks(d) {
 		return
 	}
 	var sizes []int64
@@ -123,6 +123,27 @@ func (u *use) scatter() {
 		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
 	}
 	u.set(u.block(u.name(0), dims, sizes))
+}
+
+// replaced is operand 0 with operand 1 in the place of some of its rows, one after the other.
+func (u *use) replaced(d int) bool {
+	n, count, start := u.sizes(0)[d], u.sizes(1)[d], u.int("start", 0)
+	if u.int("step", 1) != 1 || start < 0 || start+count > n {
+		return false
+	}
+	var in []*piece
+	if start > 0 {
+		in = append(in, u.sliced(u.in[0], d, 0, start, 1))
+	}
+	if in = append(in, u.in[1]); start+count < n {
+		in = append(in, u.sliced(u.in[0], d, start+count, n-start-count, 1))
+	}
+	if len(in) == 1 {
+		u.set(in[0])
+		return true
+	}
+	u.of(in...).cat()
+	return true
 }
 
 // marks is a scatter of one element of each row, which is the one whose place is its index.

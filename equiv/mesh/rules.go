@@ -207,11 +207,11 @@ func (u *use) cat() {
 		lists[k] = p.dims[d]
 	}
 	u.ranks()
-	base, where, along := u.t.join(u.operands(), lists, u.loops)
+	coef, base, where, along := u.t.join(u.operands(), lists, u.loops)
 	for i := range along {
 		dims[d] = append(dims[d], len(where)+i)
 	}
-	u.set(u.finish(1, base, append(where[:len(where):len(where)], along...), dims))
+	u.set(u.finish(coef, base, append(where[:len(where):len(where)], along...), dims))
 }
 
 // reduce sums over dimensions, or takes the largest or the like.

@@ -58,8 +58,8 @@ func (s seam) part(k int, d digit) []digit {
 }
 
 // join is operands one after the other, each by the digits of its dimension, and the digits of
-// the others as loops. It returns those of the result: of the loops, and of the dimension.
-func (t *table) join(args []arg, lists [][]digit, loops []loop) (*expr, []digit, []digit) {
+// the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
+func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr, []digit, []digit) {
 	whole := int64(0)
 	for _, l := range lists {
 		whole = intmath.GCD(whole, places(l))
@@ -97,9 +97,9 @@ func (t *table) join(args []arg, lists [][]digit, loops []loop) (*expr, []digit,
 		s.loops = append(s.loops, loop{size: row[0].size, at: row, tail: true})
 	}
 	s.own = []int64{n}
-	e, where := t.make(s)
+	coef, e, where := t.linearly(*s)
 	dim := append([]digit{where[len(s.loops)]}, where[len(loops):len(s.loops)]...)
-	return e, where[:len(loops)], joined(dim)
+	return coef, e, where[:len(loops)], joined(dim)
 }
 
 // maker makes an operation of operands and loops: a factor, a base, and a digit for each
@@ -273,8 +273,7 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 	if sum {
 		coef, e, w = combine(args, rest)
 	} else {
-		coef = 1
-		e, w, dim = t.join(args, along, rest)
+		coef, e, w, dim = t.join(args, along, rest)
 		if len(dim) != 1 || dim[0].stride != 1 {
 			panic(uneven{})
 		}
@@ -285,7 +284,9 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 		}
 	}
 	for j, i := range others {
-		where[i] = w[j]
+		if !loops[i].summed {
+			where[i] = w[j]
+		}
 	}
 	return coef, e, append(where, w[len(others):]...)
 }
@@ -429,7 +430,7 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 		shape = append(shape, more)
 	}
 	junk := t.leaf(behind+strconv.Itoa(len(t.exprs)), shape...)
-	base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digit{p.dims[d], tail}, loops)
+	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digit{p.dims[d], tail}, loops)
 	q.base = base
 	i := 0
 	for e, l := range p.dims {

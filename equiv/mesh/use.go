@@ -170,8 +170,7 @@ func (t *table) blockOf(s *spec) (float64, *expr, []digit) {
 	}, t.add); ok {
 		return c, e, where
 	}
-	e, where := t.make(s)
-	return 1, e, where
+	return t.linearly(*s)
 }
 
 // ownSize is the place of a result's own size in its dimensions, for block.
