@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,5 +103,40 @@ func TestExecutable(t *testing.T) {
 	t.Logf("%d of %d functions are proved", proved, all)
 	if proved*20 < all*19 {
 		t.Errorf("want at least nineteen of twenty")
+	}
+}
+
+// TestJAX proves what the partitioner makes of a step that JAX wrote with shardings.
+func TestJAX(t *testing.T) {
+	files, err := filepath.Glob("../../../shared/jax/gspmd_*.stablehlo.mlir.gz")
+	if err != nil || len(files) == 0 {
+		t.Skip("JAX's programs are not here", err)
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := stablehlo.Parse(name, string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Sharded(sdy.Inferred)
+		p, err := m.Program()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := compile.PartitionProved(p.Module); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -146,7 +146,7 @@ func (u *use) expand() {
 		if k := d - (len(to) - len(from)); k >= 0 && from[k] == n {
 			dims[d] = u.in[0].dims[k]
 		} else {
-			dims[d] = []digit{repeated(n)}
+			dims[d] = add(nil, repeated(n))
 		}
 	}
 	u.moved(dims)

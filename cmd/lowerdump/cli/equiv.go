@@ -24,8 +24,8 @@ that AFTER computes BEFORE's results, but for rounding and the order of sums.
 each dimension, in the order of the signature, with semicolons between them. Inputs that are
 left out follow from the shapes where these leave no choice; of results that are left out
 any piece of the shape will do, and is printed. A part of an axis is written as in the sdy
-dialect, x:(2)4. Without these flags, annotations of BEFORE count (sharding=[...]), and with
-one file AFTER is what lowerdump's own partitioner makes of it.
+dialect, x:(2)4. Without these flags, annotations of BEFORE count (sharding=[...], and the
+shardings of StableHLO), and with one file AFTER is what lowerdump's own partitioner makes of it.
 
 Steps that no rule knows are listed. Exit status 1 says that no proof was found, and not that
 the functions differ.
@@ -43,6 +43,7 @@ Examples:
 		if len(files) != 1 && len(files) != 2 {
 			return usagef("want one file or two")
 		}
+		t.global = len(files) == 1
 		var fs [2]*ir.Func
 		for i, file := range files {
 			in, err := t.load(file)

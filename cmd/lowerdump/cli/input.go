@@ -117,7 +117,7 @@ func (t tool) loadStableHLO(path string, data []byte, parse func(name, text stri
 	}
 	m.Sharded(sdy.Inferred)
 	p, err := m.Program()
-	if err == nil {
+	if err == nil && !t.global {
 		err = compile.Partition(p.Module)
 	}
 	if err != nil {

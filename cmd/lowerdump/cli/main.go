@@ -50,6 +50,7 @@ type tool struct {
 	table    *passes.Table // nil: the standard one
 	busy     *progress     // nil: nobody watches
 	compiler compiler
+	global   bool // programs with shardings stay those of one device
 }
 
 // compiler is compile.Compile, or what a test watches it by.
