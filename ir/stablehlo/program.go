@@ -56,10 +56,7 @@ func (m *Module) Program() (*Program, error) {
 		return nil, err
 	}
 	s := plan.Stages[0]
-	for _, f := range s.Module.Funcs() {
-		f.RemoveDead(f.ForwardReads(nil)...)
-		attend.Recognize(f)
-	}
+	attend.Module(s.Module)
 	p := &Program{Module: s.Module}
 	for _, f := range s.Feeds {
 		if f.Arg >= 0 {
