@@ -41,6 +41,7 @@ type Backend struct {
 	notimplemented.Backend
 	options
 	passes *passes.Pipeline
+	maker  func() ([]byte, error) // of programs: the digest of this executable
 
 	mu       sync.Mutex
 	ctx      context.Context   // of whatever waits

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
@@ -48,7 +49,7 @@ type options struct {
 //	                        a computation asks for them replicated, as GoMLX's Trainer does
 //	                        of all results: as asked, or as the variables
 func New(config string) (compute.Backend, error) {
-	b := &Backend{ctx: context.Background(), worlds: map[string]*world{}}
+	b := &Backend{maker: sync.OnceValues(executableDigest), ctx: context.Background(), worlds: map[string]*world{}}
 	b.kind = "host"
 	for _, kv := range strings.Split(config, ",") {
 		if kv == "" {

@@ -72,17 +72,21 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	if err != nil {
 		return nil, errors.WithStack(err)
 	}
-	if err := compile.Partition(p.Module); err != nil {
-		return nil, errors.WithStack(err)
-	}
-	ctx := b.context()
-	r, err := compile.Compile(ctx, p.Module, compile.Target{Device: b.device()}, compile.Options{Pipeline: b.passes})
-	if err != nil {
-		return nil, errors.WithStack(canceled(ctx, err))
-	}
 	c := &compiled{}
-	if c.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
-		return nil, errors.WithStack(err)
+	c.prog, err = b.keep(text, func() (*program.Program, error) {
+		if err := compile.Partition(p.Module); err != nil {
+			return nil, errors.WithStack(err)
+		}
+		ctx := b.context()
+		r, err := compile.Compile(ctx, p.Module, compile.Target{Device: b.device()}, compile.Options{Pipeline: b.passes})
+		if err != nil {
+			return nil, errors.WithStack(canceled(ctx, err))
+		}
+		prog, err := r.Func(p.Module.Funcs()[0].Name).Program()
+		return prog, errors.WithStack(err)
+	})
+	if err != nil {
+		return nil, err
 	}
 	if b.memory > 0 && c.prog.Arena > b.memory {
 		return nil, errors.Errorf("concert: %s on each device, and memory=%s: more devices along fsdp or model take less each", passes.Bytes(c.prog.Arena), passes.Bytes(b.memory))
