@@ -24,7 +24,8 @@ type FuncOptions struct {
 // at their upper bounds for memory and at their hints for the bytes that a
 // collective carries.
 //
-// Besides data, effects order nodes: see [ir.EffectOrder].
+// Besides data, effects order nodes: see [ir.EffectOrder]. A node that runs functions holds, while
+// it runs, what the one of them that takes most makes in its own order.
 //
 // The error is a *ModelError. It takes time linear in nodes, edges and uses.
 func FromFunc(f *ir.Func, opts FuncOptions) (*Model, error) {
@@ -35,7 +36,9 @@ func FromFunc(f *ir.Func, opts FuncOptions) (*Model, error) {
 		c.id[n.ID()] = int32(i)
 	}
 	for _, n := range order {
-		c.node(n)
+		if err := c.node(n); err != nil {
+			return nil, err
+		}
 	}
 	return c.b.Build()
 }
@@ -53,7 +56,7 @@ type converter struct {
 }
 
 // node adds one node.
-func (c *converter) node(n *ir.Node) {
+func (c *converter) node(n *ir.Node) error {
 	s := Spec{StartOf: -1}
 	for _, a := range n.Args() {
 		s.Operands = append(s.Operands, c.id[a.Def().ID()])
@@ -99,6 +102,11 @@ func (c *converter) node(n *ir.Node) {
 		s.Kind, s.Ms = Compute, c.ms(n)
 	}
 	c.results(n, &s)
+	if room, err := c.room(n); err != nil {
+		return err
+	} else if room > 0 {
+		s.Alloc = append(s.Alloc, room) // behind the results, which have places
+	}
 	c.effects(n, &s)
 	at := c.b.Add(s)
 	next := len(s.Shares)
@@ -109,6 +117,33 @@ func (c *converter) node(n *ir.Node) {
 			next += k
 		}
 	}
+	return nil
+}
+
+// room is the memory that the bodies of a node take beside its operands: one runs at a time.
+func (c *converter) room(n *ir.Node) (int64, error) {
+	room := int64(0)
+	for _, f := range n.Bodies() {
+		if f == nil {
+			continue // the node was copied to a module without it
+		}
+		m, err := FromFunc(f, FuncOptions{Ms: func(*ir.Node) float64 { return 0 }})
+		if err != nil {
+			return 0, err
+		}
+		t, err := Evaluate(m, m.InputOrder(), nil)
+		if err != nil {
+			return 0, err
+		}
+		own := t.Peak
+		for s, by := range m.Owner {
+			if m.Kind[by] == Input {
+				own -= m.Size[s]
+			}
+		}
+		room = max(room, own)
+	}
+	return room, nil
 }
 
 // results says which storages the results of n lie in.
