@@ -85,3 +85,13 @@ def places(r):
         a, b = r.data(torch.float32, 2, 3, 5), r.data(torch.float32, 2, 4, 5)
         b[0, 1] = a[0, 2]
         r.call("aten._cdist_backward.default", r.data(torch.float32, 2, 3, 4), a, b, p, torch.ops.aten._cdist_forward.default(a, b, p, None))
+    for dt in [torch.float32, torch.float64]:
+        for mode in [0, 1]:
+            for padding in [0, 1, 2]:
+                for corners in [True, False]:
+                    r.call("aten.grid_sampler_2d_backward.default", r.data(dt, 2, 3, 6, 2), r.data(dt, 2, 3, 4, 5), r.data(dt, 2, 6, 2, 2, low=-2, high=2), mode, padding, corners, [True, True])
+    for dt in [torch.float32, torch.int64]:
+        x = torch.randperm(30, generator=r.rng).view(5, 6).to(dt)
+        r.call("aten.median.default", x)
+        r.call("aten.median.dim", x, 1, True)
+        r.call("aten.median.dim", x, 0)

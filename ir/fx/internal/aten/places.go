@@ -18,6 +18,7 @@ var placeOps = []row{
 	{"aten._unsafe_masked_index_put_accumulate.default", "self mask indices values", maskedAccumulate},
 	{"aten.adaptive_max_pool2d.default aten.adaptive_max_pool3d.default", "self output_size", adaptiveMaxPool},
 	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", adaptiveMaxPoolBackward},
+	{"aten.median.default aten.median.dim", "self dim keepdim", median},
 	{"aten._trilinear.default", "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim", trilinear},
 	{"aten._cdist_backward.default", "grad x1 x2 p cdist", distancesBackward},
 }
@@ -156,6 +157,51 @@ func adaptiveMaxPoolBackward(c *call) error {
 	zero := c.Filled(attr.Int(0), acc, rows, traced.Count(in[front:]))
 	sum := c.Make(ir.OpScatter, traced.DimAttr(1).With("reduce", attr.String("add")), zero, flat(c.In(ir.I64, at), out), flat(c.In(acc, dy), out))
 	return c.Settle(c.Shaped(sum, in...))
+}
+
+// median is the lower of the elements in the middle, and where it is; not a number if one is
+// none.
+func median(c *call) error {
+	x, d, keep := c.Tensor("self"), int64(0), c.Bool("keepdim", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	whole := c.Target == "aten.median.default"
+	if whole {
+		x = c.Flat(x)
+	} else if x.Type().Rank() > 0 {
+		d = c.Dim("dim", 0, x.Type().Rank())
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	n, dt := int64(0), x.Type().DType()
+	if x.Type().Rank() > 0 {
+		n = traced.SizeAt(x, d)
+	}
+	if n == 0 || dt == ir.Bool {
+		return traced.ErrForm
+	}
+	k := (n-1)/2 + 1
+	s := traced.Static(x)
+	s[d] = k
+	l := traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false))
+	got := c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(dt, s...), ir.Tensor(ir.I64, s...)}, x)
+	at := traced.DimAttr(d).With("keepdim", attr.Bool(true))
+	middle, where := c.Slice(got[0], int(d), k-1, k), c.Slice(got[1], int(d), k-1, k)
+	if dt.IsFloat() {
+		top := c.Over(ir.OpAmax, x, true, d)
+		none := c.Make(ir.OpNe, nil, top, top)
+		middle, where = c.Make(ir.OpWhere, nil, none, top, middle), c.Make(ir.OpWhere, nil, none, c.Make(ir.OpArgmax, at, x), where)
+	}
+	switch {
+	case whole:
+		return c.Settle(c.Shaped(middle))
+	case !keep:
+		s = slices.Delete(s, int(d), int(d)+1)
+		return c.Settle(c.Shaped(middle, s...), c.Shaped(where, s...))
+	}
+	return c.Settle(middle, where)
 }
 
 // trilinear is the product of three tensors, each with dimensions of one element put in,

@@ -1,6 +1,9 @@
 package aten
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -9,6 +12,7 @@ import (
 // sampleOps look images up at places that lie between their elements.
 var sampleOps = []row{
 	{"aten.grid_sampler_2d.default", "input grid interpolation_mode padding_mode align_corners", gridSample},
+	{"aten.grid_sampler_2d_backward.default", "grad_output input grid interpolation_mode padding_mode align_corners output_mask", gridSampleBackward},
 }
 
 // How a grid's places are read, as PyTorch numbers it.
@@ -21,96 +25,212 @@ const (
 	paddingReflection = 2
 )
 
-// gridSample looks up [n,c,h,w] at the places of [n,oh,ow,2], of which -1 and 1 are the
-// ends of the image. A place between elements takes from the four around it, as near as
-// they are; what lies outside is 0, the border or the reflection.
-func gridSample(c *call) error {
-	x, grid := c.Tensor("input"), c.Tensor("grid")
-	mode, padding, corners := c.Int("interpolation_mode", bilinear), c.Int("padding_mode", paddingZeros), c.Bool("align_corners", false)
-	if c.Err != nil {
-		return c.Err
-	}
-	s, g := traced.Static(x), traced.Static(grid)
-	dt := x.Type().DType()
-	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || traced.Count(s) == 0 || traced.Count(g) == 0 || !dt.IsFloat() || grid.Type().DType() != dt ||
-		mode < bilinear || mode > nearest || padding < paddingZeros || padding > paddingReflection {
-		return traced.ErrForm
-	}
-	acc := accType(dt)
-	places := g[1] * g[2]
-	grid = c.In(acc, grid)
-	var at [2]*ir.Value // columns, rows
-	for i, size := range []int64{s[3], s[2]} {
-		along := c.Shaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), s[0], places)
-		at[i] = c.gridPlace(along, float64(size), padding, corners)
-	}
-	look := func(col, row *ir.Value) *ir.Value { return c.elementsAt(x, col, row, places) }
-	var out *ir.Value
-	if mode == nearest {
-		out = c.In(acc, look(c.Make(ir.OpRound, nil, at[0]), c.Make(ir.OpRound, nil, at[1])))
-	} else {
-		var low, part [2]*ir.Value
-		for i := range at {
-			low[i] = c.Make(ir.OpFloor, nil, at[i])
-			part[i] = c.sub(at[i], low[i])
-		}
-		for k := range 4 {
-			var to, weight [2]*ir.Value
-			for i := range to {
-				to[i], weight[i] = low[i], c.rest(part[i])
-				if k>>i&1 == 1 {
-					to[i], weight[i] = c.With(ir.OpAdd, low[i], 1), part[i]
-				}
-			}
-			term := c.mul(c.In(acc, look(to[0], to[1])), c.Unsqueezed(c.mul(weight[0], weight[1]), 1))
-			if out == nil {
-				out = term
-			} else {
-				out = c.add(out, term)
-			}
-		}
-	}
-	return c.Settle(c.Shaped(out, s[0], s[1], g[1], g[2]))
+// gridded is how an image [n,c,h,w] is looked up at the places of [n,oh,ow,2], of which -1
+// and 1 are the ends of the image.
+type gridded struct {
+	x, grid       *ir.Value
+	s, g          []int64
+	acc           ir.DType
+	mode, padding int64
+	corners       bool
+	places        int64
+	along         [2]*ir.Value // columns and rows, as the grid has them
+	at            [2]*ir.Value // and in units of elements
 }
 
-// gridPlace is a place from -1 to 1 in units of elements.
-func (c *call) gridPlace(x *ir.Value, size float64, padding int64, corners bool) *ir.Value {
-	low, high := -0.5, size-0.5 // where reflections turn
-	if corners {
-		x = c.With(ir.OpMul, c.With(ir.OpAdd, x, 1), (size-1)/2)
-		low, high = 0, size-1
-	} else {
-		x = c.With(ir.OpDiv, c.With(ir.OpSub, c.With(ir.OpMul, c.With(ir.OpAdd, x, 1), size), 1), 2)
+func (c *call) gridded() (q gridded, err error) {
+	q.x, q.grid = c.Tensor("input"), c.Tensor("grid")
+	q.mode, q.padding, q.corners = c.Int("interpolation_mode", bilinear), c.Int("padding_mode", paddingZeros), c.Bool("align_corners", false)
+	if c.Err != nil {
+		return q, c.Err
 	}
-	if padding == paddingZeros {
+	q.s, q.g = traced.Static(q.x), traced.Static(q.grid)
+	s, g, dt := q.s, q.g, q.x.Type().DType()
+	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || traced.Count(s) == 0 || traced.Count(g) == 0 || !dt.IsFloat() || q.grid.Type().DType() != dt ||
+		q.mode < bilinear || q.mode > nearest || q.padding < paddingZeros || q.padding > paddingReflection {
+		return q, traced.ErrForm
+	}
+	q.acc, q.places = accType(dt), g[1]*g[2]
+	grid := c.In(q.acc, q.grid)
+	for i, size := range []int64{s[3], s[2]} {
+		q.along[i] = c.Shaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), s[0], q.places)
+		q.at[i] = c.gridPlace(q.along[i], float64(size), q.padding, q.corners)
+	}
+	return q, c.Err
+}
+
+// around are the four elements around each place: k's first bit takes the next column, its
+// second the next row, each with how near it is.
+func (c *call) around(q gridded, each func(k int, to, weight [2]*ir.Value)) {
+	var low, part [2]*ir.Value
+	for i := range q.at {
+		low[i] = c.Make(ir.OpFloor, nil, q.at[i])
+		part[i] = c.sub(q.at[i], low[i])
+	}
+	for k := range 4 {
+		var to, weight [2]*ir.Value
+		for i := range to {
+			to[i], weight[i] = low[i], c.rest(part[i])
+			if k>>i&1 == 1 {
+				to[i], weight[i] = c.With(ir.OpAdd, low[i], 1), part[i]
+			}
+		}
+		each(k, to, weight)
+	}
+}
+
+// plus is the sum of what there is and one more.
+func (c *call) plus(sum, x *ir.Value) *ir.Value {
+	if sum == nil {
 		return x
 	}
-	if span := high - low; padding == paddingReflection && span <= 0 {
-		x = c.With(ir.OpMul, x, 0)
-	} else if padding == paddingReflection {
-		away := c.Make(ir.OpAbs, nil, c.With(ir.OpSub, x, low))
-		rest := c.With(ir.OpFmod, away, span)
-		turns := c.Make(ir.OpFloor, nil, c.With(ir.OpDiv, away, span))
-		odd := c.With(ir.OpNe, c.With(ir.OpFmod, turns, 2), 0)
-		x = c.Make(ir.OpWhere, nil, odd, c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, rest), high), c.With(ir.OpAdd, rest, low))
+	return c.add(sum, x)
+}
+
+// gridSample looks an image up. A place between elements takes from the four around it, as
+// near as they are; what lies outside is 0, the border or the reflection.
+func gridSample(c *call) error {
+	q, err := c.gridded()
+	if err != nil {
+		return err
 	}
-	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(size - 1)}, attr.Attr{Key: "min", Val: attr.Float(0)}), x)
+	look := func(to [2]*ir.Value) *ir.Value { return c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)) }
+	var out *ir.Value
+	if q.mode == nearest {
+		out = look([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])})
+	} else {
+		c.around(q, func(_ int, to, weight [2]*ir.Value) {
+			out = c.plus(out, c.mul(look(to), c.Unsqueezed(c.mul(weight[0], weight[1]), 1)))
+		})
+	}
+	return c.Settle(c.Shaped(out, q.s[0], q.s[1], q.g[1], q.g[2]))
+}
+
+// gridSampleBackward adds the gradient of each place to the elements around it, and gives
+// that of the place: how the elements differ.
+func gridSampleBackward(c *call) error {
+	q, err := c.gridded()
+	dy, mask := c.Tensor("grad_output"), c.mask("output_mask", 2)
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	s, g := q.s, q.g
+	if !slices.Equal(traced.Static(dy), []int64{s[0], s[1], g[1], g[2]}) {
+		return traced.ErrForm
+	}
+	dy = c.Shaped(c.In(q.acc, dy), s[0], s[1], q.places)
+	image := c.Filled(attr.Int(0), q.acc, s[0], s[1], s[2]*s[3])
+	add := func(to [2]*ir.Value, x *ir.Value) {
+		there, index := c.positionsAt(q.x, to[0], to[1], q.places)
+		x = c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), x, c.Filled(attr.Int(0), q.acc))
+		image = c.Make(ir.OpScatter, traced.DimAttr(2).With("reduce", attr.String("add")), image, index, x)
+	}
+	var slopes [2]*ir.Value
+	if q.mode == nearest {
+		add([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])}, dy)
+		zero := c.Filled(attr.Int(0), q.acc, s[0], q.places)
+		slopes = [2]*ir.Value{zero, zero}
+	} else {
+		c.around(q, func(k int, to, weight [2]*ir.Value) {
+			add(to, c.mul(dy, c.Unsqueezed(c.mul(weight[0], weight[1]), 1)))
+			found := c.Over(ir.OpSum, c.mul(c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)), dy), false, 1)
+			for i := range slopes {
+				term := c.mul(found, weight[1-i])
+				if k>>i&1 == 0 {
+					term = c.Make(ir.OpNeg, nil, term)
+				}
+				slopes[i] = c.plus(slopes[i], term)
+			}
+		})
+		for i, size := range []int64{s[3], s[2]} {
+			slopes[i] = c.mul(slopes[i], c.gridSlope(q.along[i], float64(size), q.padding, q.corners))
+		}
+	}
+	all := []*ir.Value{c.Shaped(image, s...), c.Shaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g...)}
+	var out []*ir.Value
+	for i, asked := range mask {
+		if asked {
+			out, c.Items = append(out, all[i]), append(c.Items, i)
+		}
+	}
+	return c.Settle(out...)
+}
+
+// gridUnits is a place from -1 to 1 in units of elements, and between where reflections turn.
+func (c *call) gridUnits(x *ir.Value, size float64, corners bool) (at *ir.Value, low, high float64) {
+	if corners {
+		return c.With(ir.OpMul, c.With(ir.OpAdd, x, 1), (size-1)/2), 0, size - 1
+	}
+	return c.With(ir.OpDiv, c.With(ir.OpSub, c.With(ir.OpMul, c.With(ir.OpAdd, x, 1), size), 1), 2), -0.5, size - 0.5
+}
+
+// gridPlace is a place from -1 to 1 in units of elements, where the padding moves it.
+func (c *call) gridPlace(x *ir.Value, size float64, padding int64, corners bool) *ir.Value {
+	at, low, high := c.gridUnits(x, size, corners)
+	if padding == paddingZeros {
+		return at
+	}
+	if padding == paddingReflection {
+		at, _ = c.reflected(at, low, high)
+	}
+	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(size - 1)}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
+}
+
+// reflected moves what lies beyond an end back by as much, and says where it went an odd
+// number of times; nil if there is nothing between the ends.
+func (c *call) reflected(x *ir.Value, low, high float64) (at, odd *ir.Value) {
+	span := high - low
+	if span <= 0 {
+		return c.With(ir.OpMul, x, 0), nil
+	}
+	away := c.Make(ir.OpAbs, nil, c.With(ir.OpSub, x, low))
+	rest := c.With(ir.OpFmod, away, span)
+	turns := c.Make(ir.OpFloor, nil, c.With(ir.OpDiv, away, span))
+	odd = c.With(ir.OpNe, c.With(ir.OpFmod, turns, 2), 0)
+	return c.Make(ir.OpWhere, nil, odd, c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, rest), high), c.With(ir.OpAdd, rest, low)), odd
+}
+
+// gridSlope is how fast gridPlace changes.
+func (c *call) gridSlope(x *ir.Value, size float64, padding int64, corners bool) *ir.Value {
+	at, low, high := c.gridUnits(x, size, corners)
+	slope := c.Filled(attr.Float((high-low)/2), x.Type().DType())
+	if padding == paddingZeros {
+		return slope
+	}
+	if padding == paddingReflection {
+		before := c.With(ir.OpLt, at, low)
+		to, odd := c.reflected(at, low, high)
+		if odd != nil {
+			slope = c.Make(ir.OpWhere, nil, c.Make(ir.OpNe, nil, odd, before), c.Make(ir.OpNeg, nil, slope), slope)
+		}
+		at = to
+	}
+	inside := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGt, at, 0), c.With(ir.OpLt, at, size-1))
+	return c.Make(ir.OpWhere, nil, inside, slope, c.Filled(attr.Int(0), x.Type().DType()))
 }
 
 // elementsAt looks [n,c,h,w] up at whole columns and rows [n,places]: [n,c,places], with 0
 // for what lies outside.
 func (c *call) elementsAt(x, col, row *ir.Value, places int64) *ir.Value {
 	s := traced.Static(x)
+	there, index := c.positionsAt(x, col, row, places)
+	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Shaped(x, s[0], s[1], s[2]*s[3]), index)
+	return c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), found, c.Filled(attr.Int(0), x.Type().DType()))
+}
+
+// positionsAt says which columns and rows [n,places] lie inside of [n,c,h,w], and where, flat,
+// in each of its images: 0 outside.
+func (c *call) positionsAt(x, col, row *ir.Value, places int64) (there, index *ir.Value) {
+	s := traced.Static(x)
 	inside := func(v *ir.Value, size int64) *ir.Value {
 		return c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, v, 0), c.With(ir.OpLt, v, float64(size)))
 	}
-	there := c.Make(ir.OpLogicalAnd, nil, inside(col, s[3]), inside(row, s[2]))
+	there = c.Make(ir.OpLogicalAnd, nil, inside(col, s[3]), inside(row, s[2]))
 	flat := c.add(c.With(ir.OpMul, row, float64(s[3])), col)
 	flat = c.In(ir.I64, c.Make(ir.OpWhere, nil, there, flat, c.Filled(attr.Int(0), flat.Type().DType())))
 	if s[2]*s[3] > 1<<24 {
 		c.Err = traced.ErrForm // positions are computed in single precision
 	}
-	index, _ := c.Broadcast(c.Unsqueezed(flat, 1), []int64{s[0], s[1], places})
-	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Shaped(x, s[0], s[1], s[2]*s[3]), index)
-	return c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), found, c.Filled(attr.Int(0), x.Type().DType()))
+	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), []int64{s[0], s[1], places})
+	return there, index
 }
