@@ -105,11 +105,16 @@ func Measure(f *ir.Func, model *cost.Model) (Figures, error) {
 	}
 	out := Figures{Nodes: m.Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak, Bound: sim.LowerBound(m).Bound}
 	out.TightBound = max(out.Bound, sim.SetBound(m))
+	out.count(f)
+	return out, nil
+}
+
+// count counts what a function communicates.
+func (o *Figures) count(f *ir.Func) {
 	for _, n := range f.Order() {
 		if n.Op().IsCollective() {
-			out.Collectives++
-			out.CommBytes += cost.CommBytes(n)
+			o.Collectives++
+			o.CommBytes += cost.CommBytes(n)
 		}
 	}
-	return out, nil
 }

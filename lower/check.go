@@ -25,6 +25,11 @@ func CheckHook() passes.Hook {
 					return err
 				}
 			}
+			for _, s := range m.Stages() {
+				if _, err := Stages(m, s, Options{}); err != nil {
+					return err
+				}
+			}
 			return nil
 		},
 	}

@@ -16,7 +16,8 @@ FILE is a function, which is lowered after the passes, or a program's text form
 (what lowerdump lower prints). Proved is: every pair of conflicting accesses is
 ordered by streams, events and collectives; no buffer is overwritten while a peer
 may still read it; no wait can block for ever; the collectives of a group are
-issued in one order. A finding names both instructions, the buffer, the missing
+issued in one order. Programs of stages are also held against each other: they meet
+in the same collectives, and none waits for ever. A finding names both instructions, the buffer, the missing
 edge and the IR nodes behind them.
 
 Examples:
@@ -55,7 +56,8 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 	if f.inFlight < 0 {
 		return usagef("-in-flight=%d: want at least 0", f.inFlight)
 	}
-	p, err := t.program(ctx, path, f.source)
+	f.staged = true
+	all, err := t.program(ctx, path, f.source)
 	if err != nil {
 		return err
 	}
@@ -63,6 +65,13 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 	if f.inFlight > 0 {
 		opts.InFlight = f.inFlight
 	}
+	if len(all) > 1 || all[0].Ranks != nil {
+		if f.json {
+			return usagef("-json: the programs are stages, which are checked as text")
+		}
+		return t.checkStages(all, opts)
+	}
+	p := all[0]
 	end := t.busy.phase("checking @" + p.Name)
 	rep, err := program.CheckWith(p, opts)
 	end()
@@ -87,14 +96,14 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 	return nil
 }
 
-// program reads a program's text, or lowers what the file holds.
-func (t tool) program(ctx context.Context, path string, src source) (*program.Program, error) {
+// program reads a program's text, or lowers what the file holds: one program, or those of stages.
+func (t tool) program(ctx context.Context, path string, src source) (program.Stages, error) {
 	data, name, err := t.read(path)
 	if err != nil {
 		return nil, err
 	}
 	if kindOf(data) == programFile {
-		return program.Parse(name, string(data))
+		return program.ParseStages(name, string(data))
 	}
 	in, err := t.parse(name, data)
 	if err != nil {
@@ -104,5 +113,9 @@ func (t tool) program(ctx context.Context, path string, src source) (*program.Pr
 	if err != nil {
 		return nil, err
 	}
-	return t.lowered(c)
+	if c.function == nil {
+		return t.stages(c, src)
+	}
+	p, err := t.lowered(c)
+	return program.Stages{p}, err
 }

@@ -169,6 +169,7 @@ type source struct {
 	pipeline, fn string
 	device       string // of run: host, cuda or interp; empty: what the pipeline is for
 	all          bool   // every function of FILE
+	staged       bool   // without -func all stages of FILE, if it has some after the passes
 	pricing      pricing
 }
 
@@ -189,7 +190,7 @@ type compiled struct {
 	path     string
 	graph    *fx.File           // the traced graph it came from, or nil
 	hlo      *stablehlo.Program // the program it came from, or nil
-	function *compile.Function  // what -func names
+	function *compile.Function  // what -func names; nil for all of FILE
 }
 
 // compiled loads a file and compiles it.
@@ -206,7 +207,8 @@ func (t tool) compiled(ctx context.Context, path string, s source) (*compiled, e
 
 // compile runs the pipeline over a copy of a loaded file.
 func (t tool) compile(ctx context.Context, in *input, s source, with func(*passes.Manager)) (*compiled, error) {
-	if !s.all {
+	whole := func(m *ir.Module) bool { return s.all || s.staged && s.fn == "" && len(m.Stages()) == 1 }
+	if !whole(in.module) {
 		if _, err := in.funcNamed(s.fn); err != nil {
 			return nil, err
 		}
@@ -234,7 +236,7 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 		t.warn(w)
 	}
 	c := &compiled{Result: r, path: in.path, graph: in.graph, hlo: in.hlo}
-	if !s.all {
+	if !whole(r.Module) {
 		fn, err := (&input{path: in.path, module: r.Module}).funcNamed(s.fn)
 		if err != nil {
 			return nil, err

@@ -15,7 +15,7 @@ var lowerCommand = command{
 	name: "lower", args: "[-emit=program|go|cuda] [-passes=PIPELINE] [-package=NAME] [-o FILE] FILE", doc: "lowers the function to a program and prints it",
 	help: `
 -emit=program prints the flat program: launches, collectives, copies and events
-on streams, over offsets in one arena. -emit=go prints it as a Go file with one
+on streams, over offsets in one arena; of stages, all programs. -emit=go prints it as a Go file with one
 call per line against the runtime's API.
 
 With a pipeline that forms regions, such as -passes=cuda, operations become kernels
@@ -41,15 +41,12 @@ Examples:
 		if !token.IsIdentifier(f.pkg) {
 			return usagef("-package=%s: %q is not a package name", f.pkg, f.pkg)
 		}
+		f.staged = f.emit == "program"
 		c, err := t.compiled(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
-		p, err := t.lowered(c)
-		if err != nil {
-			return err
-		}
-		text, err := emitted(p, f.emit, f.pkg)
+		text, err := t.text(c, &f)
 		if err != nil {
 			return err
 		}
@@ -58,6 +55,19 @@ Examples:
 			return err
 		})
 	},
+}
+
+// text is what lower prints.
+func (t tool) text(c *compiled, f *lowerFlags) ([]byte, error) {
+	if c.function == nil {
+		s, err := t.stages(c, f.source)
+		return []byte(s.String()), err
+	}
+	p, err := t.lowered(c)
+	if err != nil {
+		return nil, err
+	}
+	return emitted(p, f.emit, f.pkg)
 }
 
 // lowered is the program of what -func names.

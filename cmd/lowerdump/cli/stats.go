@@ -21,13 +21,16 @@ Times are simulated: one compute stream, one communication stream per group,
 costs as attached to the graph. exposed is the time for which computing waits
 for communication. bound is a lower bound on the makespan of any order of the
 nodes as they came in, without buckets; the gap is how far above it a schedule is.
+Of a FILE that holds stages, or gets them by pass pipeline, it says what each stage
+computes, how long it waits, when it ends and what memory it needs.
 The last line says where costs come from: attached in FILE, a calibration (-costs), a
 table of collectives, or the formulas of -machine. Collectives by table and formula are
 on the scale of those attached, unless -reprice has the model go first.
 
 Examples:
   lowerdump stats step.graph.json.gz
-  lowerdump stats -passes=order-only -json step.graph.json.gz`,
+  lowerdump stats -passes=order-only -json step.graph.json.gz
+  lowerdump stats -passes='pipeline{stages=4,micro-batches=8},default' step.ir`,
 	run: runStats,
 }
 
@@ -134,9 +137,13 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.staged = true
 	c, err := t.compiled(ctx, path, f.source)
 	if err != nil {
 		return err
+	}
+	if c.function == nil {
+		return t.stageStats(c, f.json)
 	}
 	res := statsResult{File: c.path, Func: c.function.Func.Name, Stats: map[string]float64{}, Sources: map[string]int{}}
 	if res.Before, res.After, err = t.figures(c.function); err != nil {
