@@ -15,6 +15,8 @@ const (
 	nameCat    = "cat"
 	nameConv   = "convolution"
 	namePut    = "put"
+
+	nameGradient = "attention_backward" // linear in the gradient of its result
 )
 
 func (e *expr) is(names ...string) bool {
@@ -36,10 +38,10 @@ func (t *table) linearly(s spec) (float64, *expr, []digit) {
 		if !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, behind) }) {
 			coef, s.args = s.args[first].coef, slices.Clone(s.args)
 			for k := range s.args {
-				s.args[k].coef /= coef
+				s.args[k].coef = s.args[k].coef/coef + 0 // one zero, not two
 			}
 		}
-	case first == 0 && e.is(nameSlice, nameLookup, namePut):
+	case first == 0 && e.is(nameSlice, nameLookup, namePut, nameGradient):
 		coef, s.args = s.args[0].coef, slices.Clone(s.args)
 		s.args[0].coef = 1
 	}
@@ -66,9 +68,13 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 			return false
 		case base.is(nameConv) && len(has) == 2, base.is(namePut) && has[len(has)-1] > 0:
 			rest = append(rest, l)
-		case base.is(nameCat) && len(has) == len(args), !base.is(nameCat) && len(has) == 1 && (has[0] == 0 || base.is(nameConv)):
-			for _, k := range has {
-				inner[k] = append(inner[k], l.at[k])
+		case base.is(nameCat), len(has) == 1 && (has[0] == 0 || base.is(nameConv)):
+			for k, d := range l.at {
+				if d.dim != none {
+					inner[k] = append(inner[k], d)
+				} else if base.is(nameCat) { // the same at each of its places
+					args[k].coef *= float64(l.size)
+				}
 			}
 		default:
 			return false

@@ -106,6 +106,11 @@ func (s *side) gathered(p *piece, atoms []int, d int) *piece {
 
 // shard gives the first digits of a dimension to the ranks.
 func (s *side) shard(p *piece, atoms []int, d int) *piece {
+	var by []int64
+	for _, a := range atoms {
+		by = append(by, s.g.atoms[a].size)
+	}
+	p = s.t.divisible(p, d, by)
 	out := *p
 	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
 	l := p.dims[d]

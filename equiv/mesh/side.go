@@ -181,7 +181,7 @@ func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
 		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
 	}
 	for d, axes := range at {
-		n, pieces := places(p.dims[d]), int64(1)
+		n, pieces, by := places(p.dims[d]), int64(1), []int64(nil)
 		for _, name := range axes {
 			atoms, err := g.axis(name)
 			if err != nil {
@@ -189,11 +189,13 @@ func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
 			}
 			for _, a := range atoms {
 				pieces *= g.atoms[a].size
+				by = append(by, g.atoms[a].size)
 			}
 		}
 		if n%pieces != 0 {
 			p = t.padded(p, d, (n+pieces-1)/pieces*pieces)
 		}
+		p = t.divisible(p, d, by)
 	}
 	out := &piece{base: p.base, coef: p.coef, held: slices.Clone(p.held)}
 	for a := len(p.held); a < len(g.atoms); a++ {
