@@ -70,7 +70,7 @@ func standardOrder() []passes.Constraint {
 		order(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "a schedule must not be decided around collectives that are several"),
 		order(names{"spmd"}, names{"partition", "simplify-collectives", "fuse-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
 		order(names{"unroll"}, names{"canonicalize"}, "what rounds hand to each other, and what they compute in vain, is found there"),
-		order(names{"unroll"}, names{"pipeline", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, rounds),
+		order(names{"unroll"}, names{"partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, rounds),
 		order(names{"spmd"}, names{"pipeline"}, "stages have ranks of their own, which no mesh of the step has"),
 		order(names{"pipeline"}, names{"canonicalize", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "what is decided for a whole step is wrong for its stages"),
 		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
