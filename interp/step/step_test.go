@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/safetensors"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -159,6 +160,31 @@ func TestBackwardInputs(t *testing.T) {
 		if _, err := traced("s", parse(t, c.fw), parse(t, c.bw)); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("got %v, want %q", err, c.text)
 		}
+	}
+}
+
+// A constant that only backward reads is handed on by forward, and not among what was
+// recorded of it.
+func TestReadInputs(t *testing.T) {
+	p, err := traced("s", parse(t, forward), parse(t, backward))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w, _ := interp.FromSlice([]float32{1, 2}, 2)
+	write := func(file, tensor string) {
+		f := &safetensors.File{Tensors: []safetensors.Tensor{{Name: tensor, DType: w.DType, Shape: w.Shape, Data: w.Data}}}
+		if err := safetensors.WriteFile(filepath.Join(dir, file), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("s.fw.rank0.in.safetensors", "x")
+	if _, err := p.ReadInputs(dir, 0); err == nil || !strings.Contains(err.Error(), "no tensor w") {
+		t.Error(err)
+	}
+	write("s.data.safetensors", "w")
+	if in, err := p.ReadInputs(dir, 0); err != nil || len(in) != 2 || !interp.Equal(in[0], w) {
+		t.Error(in, err)
 	}
 }
 

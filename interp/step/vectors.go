@@ -3,7 +3,9 @@ package step
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -23,16 +25,24 @@ const (
 	GradientTolerance = 2e-2
 )
 
-// ReadInputs reads one rank's recorded forward inputs from dir, in signature order.
+// ReadInputs reads one rank's recorded forward inputs from dir, in signature order. What is
+// not among them, constants that only backward reads, is in NAME.data.safetensors.
 func (p *Pair) ReadInputs(dir string, rank int) ([]interp.Tensor, error) {
 	path := filepath.Join(dir, fmt.Sprintf("%s.fw.rank%d.in.safetensors", p.Name, rank))
 	file, err := safetensors.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
+	data, err := safetensors.ReadFile(filepath.Join(dir, p.Name+".data.safetensors"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	var in []interp.Tensor
 	for _, s := range interp.InputSlots(p.Forward) {
 		t, ok := file.Get(tracedName(s.Value.Def()))
+		if !ok && data != nil {
+			t, ok = data.Get(tracedName(s.Value.Def()))
+		}
 		if !ok {
 			return nil, fmt.Errorf("%s: no tensor %s, which is an input of @%s", path, tracedName(s.Value.Def()), p.Forward.Name)
 		}

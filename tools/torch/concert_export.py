@@ -589,6 +589,8 @@ def _write_safetensors(path, tensors):
     }
     header, blobs, at = {}, [], 0
     for name, t in tensors.items():
+        if t.dtype not in kinds:
+            raise TypeError("tensor %s is %s, which concert does not have: keep real and imaginary parts apart (torch.view_as_real)" % (name, t.dtype))
         with unset_fake_temporarily():  # backends are called while tensors are faked
             t = t.detach().cpu().contiguous()
             blob = ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
