@@ -33,7 +33,8 @@ type Prover struct {
 	buf        []byte
 	z          *normalizer
 
-	rounds int                   // operations in rounds of loops, so far
+	loops  int                   // in each other, that are being read
+	rounds int                   // operations of their rounds, so far
 	bodies map[string][]*Meaning // by function name: those read so far that are not known to be equal
 }
 

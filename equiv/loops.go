@@ -11,8 +11,8 @@ import (
 // Loops whose length follows from constants are read round by round, so that it does not matter
 // which of them are unrolled, and how far.
 
-// maxRounds bounds the operations of the rounds that one prover reads.
-const maxRounds = 1 << 17
+// maxRounds bounds the operations of the rounds of a loop, and of the loops in it.
+const maxRounds = 1 << 15
 
 // rounds reads a while round by round, and says whether that can be done: each round's condition
 // has to be known.
@@ -26,18 +26,22 @@ func (r *reader) rounds(n *ir.Node) bool {
 		state[i] = source{[]valueID{r.read(a)}, []home{{i, 0, 0}}}
 	}
 	m := *r.m
-	for size := 0; ; {
+	if r.p.loops == 0 {
+		r.p.rounds = 0
+	}
+	r.p.loops++
+	defer func() { r.p.loops-- }()
+	for {
 		c := r.p.read(cond, state, &Meaning{}, -1, "")
 		more, ok := r.p.integer(c.outputs[0].tensors[0])
 		if !ok || len(c.effects)+len(c.comms) > 0 {
 			return false
 		}
-		if more == 0 {
-			r.p.rounds += size
-			break
-		}
-		if size += len(cond.Order()) + len(body.Order()); r.p.rounds+size > maxRounds {
+		if r.p.rounds += len(cond.Order()) + len(body.Order()); r.p.rounds > maxRounds {
 			return false
+		}
+		if more == 0 {
+			break
 		}
 		b := r.p.read(body, state, &m, -1, "")
 		m.effects, m.comms, m.fences, m.values = b.effects, b.comms, b.fences, b.values
