@@ -1,0 +1,155 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// randomStep is a step of some layers: products, skips that reach over several, a scale and a
+// mask that all read, weights that two layers share, gathers of weights and sums of gradients
+// over the ranks, and for a backward something of the shape of one.
+func randomStep(r *rand.Rand) (*ir.Func, error) {
+	world := 1 + r.IntN(2)
+	b := ir.NewBuilder(world)
+	all := make([]int, world)
+	for i := range all {
+		all[i] = i
+	}
+	dp := b.Group("dp", [][]int{all})
+	f := b.Func("step")
+	const rows, width = 2, 4
+	x := f.Input("x", ir.Tensor(ir.F64, rows, width))
+	mask := f.Input("mask", ir.Tensor(ir.F64, rows, 1))
+	scale := f.Parameter("scale", ir.Tensor(ir.F64, width))
+	n := 3 + r.IntN(6)
+	var ws []*ir.Value
+	for i := range n {
+		if i > 0 && r.IntN(4) == 0 {
+			ws = append(ws, ws[r.IntN(i)])
+			continue
+		}
+		w := f.Parameter("w", ir.Tensor(ir.F64, width/int64(world), width))
+		ws = append(ws, f.Wait1(f.AllGather(dp, 0, w)))
+	}
+	twice := f.Unary(ir.OpTanh, scale) // of no data
+	hs := []*ir.Value{x}
+	for _, w := range ws {
+		h := f.MatMul(hs[len(hs)-1], w)
+		switch r.IntN(4) {
+		case 0:
+			h = f.Add(h, hs[r.IntN(len(hs))])
+		case 1:
+			h = f.Mul(h, twice)
+		case 2:
+			h = f.Mul(f.Unary(ir.OpTanh, h), mask)
+		}
+		hs = append(hs, h)
+	}
+	last := hs[n]
+	loss := f.Reduce(ir.OpMean, f.Mul(last, last), false, 0, 1)
+	outs := []*ir.Value{loss}
+	d := f.Scalar(ir.OpMul, last, 0.25)
+	for i := n - 1; i >= 0; i-- {
+		dw := f.MatMul(f.Permute(hs[i], 1, 0), f.Mul(d, mask))
+		if r.IntN(2) == 0 {
+			dw = f.Wait1(f.ReduceScatter(ir.Sum, dp, 0, dw))
+		}
+		outs = append(outs, dw)
+		d = f.MatMul(d, f.Permute(ws[i], 1, 0))
+		if r.IntN(3) == 0 {
+			d = f.Add(d, hs[r.IntN(i+1)])
+		}
+	}
+	outs = append(outs, f.Reduce(ir.OpSum, f.Mul(d, twice), false, 0), twice)
+	f.Return(outs...)
+	m, err := b.Finish()
+	if err != nil {
+		return nil, err
+	}
+	return m.Funcs()[0], nil
+}
+
+// TestRandomSteps cuts random steps in random ways: what the stages give is the average of what
+// the step gives of each micro-batch.
+func TestRandomSteps(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		step, err := randomStep(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		micro, stages := 1+r.IntN(4), 2+r.IntN(2)
+		options := fmt.Sprintf("stages=%d,micro-batches=%d,schedule=%s", stages, micro, []string{"gpipe", "1f1b", "1f1b,most=1", "zero-bubble", "zero-bubble,most=2"}[r.IntN(5)])
+		if r.IntN(5) == 0 {
+			micro = 2 * (1 + r.IntN(2))
+			options = fmt.Sprintf("stages=2,micro-batches=%d,schedule=interleaved", micro)
+		}
+		m, _ := cut(t, step, options)
+		world := step.Module().World
+		whole := make([][]interp.Tensor, world)
+		var sum [][][]float64 // by rank, result and element
+		parts := make([][][]interp.Tensor, micro)
+		for k := range parts {
+			if parts[k], err = interp.RandomInputs(step, seed*10+uint64(k), interp.RandomOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			for rank := range world {
+				for i, n := range step.Inputs() {
+					if n.Role() != ir.RoleData {
+						parts[k][rank][i] = parts[0][rank][i]
+					}
+				}
+			}
+			out, err := interp.Run(t.Context(), step, parts[k], interp.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rank := range out {
+				if k == 0 {
+					sum = append(sum, make([][]float64, len(out[rank])))
+				}
+				for i := range out[rank] {
+					for j, v := range out[rank][i].Float64s() {
+						if k == 0 {
+							sum[rank][i] = append(sum[rank][i], 0)
+						}
+						sum[rank][i][j] += v / float64(micro)
+					}
+				}
+			}
+		}
+		for rank := range world {
+			for i, n := range step.Inputs() {
+				x := parts[0][rank][i]
+				if n.Role() == ir.RoleData {
+					var all []float64
+					for k := range parts {
+						all = append(all, parts[k][rank][i].Float64s()...)
+					}
+					if x, err = interp.FromFloats(ir.F64, all, x.Shape[0]*int64(micro), x.Shape[1]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				whole[rank] = append(whole[rank], x)
+			}
+		}
+		got, err := interp.RunStages(t.Context(), m, m.Stages()[0], spread(t, m, step, whole), interp.Options{Poison: true})
+		if err != nil {
+			t.Fatalf("seed %d, %s: %v\n%s\n%s", seed, options, err, step.Module(), m)
+		}
+		out := collect(m, world, got)
+		for rank := range sum {
+			for i := range sum[rank] {
+				for j, v := range out[rank][i].Float64s() {
+					if want := sum[rank][i][j]; !(max(v-want, want-v) <= 1e-12*max(1, want, -want)) {
+						t.Fatalf("seed %d, %s: rank %d, result %d, element %d: %v, want %v\n%s\n%s", seed, options, rank, i, j, v, want, step.Module(), m)
+					}
+				}
+			}
+		}
+	}
+}
