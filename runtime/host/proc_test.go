@@ -201,6 +201,9 @@ func child() error {
 	if os.Getenv(envRandom) != "" {
 		return childRandom()
 	}
+	if os.Getenv(envStages) != "" {
+		return childStages(context.Background())
+	}
 	if steps := os.Getenv(envFSDP); steps != "" {
 		return childFSDP(steps)
 	}
