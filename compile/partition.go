@@ -38,7 +38,7 @@ func PartitionProved(m *ir.Module) error {
 		if !sharding.Annotated(f) {
 			continue
 		}
-		o, err := mesh.Annotated(f)
+		o, err := mesh.Annotated(f, m.Func(f.Name))
 		if err == nil {
 			_, err = mesh.Check(f, m.Func(f.Name), o)
 		}

@@ -24,6 +24,11 @@ const DonateKey = "donate"
 // package sharding has its form.
 const ShardingKey = "sharding"
 
+// PiecesKey is the annotation of inputs and of the return of a function of ranks: which piece of
+// a tensor of one device each rank has, as the axes along its dimensions, [{'x'}, {}]. Of a
+// return it is a list; empty and missing ones are on all ranks.
+const PiecesKey = "pieces"
+
 // ShardingGroupKey is the annotation of nodes whose results lie alike: the number of their set.
 const ShardingGroupKey = "sharding_group"
 

@@ -84,14 +84,15 @@ func computes(t *testing.T, f *ir.Func, m *ir.Module) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := mesh.Annotated(m.Func(f.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	global := m.Clone().Func(f.Name)
 	if err := compile.PartitionProved(m); err != nil {
 		t.Fatal(err)
 	}
 	ranks := m.Func(f.Name)
+	o, err := mesh.Annotated(global, ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
 	local := make([][]interp.Tensor, m.World)
 	for i, x := range in[0] {
 		for r, p := range pieces(t, o.Mesh, x, o.Inputs[i]) {

@@ -11,8 +11,39 @@ import (
 )
 
 // Annotated reads the mesh and the placements of inputs and results from the annotations of a
-// program of one device (ir.ShardingKey). What it says nothing of is left to the shapes.
-func Annotated(device *ir.Func) (Options, error) {
+// program of one device (ir.ShardingKey), and from what that of the ranks says of its pieces
+// (ir.PiecesKey), which goes first. What neither says anything of is left to the shapes.
+func Annotated(device, ranks *ir.Func) (Options, error) {
+	o, err := annotated(device)
+	if err != nil {
+		return o, err
+	}
+	for i, n := range ranks.Inputs() {
+		if err := pieces(o.Inputs, i, n.Meta().Str(ir.PiecesKey, "")); err != nil {
+			return o, fmt.Errorf("input %d: %w", i, err)
+		}
+	}
+	for i, text := range ranks.Return().Meta().Strs(ir.PiecesKey) {
+		if err := pieces(o.Results, i, text); err != nil {
+			return o, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	return o, nil
+}
+
+// pieces reads which piece a rank has.
+func pieces(l []Placement, i int, text string) error {
+	if text == "" || i >= len(l) {
+		return nil
+	}
+	p, err := ParsePlacement(strings.ReplaceAll(text, "'", `"`))
+	if err == nil {
+		l[i] = p
+	}
+	return err
+}
+
+func annotated(device *ir.Func) (Options, error) {
 	var o Options
 	alike := map[int64]Placement{} // by the number of a set; look-up only
 	for i, n := range device.Inputs() {

@@ -79,7 +79,7 @@ func TestExecutable(t *testing.T) {
 						continue
 					}
 					ranks := st.Module.Func(st.Func.Name)
-					o, err := mesh.Annotated(device)
+					o, err := mesh.Annotated(device, ranks)
 					if err != nil {
 						t.Logf("%s @%s: %v", name, f.Name, err)
 						continue

@@ -45,9 +45,10 @@ func (u *use) number(like *piece, x float64) *piece {
 
 // exponential is e to a power.
 func (u *use) exponential(p *piece) *piece {
+	x := math.Exp(p.coef)
 	switch base := p.base; {
-	case base == u.t.one:
-		return u.number(p, math.Exp(p.coef))
+	case base == u.t.one && x > 0 && x < math.MaxFloat64:
+		return u.number(p, x)
 	case base.text == least && p.coef > 0:
 		return u.number(p, 0)
 	case base.kind == linear:

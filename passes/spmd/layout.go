@@ -2,7 +2,9 @@ package spmd
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/sharding"
 )
@@ -144,4 +146,21 @@ func (g *grid) layout(shape []int64, s *sharding.Sharding, without set) layout {
 		l.dims[d], l.pad[d] = atoms, roundUp(shape[d], g.size(atoms))
 	}
 	return l
+}
+
+// text is the pieces that ranks have (ir.PiecesKey).
+func (at placed) text() string {
+	dims := make([]string, len(at.dims))
+	for d, atoms := range at.dims {
+		var axes []string
+		for _, r := range at.g.refs(atoms) {
+			name := "'" + r.Name + "'"
+			if !r.Whole {
+				name += fmt.Sprintf(":(%d)%d", r.Pre, r.Size)
+			}
+			axes = append(axes, name)
+		}
+		dims[d] = "{" + strings.Join(axes, ", ") + "}"
+	}
+	return "[" + strings.Join(dims, ", ") + "]"
 }

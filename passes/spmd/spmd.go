@@ -423,6 +423,9 @@ func (p *partitioner) input(n *ir.Node) {
 	s.Meta = s.Meta.Without(sharding.Key).Without(ir.ShardingGroupKey)
 	if at.split() != 0 {
 		s.Results = []ir.Type{ir.Tensor(y.dt, at.g.local(at.layout)...)}
+		if at.g == p.g {
+			s.Meta = s.Meta.With(ir.PiecesKey, ir.A(ir.PiecesKey, at.text())[0].Val)
+		}
 	}
 	in := p.to.Append(s).Result(0)
 	if at.g != p.g {
@@ -452,9 +455,13 @@ func (g *grid) like(at placed) (layout, bool) {
 // results are the pieces of what is returned.
 func (p *partitioner) results(n *ir.Node) {
 	var out []*ir.Value
+	texts, cut := make([]string, len(n.Args())), false
 	for i, v := range n.Args() {
 		y, at := p.vals[v.ID()], p.outs[i]
 		if at.g == p.g {
+			if at.split() != 0 {
+				texts[i], cut = at.text(), true
+			}
 			out = append(out, p.get(y, at.layout))
 			continue
 		}
@@ -467,6 +474,9 @@ func (p *partitioner) results(n *ir.Node) {
 	if p.err == nil {
 		s := n.Spec()
 		s.Args, s.Meta = out, s.Meta.Without(sharding.Key)
+		if cut {
+			s.Meta = s.Meta.With(ir.PiecesKey, ir.A(ir.PiecesKey, texts)[0].Val)
+		}
 		p.to.Append(s)
 	}
 }

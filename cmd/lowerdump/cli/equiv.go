@@ -61,7 +61,7 @@ Examples:
 			}
 			fs[1] = m.Func(fs[0].Name)
 		}
-		if o, err := mesh.Annotated(fs[0]); f.mesh == "" && err == nil {
+		if o, err := mesh.Annotated(fs[0], fs[1]); f.mesh == "" && err == nil {
 			return t.onMesh(fs, o)
 		} else if f.mesh == "" && len(files) == 1 {
 			return err
