@@ -17,6 +17,7 @@ const (
 	once                  // what reads no data: on each stage that reads it, once in a step
 	forward               // in each micro-batch's forward
 	backward              // in its backward
+	summed                // once, behind the sum over micro-batches
 )
 
 // metaForward is what package partition calls MetaForward.
@@ -36,6 +37,7 @@ type cut struct {
 	ends    []int // by chunk: place behind its last node
 	late    []bool
 	results []*ir.Value
+	sums    map[*ir.Value]*ir.Value // by result: what is summed over micro-batches; look-up only
 
 	up, down [][]*ir.Value // by chunk: what goes to the next one in forward, and comes back in backward
 
@@ -48,6 +50,7 @@ func (c *cut) decide() error {
 		return err
 	}
 	c.classify()
+	c.reductions()
 	c.places()
 	if len(c.forward) < c.shape.Chunks {
 		return fmt.Errorf("@%s: forward has %d operations that are no views, fewer than the %d chunks", c.f.Name, len(c.forward), c.shape.Chunks)
@@ -180,6 +183,50 @@ func (c *cut) classify() {
 	for _, v := range first {
 		visit(v.Def())
 	}
+}
+
+// reductions finds the results that are reduced over ranks: the sum over micro-batches is reduced
+// once, instead of each of them. Of a reduce_scatter that takes memory for the whole gradient.
+func (c *cut) reductions() {
+	c.sums = map[*ir.Value]*ir.Value{}
+	for _, v := range c.results {
+		c.sums[v] = v
+	}
+	for _, v := range c.results {
+		w := root(v).Def()
+		if w.Op() != ir.OpWaitTensor || c.class[w.ID()] != backward {
+			continue
+		}
+		s := w.Arg(0).Def()
+		linear := s.Reduction() == ir.Sum || s.Reduction() == ir.Avg
+		if !(s.Op() == ir.OpAllReduce || s.Op() == ir.OpReduceScatter && c.ctx.Bool("scatter-once")) || !linear || len(s.Args()) != 1 || !c.returned(w.Result(0), v) || !c.runs(root(s.Arg(0))) {
+			continue
+		}
+		c.class[w.ID()], c.class[s.ID()] = summed, summed
+		c.sums[v] = s.Arg(0)
+		c.ctx.Count("reduced-once", 1)
+	}
+}
+
+// returned reports whether nothing reads a value, and no view of it, but result v.
+func (c *cut) returned(x, v *ir.Value) bool {
+	for _, u := range x.Uses() {
+		switch {
+		case u.Node.Op() == ir.OpReturn:
+			if x != v {
+				return false
+			}
+		case !u.Node.Op().IsView():
+			return false
+		default:
+			for _, r := range u.Node.Results() {
+				if !c.returned(r, v) {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // places gives nodes their places.

@@ -116,7 +116,7 @@ func (e *emitter) reads(see func(v *ir.Value)) {
 		}
 	}
 	for _, v := range e.results() {
-		see(v)
+		see(c.sums[v])
 	}
 }
 
@@ -159,7 +159,7 @@ func (e *emitter) results() []*ir.Value {
 	var out []*ir.Value
 	for _, v := range e.c.results {
 		own := 0
-		if r := root(v); e.c.runs(r) {
+		if r := root(e.c.sums[v]); e.c.runs(r) {
 			own = e.c.chunk(r.Def()) % e.s.Stages
 		}
 		if own == e.st && !slices.Contains(out, v) {
@@ -336,8 +336,8 @@ func (e *emitter) action(a Action) {
 		c.transfers++
 	}
 	for _, v := range e.results() {
-		if r := root(v).Def(); c.runs(root(v)) && c.phase(r) == a.Phase && c.chunk(r) == a.Chunk {
-			e.sum(v, a.Micro)
+		if r := root(c.sums[v]); c.runs(r) && c.phase(r.Def()) == a.Phase && c.chunk(r.Def()) == a.Chunk {
+			e.sum(c.sums[v], a.Micro)
 		}
 	}
 }
@@ -382,7 +382,11 @@ func (e *emitter) finish() {
 			continue
 		}
 		if done[v] == nil {
-			done[v] = e.average(v)
+			done[v] = e.average(e.c.sums[v])
+			if x := e.c.sums[v]; x != v { // the reduction reads the average in the place of a micro-batch's
+				e.micro[0][x] = done[v]
+				done[v] = e.value(v, 0)
+			}
 		}
 		outs, places = append(outs, done[v]), append(places, int64(k))
 	}

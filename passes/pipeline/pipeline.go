@@ -24,7 +24,7 @@ const MetaStage = "stage"
 // of less than 32 bits summed in f32. So a step whose loss is a mean over its rows gives the
 // loss and the gradients of the whole batch. It is cut where forward is: at annotations, or so
 // that the longest stage is as short as can be. Backward runs where forward's tensors and
-// inputs are. What reads neither data nor what follows from it is computed once.
+// inputs are. What ranks sum of a result, they sum once, of all micro-batches. What reads neither data nor what follows from it is computed once.
 //
 // Forward is what the first results are computed from: as many as the annotation "forward" of
 // the return says (pass partition has it, too), those that depend on no tangent where there are some, else the first, the loss.
@@ -41,14 +41,16 @@ func Pass() passes.Pass {
 			{Name: "micro-batches", Kind: passes.KindInt, Default: "1", Doc: "micro-batches of a step"},
 			{Name: "schedule", Kind: passes.KindString, Default: string(OneFOneB), Choices: Kinds(), Doc: "how stages take turns"},
 			{Name: "chunks", Kind: passes.KindInt, Default: "0", Doc: "chunks on each stage; 0: two where the schedule is interleaved, else one"},
+			{Name: "scatter-once", Kind: passes.KindBool, Default: "false", Doc: "reduce_scatter gradients once in a step, as all_reduces are, and keep them whole until then"},
 			{Name: "most", Kind: passes.KindInt, Default: "0", Doc: "micro-batches whose activations a stage keeps at once; 0: as the schedule needs"},
 		},
 		Stats: []passes.Stat{
 			{Name: "stages", Doc: "stages made"},
+			{Name: "reduced-once", Doc: "results that ranks reduce once, and not in each micro-batch"},
 			{Name: "transfers", Doc: "transfers between stages in a step, of all ranks of a stage at once"},
 			{Name: "transfer-bytes", Doc: "what a rank sends by them, all stages together"},
 			{Name: "kept", Doc: "micro-batches whose activations the first stage keeps at most"},
-			{Name: "step-ms", Doc: "the step by the schedule and the costs"},
+			{Name: "step-ms", Doc: "the micro-batches by the schedule and the costs"},
 			{Name: "longest-ms", Doc: "what the stage that has most to do computes in a step"},
 			{Name: "bubble-percent", Doc: "part of the step in which stages wait, by the schedule and the costs"},
 		},

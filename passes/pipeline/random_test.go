@@ -55,8 +55,14 @@ func randomStep(r *rand.Rand) (*ir.Func, error) {
 	d := f.Scalar(ir.OpMul, last, 0.25)
 	for i := n - 1; i >= 0; i-- {
 		dw := f.MatMul(f.Permute(hs[i], 1, 0), f.Mul(d, mask))
-		if r.IntN(2) == 0 {
+		switch r.IntN(4) {
+		case 0:
 			dw = f.Wait1(f.ReduceScatter(ir.Sum, dp, 0, dw))
+		case 1:
+			dw = f.View(f.Wait1(f.AllReduce(ir.Avg, dp, dw)), ir.Dims(width*width))
+		case 2:
+			dw = f.Wait1(f.AllReduce(ir.Sum, dp, dw))
+			outs = append(outs, f.Permute(dw, 1, 0)) // twice: not once
 		}
 		outs = append(outs, dw)
 		d = f.MatMul(d, f.Permute(ws[i], 1, 0))
@@ -76,6 +82,7 @@ func randomStep(r *rand.Rand) (*ir.Func, error) {
 // TestRandomSteps cuts random steps in random ways: what the stages give is the average of what
 // the step gives of each micro-batch.
 func TestRandomSteps(t *testing.T) {
+	once := 0.0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		step, err := randomStep(r)
@@ -84,11 +91,15 @@ func TestRandomSteps(t *testing.T) {
 		}
 		micro, stages := 1+r.IntN(4), 2+r.IntN(2)
 		options := fmt.Sprintf("stages=%d,micro-batches=%d,schedule=%s", stages, micro, []string{"gpipe", "1f1b", "1f1b,most=1", "zero-bubble", "zero-bubble,most=2"}[r.IntN(5)])
+		if r.IntN(2) == 0 {
+			options += ",scatter-once=true"
+		}
 		if r.IntN(5) == 0 {
 			micro = 2 * (1 + r.IntN(2))
 			options = fmt.Sprintf("stages=2,micro-batches=%d,schedule=interleaved", micro)
 		}
-		m, _ := cut(t, step, options)
+		m, rep := cut(t, step, options)
+		once += rep.Steps[0].Stat("reduced-once")
 		world := step.Module().World
 		whole := make([][]interp.Tensor, world)
 		var sum [][][]float64 // by rank, result and element
@@ -151,5 +162,8 @@ func TestRandomSteps(t *testing.T) {
 				}
 			}
 		}
+	}
+	if once == 0 {
+		t.Error("no step reduced a result once")
 	}
 }
