@@ -4,7 +4,7 @@ FUZZTIME ?= 60s
 export CGO_CFLAGS = -Wno-deprecated-declarations
 BIN = bin
 
-.PHONY: all build check test race soak golden fuzz bench gpu clean
+.PHONY: all build check test race soak golden fuzz bench gomlx gpu clean
 
 all: build check test
 
@@ -45,6 +45,13 @@ fuzz:
 
 bench:
 	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes/...
+
+# A program of GoMLX to begin with, on this checkout: make -C CHECKOUT gomlx DIR=$PWD.
+CONCERT = github.com/seed-ee968945/concert
+gomlx:
+	@test -n "$(DIR)" || (echo 'say where: make gomlx DIR=FOLDER'; exit 1)
+	cd examples/gomlx && cp go.mod go.sum main.go opticks.txt "$(DIR)"
+	cd "$(DIR)" && go mod edit -module=gpt -replace $(CONCERT)="$(CURDIR)" -replace $(CONCERT)/integrations/gomlx="$(CURDIR)/integrations/gomlx"
 
 # Packs every GPU test, with what it reads, for a machine that has GPUs and neither Go nor
 # this tree: tar xzf gpu.tar.gz && gpu/gputest -out results. See test/gputest.

@@ -155,6 +155,18 @@ type writer func(p []byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
+// What make gomlx puts into an empty folder is a program whose packages are all found.
+func TestNewcomer(t *testing.T) {
+	dir := t.TempDir()
+	list := exec.Command("go", "list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", ".")
+	list.Dir = dir
+	for _, cmd := range []*exec.Cmd{exec.Command("make", "-C", "../..", "gomlx", "DIR="+dir), list} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+}
+
 var table = flag.Bool("table", false, "measure memory on 1, 2, 4 and 8 ranks")
 
 // With -fsdp each weight is gathered at most twice in a step and its gradient scattered once, in
