@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/equiv/mesh"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sharding"
 )
@@ -339,18 +340,20 @@ func program(seed uint64) (*ir.Module, error) {
 	return b.Finish()
 }
 
-// Random programs with random shardings compute the pieces of what they compute whole.
+// Random programs with random shardings compute the pieces of what they compute whole, and most
+// of them are proved to.
 func TestRandom(t *testing.T) {
 	from, to := uint64(1), uint64(*programs)
 	if *seed != 0 {
 		from, to = *seed, *seed
 	}
+	proved, all := 0, 0
 	for s := from; s <= to; s++ {
 		m, err := program(s)
 		if err != nil {
 			t.Fatalf("seed %d: %v", s, err)
 		}
-		global := m.String()
+		global, whole := m.String(), m.Clone()
 		if !sharding.Annotated(m.Funcs()[0]) {
 			continue
 		}
@@ -358,5 +361,17 @@ func TestRandom(t *testing.T) {
 			t.Errorf("seed %d: %v\n%s\n%s", s, err, global, text)
 			return
 		}
+		device, ranks := whole.Funcs()[0], m.Funcs()[0]
+		o, err := mesh.Annotated(device, ranks)
+		if err == nil {
+			_, err = mesh.Check(device, ranks, o)
+		}
+		if all++; err == nil {
+			proved++
+		}
+	}
+	t.Logf("%d of %d programs are proved", proved, all)
+	if all > 100 && proved*5 < all*3 {
+		t.Errorf("want at least three of five")
 	}
 }
