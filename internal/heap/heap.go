@@ -2,6 +2,8 @@
 // methods of each user.
 package heap
 
+import "slices"
+
 // Heap is a binary heap, the least element first.
 type Heap[T any] struct {
 	// Less must be a strict weak order that does not change for elements in the heap.
@@ -107,4 +109,53 @@ func (h *Ints) Pop() int32 {
 	}
 	a[i] = x
 	return out
+}
+
+// Queue is a heap of numbers of which the smallest are looked at again and again.
+type Queue struct {
+	front []int32 // the smallest, ascending
+	rest  Ints
+}
+
+// Push adds a number.
+func (q *Queue) Push(x int32) {
+	n := len(q.front)
+	if n == 0 || x > q.front[n-1] {
+		q.rest.Push(x)
+		return
+	}
+	if n >= queueFront {
+		n--
+		q.rest.Push(q.front[n])
+		q.front = q.front[:n]
+	}
+	i, _ := slices.BinarySearch(q.front, x)
+	q.front = slices.Insert(q.front, i, x)
+}
+
+// queueFront is how many numbers may stand in front before Push moves them behind.
+const queueFront = 16
+
+// Scan looks at the smallest numbers of a heap in ascending order until take accepts one of
+// them, or has refused so many, and returns it; -1 if there is none. Numbers for which gone
+// holds are removed and do not count. Those that it looked at stay in front, so that to look
+// again costs nothing.
+func (q *Queue) Scan(most int, gone, take func(x int32) bool) int32 {
+	for i := 0; i < most; {
+		if i == len(q.front) {
+			if len(q.rest) == 0 {
+				return -1
+			}
+			q.front = append(q.front, q.rest.Pop())
+		}
+		switch x := q.front[i]; {
+		case gone(x):
+			q.front = append(q.front[:i], q.front[i+1:]...)
+		case take(x):
+			return x
+		default:
+			i++
+		}
+	}
+	return -1
 }

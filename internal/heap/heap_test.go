@@ -34,3 +34,35 @@ func TestHeaps(t *testing.T) {
 		t.Errorf("%d of %d left, %d after Clear", len(ints), len(have), negated.Len())
 	}
 }
+
+// A scan sees the smallest numbers in order, those that are gone never again.
+func TestQueue(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var q Queue
+	have, gone := []int32{}, map[int32]bool{}
+	for n := range int32(4_000) {
+		if r.IntN(100) < 60 {
+			x := n&7*20_000 + r.Int32N(200)*100 + n%100
+			have = append(have, x)
+			q.Push(x)
+			continue
+		}
+		have = slices.DeleteFunc(have, func(x int32) bool { return gone[x] })
+		slices.Sort(have)
+		most, pick := 1+r.IntN(40), r.IntN(30)
+		var seen []int32
+		got := q.Scan(most, func(x int32) bool { return gone[x] }, func(x int32) bool {
+			seen = append(seen, x)
+			return len(seen) > pick
+		})
+		want := have[:min(len(have), most, pick+1)]
+		if !slices.Equal(seen, want) || (got >= 0) != (len(want) == pick+1) || got >= 0 && got != want[pick] {
+			t.Fatalf("%d of %v, want the %d first of %v", got, seen, pick+1, want)
+		}
+		for range r.IntN(3) {
+			if len(have) > 0 {
+				gone[have[r.IntN(min(len(have), 20))]] = true
+			}
+		}
+	}
+}

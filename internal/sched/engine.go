@@ -66,9 +66,9 @@ type engine struct {
 	landed  []bool      // wait -> its collective has finished
 	rank    []int32     // job -> place by priority
 	byRank  []int32     // its inverse
-	ranked  *float64    // the tails by which they were ranked
-	best    heap.Ints   // ready compute jobs inside the window, by priority
-	first   heap.Ints   // the same, by reference position; also holds ones that have run
+	ranked  []ranking   // by the tails of earlier runs
+	best    heap.Queue  // ready compute jobs inside the window, by priority; also holds ones that have run
+	first   heap.Queue  // the same, by reference position
 	later   heap.Ints   // ready compute jobs outside the window, by reference position
 	starts  []heap.Ints // stream -> ready starts that may run, by priority
 	future  []heap.Ints // stream -> ready starts that raise memory and are outside window and lead
@@ -109,7 +109,7 @@ func (e *engine) run(pol policy) schedule {
 	e.blocked = make([]int32, n)
 	e.issued, e.landed = make([]bool, n), make([]bool, n)
 	e.rankJobs()
-	e.best, e.first, e.later = nil, nil, nil
+	e.best, e.first, e.later = heap.Queue{}, heap.Queue{}, nil
 	e.starts, e.food = make([]heap.Ints, p.m.Streams), make([]heap.Ints, p.m.Streams)
 	e.future = make([]heap.Ints, p.m.Streams)
 	e.front = 0
@@ -248,6 +248,15 @@ func (e *engine) emit(j int32) {
 	e.advance()
 }
 
+// ranking is the jobs in order of priority, by the tails that begin at a place.
+type ranking struct {
+	tail         *float64
+	byRank, rank []int32
+}
+
+// rankings is how many an engine keeps: of the two that are not drawn at random, and one.
+const rankings = 3
+
 // rankJobs orders all jobs by priority: larger tail first, then reference order.
 func (e *engine) rankJobs() {
 	n := e.p.n()
@@ -255,12 +264,20 @@ func (e *engine) rankJobs() {
 		return
 	}
 	tail := e.pol.tail
-	if len(e.byRank) == 0 {
-		e.byRank, e.rank = make([]int32, n), make([]int32, n)
-	} else if e.ranked == &tail[0] { // tails are not changed once they have been used
-		return
+	for i := range e.ranked {
+		if r := &e.ranked[i]; r.tail == &tail[0] { // tails are not changed once they have been used
+			e.byRank, e.rank = r.byRank, r.rank
+			return
+		}
 	}
-	e.ranked = &tail[0]
+	at := len(e.ranked)
+	if at < rankings {
+		e.ranked = append(e.ranked, ranking{nil, make([]int32, n), make([]int32, n)})
+	} else {
+		at--
+	}
+	e.ranked[at].tail = &tail[0]
+	e.byRank, e.rank = e.ranked[at].byRank, e.ranked[at].rank
 	type entry struct {
 		tail float64
 		at   int32 // position, so that no two are equal and the sort need not be stable
@@ -302,45 +319,20 @@ func (e *engine) land() {
 
 // pick returns the ready compute job to run next, -1 if memory allows none.
 func (e *engine) pick() int32 {
-	found := int32(-1)
 	if e.pol.feed {
 		if j := e.idleFeeder(); j >= 0 {
 			return j
 		}
 	}
-	e.aside = e.aside[:0]
-	for len(e.aside) < tries && len(e.best) > 0 {
-		j := e.byRank[e.best[0]]
-		if e.issued[j] {
-			e.best.Pop()
-			continue
-		}
-		if e.cert.allows(j) {
-			found = j
-			break
-		}
-		e.aside = append(e.aside, e.best.Pop())
+	ran := func(r int32) bool { return e.issued[e.byRank[r]] }
+	if r := e.best.Scan(tries, ran, func(r int32) bool { return e.cert.allows(e.byRank[r]) }); r >= 0 {
+		return e.byRank[r]
 	}
-	for _, r := range e.aside {
-		e.best.Push(r)
+	ran = func(at int32) bool { return e.issued[e.cert.ref[at]] }
+	if at := e.first.Scan(tries, ran, func(at int32) bool { return e.cert.allows(e.cert.ref[at]) }); at >= 0 {
+		return e.cert.ref[at]
 	}
-	if found >= 0 {
-		return found
-	}
-	e.aside = e.aside[:0]
-	for len(e.aside) < tries && len(e.first) > 0 && found < 0 {
-		at := e.first.Pop()
-		if j := e.cert.ref[at]; !e.issued[j] {
-			e.aside = append(e.aside, at)
-			if e.cert.allows(j) {
-				found = j
-			}
-		}
-	}
-	for _, at := range e.aside {
-		e.first.Push(at)
-	}
-	return found
+	return -1
 }
 
 // within reports whether job j is at most the given milliseconds of compute ahead
