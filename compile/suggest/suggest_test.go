@@ -139,6 +139,52 @@ func TestArrangements(t *testing.T) {
 	}
 }
 
+// TestExperts: weights of experts lie one behind the other, and ranks have some of them each.
+func TestExperts(t *testing.T) {
+	const moe = `world 1
+
+func @moe(%x: f64[8,4] !{role="data"}, %gate: f64[4,2] !{role="parameter"}, %up: f64[2,4,6] !{role="parameter"}, %down: f64[2,6,4] !{role="parameter"}) -> (f64[8,4]) {
+  %l = matmul %x, %gate : f64[8,2]
+  %p = softmax %l {dim=1} : f64[8,2]
+  %pt = permute %p {dims=[1, 0]} : f64[2,8:1,2]
+  %pv = view %pt : f64[2,8,1:1,2,1]
+  %xe = view %x : f64[1,8,4]
+  %xx = expand %xe : f64[2,8,4:0,4,1]
+  %h = matmul %xx, %up : f64[2,8,6]
+  %a = silu %h : f64[2,8,6]
+  %o = matmul %a, %down : f64[2,8,4]
+  %w = mul %o, %pv : f64[2,8,4]
+  %y = sum %w {dims=[0]} : f64[8,4]
+  return %y
+}
+`
+	m, err := ir.Parse("moe.ir", moe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := m.Funcs()[0]
+	p, err := newProgram(f, []ir.Axis{{Name: "ep", Size: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(p.roles(), func(l []Role) bool { return l[0] == Expert }) {
+		t.Errorf("roles %v lack experts", p.roles())
+	}
+	a := &Arrangement{Roles: []Role{Expert}}
+	says, err := (&Result{Mesh: p.mesh, program: p}).Says(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(says, "; "), "%x: [{'ep'}, {}]; %gate: [{'ep'}p3, {}]; %up: [{'ep'}p1, {}, {}]; %down: [{'ep'}p1, {}, {}]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	annotated, err := p.annotated(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	computes(t, f, annotated)
+}
+
 // TestMegatron: tensor parallelism is Megatron's, by columns and then by rows, and what stores
 // parameters takes the other dimension.
 func TestMegatron(t *testing.T) {
