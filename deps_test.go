@@ -74,7 +74,7 @@ var layers = []struct {
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
 	{"passes/spmd", []string{"ir", "passes", "sharding"}},
-	{"passes/unroll", []string{"ir", "passes", "internal/dtype", "internal/hostops"}},
+	{"passes/unroll", []string{"ir", "passes", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"passes/fusecollectives", []string{"ir", "passes", "passes/internal", "sim", "sharding", "internal/sched"}},
 	{"passes/standard", []string{"ir", "passes", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},

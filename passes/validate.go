@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/equiv/memory"
@@ -77,7 +78,7 @@ func bodies(m *ir.Module) map[string]bool {
 
 // after proves that the module means what it meant before the pass. A function @f
 // that is gone has to be @f.fw and @f.bw now, unless only nodes ran it, of which each is proved by
-// itself. places says that the pass placed values.
+// itself; so is one that is new. places says that the pass placed values.
 func (v *validator) after(m *ir.Module, places bool) error {
 	if v.copied != nil {
 		v.read(v.copied, v.asked)
@@ -110,7 +111,11 @@ func (v *validator) after(m *ir.Module, places bool) error {
 			return err
 		}
 	}
+	run := bodies(m)
 	for _, f := range m.Funcs() {
+		if run[f.Name] && !slices.Contains(names, f.Name) {
+			read(f)
+		}
 		if places {
 			if err := memory.Check(f); err != nil {
 				return err
@@ -120,6 +125,6 @@ func (v *validator) after(m *ir.Module, places bool) error {
 	if len(names) != len(m.Funcs()) {
 		return fmt.Errorf("%d functions are new", len(m.Funcs())-len(names))
 	}
-	v.names, v.meanings, v.bodies = names, meanings, bodies(m)
+	v.names, v.meanings, v.bodies = names, meanings, run
 	return nil
 }

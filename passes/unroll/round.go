@@ -9,15 +9,15 @@ import (
 
 // round is a copy of a loop's body.
 type round struct {
-	u     *unroller
-	at    *ir.Node                      // the loop
+	f     *ir.Func                      // that it becomes part of
+	at    *ir.Node                      // the node in front of which it stands
 	known map[*ir.Value]*hostops.Tensor // of values of the body; look-up only
 	now   map[*ir.Value]*ir.Value       // the round's value for one of the body; look-up only
 }
 
 // copy copies what the round computes.
-func (r *round) copy(body *ir.Func) {
-	for _, n := range body.Order() {
+func (r *round) copy(nodes []*ir.Node) {
+	for _, n := range nodes {
 		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn {
 			continue
 		}
@@ -29,8 +29,10 @@ func (r *round) copy(body *ir.Func) {
 		for i, a := range s.Args {
 			s.Args[i] = r.now[a]
 		}
-		s.From = []*ir.Node{r.at}
-		c := r.u.f.InsertBefore(r.at, s)
+		if n.Func() != r.f {
+			s.From = []*ir.Node{r.at}
+		}
+		c := r.f.InsertBefore(r.at, s)
 		for i, v := range n.Results() {
 			r.now[v] = c.Result(i)
 		}
@@ -85,5 +87,5 @@ func (r *round) as(v *ir.Value, t ir.Type) *ir.Value {
 }
 
 func (r *round) insert(o ir.Op, attrs ir.Attrs, t ir.Type, args ...*ir.Value) *ir.Value {
-	return r.u.f.InsertBefore(r.at, ir.NodeSpec{Op: o, Args: args, Results: []ir.Type{t}, Attrs: attrs, Pos: r.at.Pos(), From: []*ir.Node{r.at}}).Result(0)
+	return r.f.InsertBefore(r.at, ir.NodeSpec{Op: o, Args: args, Results: []ir.Type{t}, Attrs: attrs, Pos: r.at.Pos(), From: []*ir.Node{r.at}}).Result(0)
 }

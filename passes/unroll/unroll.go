@@ -2,8 +2,10 @@
 package unroll
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
@@ -15,9 +17,13 @@ import (
 // out is handed over (canonicalize), collectives of one round run beside the one before (overlap),
 // and no host looks at a number between rounds.
 //
-// Numbers are followed through integers of few elements, by the kernels of the host. A loop
-// whose rounds would have more operations, or make more bytes, than is allowed stays as it is, with
-// what stands in its body. Linear in what comes out.
+// Where the budget does not allow all of a loop, several of its rounds become one: collectives of
+// all but the first of them then start before the round that they are for, as far as later passes like.
+// A loop whose length is no multiple stays as it is, and so does one that is longer than package
+// equiv follows.
+//
+// Numbers are followed through integers of few elements, by the kernels of the host. Linear in what
+// comes out.
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name: "unroll",
@@ -25,12 +31,14 @@ func Pass() passes.Pass {
 		Options: []passes.Option{
 			{Name: "nodes", Kind: passes.KindInt, Default: "16384", Doc: "operations that all rounds of a function may have together"},
 			{Name: "bytes", Kind: passes.KindBytes, Default: "0", Doc: "memory that all values of these rounds may have together, 0 for any"},
+			{Name: "factor", Kind: passes.KindInt, Default: "4", Doc: "rounds, at most, that become one of loops that are beyond the budget; 1: none"},
 		},
 		Stats: []passes.Stat{
 			{Name: "loops", Doc: "loops that were unrolled"},
 			{Name: "rounds", Doc: "their rounds"},
 			{Name: "nodes", Doc: "operations of these rounds"},
-			{Name: "large", Doc: "loops of known length that are beyond the budget"},
+			{Name: "widened", Doc: "loops of which several rounds became one"},
+			{Name: "large", Doc: "loops of known length that are beyond the budget, and were not widened"},
 			{Name: "unknown", Doc: "loops whose length a run decides"},
 		},
 		Run: run,
@@ -68,11 +76,13 @@ type unroller struct {
 	known  map[*ir.Value]*hostops.Tensor // what values are; nil where that is not known
 }
 
+// maxProved bounds the operations of a loop's rounds: package equiv follows no more.
+const maxProved = 1 << 15
+
 // loop unrolls n, and says whether it did.
 func (u *unroller) loop(n *ir.Node) bool {
 	cond, body := n.Bodies()[0], n.Bodies()[1]
 	size := int64(len(cond.Order()) + len(body.Order()))
-	bytes := u.made(body)
 	state := u.state(n)
 	trips := int64(0)
 	for now := state; ; trips++ {
@@ -82,7 +92,7 @@ func (u *unroller) loop(n *ir.Node) bool {
 		case c == nil:
 			u.ctx.Count("unknown", 1)
 			return false
-		case c.Data[0] != 0 && ((trips+1)*size > u.nodes || u.bytes >= 0 && (trips+1)*bytes > u.bytes):
+		case (trips+1)*size > maxProved:
 			u.ctx.Count("large", 1)
 			return false
 		}
@@ -94,15 +104,86 @@ func (u *unroller) loop(n *ir.Node) bool {
 	if !u.ctx.Enable(n.Name()) {
 		return false
 	}
+	bytes := u.made(body)
+	if !u.allows(trips*size, trips*bytes) {
+		for k := min(u.ctx.Int("factor"), trips-1); k > 1; k-- {
+			if trips%k == 0 && u.allows(k*size, k*bytes) && u.mine(n) {
+				u.take(k*size, k*bytes)
+				u.widen(n, int(k), trips)
+				u.ctx.Count("widened", 1)
+				return false
+			}
+		}
+		u.ctx.Count("large", 1)
+		return false
+	}
 	u.ctx.Count("loops", 1)
 	u.ctx.Count("rounds", float64(trips))
 	u.ctx.Count("nodes", float64(trips*size))
-	u.nodes -= trips * size
-	if u.bytes >= 0 {
-		u.bytes -= trips * bytes
-	}
+	u.take(trips*size, trips*bytes)
 	u.inline(n, int(trips), state)
 	return true
+}
+
+// allows reports whether so much is left of the budget.
+func (u *unroller) allows(nodes, bytes int64) bool {
+	return nodes <= u.nodes && (u.bytes < 0 || bytes <= u.bytes)
+}
+
+func (u *unroller) take(nodes, bytes int64) {
+	u.nodes -= nodes
+	if u.bytes >= 0 {
+		u.bytes -= bytes
+	}
+}
+
+// mine reports whether no other node runs the body of a loop, and no carried tensor of it lies in
+// the place of another in the next round.
+func (u *unroller) mine(n *ir.Node) bool {
+	body := n.Bodies()[1]
+	for _, f := range u.f.Module().Funcs() {
+		for _, m := range f.Order() {
+			if m != n && slices.Contains(m.Bodies(), body) {
+				return false
+			}
+		}
+	}
+	for k, v := range body.Return().Args() {
+		if d := ir.StorageOf(v).Def(); d.Op() == ir.OpInput && d != body.Inputs()[k] {
+			return false
+		}
+	}
+	return n.Bodies()[0] != body
+}
+
+// widen makes one round of k. The body gets another name, as it means something else.
+func (u *unroller) widen(n *ir.Node, k int, trips int64) {
+	body, name := n.Bodies()[1], ""
+	for i := k; name == "" || u.f.Module().Func(name) != nil; i++ {
+		name = fmt.Sprintf("%s.x%d", body.Name, i)
+	}
+	body.Name = name
+	u.f.SetAttrs(n, n.Attrs().With(ir.BodyKey, attr.String(name)))
+	ret, nodes := body.Return(), slices.Clone(body.Order())
+	last := slices.Clone(ret.Args())
+	vals := slices.Clone(last)
+	for range k - 1 {
+		r := &round{f: body, at: ret, now: map[*ir.Value]*ir.Value{}}
+		for i, in := range body.Inputs() {
+			v := in.Result(0)
+			if r.now[v] = v; i < n.Carried() {
+				r.now[v] = r.as(vals[i], v.Type())
+			}
+		}
+		r.copy(nodes)
+		for i, v := range last {
+			vals[i] = r.now[v]
+		}
+	}
+	body.SetArgs(ret, vals...)
+	if n.Attrs().Has("trips") {
+		u.f.SetAttrs(n, n.Attrs().With("trips", attr.Int(trips/int64(k))))
+	}
 }
 
 // made is how many bytes the values of a body have that are no views.
@@ -187,18 +268,18 @@ func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
 	vals := slices.Clone(n.Args())
 	for range trips {
 		u.ctx.Tick()
-		r := &round{u: u, at: n, known: numbers(body, known), now: map[*ir.Value]*ir.Value{}}
+		r := &round{f: u.f, at: n, known: numbers(body, known), now: map[*ir.Value]*ir.Value{}}
 		for i, in := range body.Inputs() {
 			r.now[in.Result(0)] = r.as(vals[i], in.Result(0).Type())
 		}
-		r.copy(body)
+		r.copy(body.Order())
 		next := make([]*hostops.Tensor, carried)
 		for k, v := range body.Return().Args() {
 			next[k], vals[k] = r.known[v], r.now[v]
 		}
 		known = append(next, known[carried:]...)
 	}
-	r := &round{u: u, at: n}
+	r := &round{f: u.f, at: n}
 	for k, v := range n.Results() {
 		x := r.as(vals[k], v.Type())
 		if u.writes.Written(v) || u.writes.Written(x) || ir.Returned(v) && (ir.FromCaller(x) || ir.Returned(ir.StorageOf(x))) {
