@@ -351,11 +351,11 @@ func (f *fitting) finish() {
 	}
 	lost, _ := cost.FitSlowdowns(len(f.kinds), f.obs)
 	for _, op := range f.ops {
-		b := calibration.Beside{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
+		b := calibration.Overlap{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
 		if speed := f.comm[b.Collective].speed(); speed > 0 {
 			b.Comm = rounded(speed)
 		}
-		f.m.Beside = slices.DeleteFunc(f.m.Beside, func(o calibration.Beside) bool { return o.Launch == b.Launch && o.Collective == b.Collective })
-		f.m.Beside = append(f.m.Beside, b)
+		f.m.Overlaps = slices.DeleteFunc(f.m.Overlaps, func(o calibration.Overlap) bool { return o.Launch == b.Launch && o.Collective == b.Collective })
+		f.m.Overlaps = append(f.m.Overlaps, b)
 	}
 }

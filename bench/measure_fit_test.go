@@ -140,7 +140,7 @@ func TestFittedTableSimulates(t *testing.T) {
 		if got := 1e3 * st.Ms; st.Unknown > 0 || math.Abs(got/want-1) > 0.01 {
 			t.Errorf("%s: %.1f us simulated, %.1f in truth, %d instructions missing", c.graph, got, want, st.Unknown)
 		}
-		for _, b := range table.Beside {
+		for _, b := range table.Overlaps {
 			truth := c.m.slow["compute "+b.Collective]
 			if b.Launch != "matmul" {
 				continue // too little of it is beside collectives to tell
@@ -149,8 +149,8 @@ func TestFittedTableSimulates(t *testing.T) {
 				t.Errorf("%s: %+v, want %v", c.graph, b, truth)
 			}
 		}
-		if (len(c.m.slow) > 0) != (len(table.Beside) > 0) {
-			t.Errorf("%s: %v", c.graph, table.Beside)
+		if (len(c.m.slow) > 0) != (len(table.Overlaps) > 0) {
+			t.Errorf("%s: %v", c.graph, table.Overlaps)
 		}
 	}
 }
@@ -181,8 +181,8 @@ func TestStepsInTable(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if len(table.Beside) > 0 {
-		t.Errorf("nothing ran beside anything: %v", table.Beside)
+	if len(table.Overlaps) > 0 {
+		t.Errorf("nothing ran beside anything: %v", table.Overlaps)
 	}
 }
 

@@ -151,7 +151,7 @@ func (m *Model) unscaled(op ir.Op, g *ir.Group, size int64, anywhere bool) (floa
 		}
 		return 0, Unknown
 	}
-	wide := m.Machine != nil && m.Table != nil && span.Ranks > m.Machine.perDomain() && m.Table.has(op.Name(), m.impl(), span.Ranks)
+	wide := m.Machine != nil && m.Table != nil && span.Ranks > m.Machine.DomainSize() && m.Table.has(op.Name(), m.impl(), span.Ranks)
 	if anywhere || wide || span.Domains <= 1 {
 		if ms, from := tabled(); from != Unknown {
 			return ms, from

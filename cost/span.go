@@ -28,7 +28,7 @@ func (m *Machine) Span(subgroups [][]int) Span {
 		in.clear()
 		behind.clear()
 		for _, r := range ranks {
-			in.add(r/m.perDomain(), 1)
+			in.add(r/m.DomainSize(), 1)
 			behind.add(m.leaf(r), 1)
 		}
 		least, nearest := float64(len(ranks)), float64(len(ranks))
@@ -52,7 +52,7 @@ func (m *Machine) Span(subgroups [][]int) Span {
 		out.Far = max(out.Far, (float64(len(ranks))-nearest)/math.Max(float64(len(ranks)-1), 1))
 	}
 	if most := leave.largest(); m.RailsPerHost > 0 && most > 0 {
-		out.Rail = min(1, float64(m.RailsPerHost)/float64(max(m.RanksPerHost, 1))*float64(m.perDomain())/most)
+		out.Rail = min(1, float64(m.RailsPerHost)/float64(max(m.RanksPerHost, 1))*float64(m.DomainSize())/most)
 	}
 	if m.Oversubscription > 1 {
 		adapters := float64(m.HostsPerLeaf * max(m.RanksPerHost, 1))
@@ -107,10 +107,7 @@ func (m *Machine) leaf(rank int) int {
 }
 
 // DomainSize is the number of ranks of an NVLink domain: ranks 0 to DomainSize-1 are the first.
-func (m *Machine) DomainSize() int { return m.perDomain() }
-
-// perDomain is the number of ranks that NVLink joins.
-func (m *Machine) perDomain() int {
+func (m *Machine) DomainSize() int {
 	if m.RanksPerDomain > 0 {
 		return m.RanksPerDomain
 	}

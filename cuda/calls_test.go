@@ -31,7 +31,7 @@ func TestTimeoutNames(t *testing.T) {
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast, kernels.Permute, kernels.Reduce} {
 		for _, algo := range []kernels.Algo{kernels.Auto, kernels.Direct, kernels.Engine} {
 			for _, beside := range []bool{false, true} {
-				op := coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Root: 1, Pairs: [][2]int{{0, 1}, {1, 0}},
+				op := coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Overlapped: beside, Root: 1, Pairs: [][2]int{{0, 1}, {1, 0}},
 					Tensors: []coll.Tensor{{Src: a, Dst: b, Bytes: 16 << 10}}}
 				calls = append(calls, callT{fmt.Sprintf("%v/%v/%v", kind, algo, beside), kind.String(), 0, func(m *coll.Member, s driver.Stream) error {
 					p, err := m.Prepare(op)

@@ -214,7 +214,7 @@ func TestCapturedOnly(t *testing.T) {
 			}
 			for _, algo := range []kernels.Algo{kernels.LL, kernels.Direct, kernels.Engine} {
 				for _, beside := range []bool{false, true} {
-					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
+					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo, Overlapped: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
 					if err := m.Enqueue(s, op); err != nil {
 						t.Fatal(err)
 					}
@@ -257,7 +257,7 @@ func TestSkewedReplays(t *testing.T) {
 				if err := r.drv.CaptureBegin(c, s); err != nil {
 					t.Fatal(err)
 				}
-				if err := m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: beside,
+				if err := m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Overlapped: beside,
 					Tensors: []coll.Tensor{{Src: r.w.Addr(id, src), Dst: r.w.Addr(id, dst), Bytes: size}}}); err != nil {
 					t.Fatal(err)
 				}

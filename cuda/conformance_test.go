@@ -102,7 +102,7 @@ func (r *rigT) place(c caseT, input func(rank, count int) []byte) (areas []areaT
 
 // op is c of a rank.
 func (r *rigT) op(c caseT, areas []areaT, rank int) coll.Op {
-	op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Beside: c.beside, Blocks: c.blocks}
+	op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Overlapped: c.beside, Blocks: c.blocks}
 	for i, a := range areas {
 		op.Tensors = append(op.Tensors, coll.Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: uint64(c.counts[i] * c.t.Size())})
 	}
@@ -362,7 +362,7 @@ func TestRankOrder(t *testing.T) {
 					piece /= n
 				}
 				err := r.run(func(rank int) coll.Op {
-					return coll.Op{Kind: kind, DType: dt, Symmetric: true, Algo: algo, Beside: algo == kernels.Engine && kind == kernels.ReduceScatter,
+					return coll.Op{Kind: kind, DType: dt, Symmetric: true, Algo: algo, Overlapped: algo == kernels.Engine && kind == kernels.ReduceScatter,
 						Tensors: []coll.Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: piece}}}
 				})
 				var plan *kernels.PlanError

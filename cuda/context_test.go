@@ -61,7 +61,7 @@ func TestCheckEnds(t *testing.T) {
 			a := r.alloc(64 << 10)
 			op := func(rank int) coll.Op {
 				at := r.w.Addr(rank, a)
-				return coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 64 << 10}}}
+				return coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Overlapped: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 64 << 10}}}
 			}
 			m := r.g.Members()[0]
 			if err := m.Enqueue(r.streams[0], op(0)); err != nil {
@@ -117,7 +117,7 @@ func TestCloseEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := w.Addr(0, off)
-			err = m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 16 << 10}}})
+			err = m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Overlapped: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 16 << 10}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 
 // quietOp is an all_gather of one word a rank without kernels.
 func quietOp(r *rigT, rank int, src, dst uint64) coll.Op {
-	return coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
+	return coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Overlapped: true,
 		Tensors: []coll.Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: 4}}}
 }
 
@@ -195,7 +195,7 @@ func TestHearing(t *testing.T) {
 	}
 	m, d := gs[0].Members()[0], ws[0].Driver()
 	for range 2 {
-		op := coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
+		op := coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Overlapped: true,
 			Tensors: []coll.Tensor{{Src: ws[0].Addr(0, src[0]), Dst: ws[0].Addr(0, dst[0]), Bytes: 4}}}
 		if err := m.Enqueue(streams[0], op); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestHearing(t *testing.T) {
 		start, early := time.Now(), 0
 		m.Abort(errors.New("enough"))
 		for {
-			if err := m.Tend(0); !errors.Is(err, symm.ErrCanceled) {
+			if err := m.Poll(0); !errors.Is(err, symm.ErrCanceled) {
 				t.Fatal(err)
 			}
 			if done, err := d.StreamQuery(m.Rank.Ctx, streams[0]); err != nil {

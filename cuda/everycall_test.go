@@ -48,7 +48,7 @@ func openUses(ctx context.Context, drv driver.Driver, w *symm.World) (_ *usesT, 
 
 func (u *usesT) op(m *coll.Member, kind kernels.Collective, algo kernels.Algo, beside bool) coll.Op {
 	id := m.Rank.ID
-	return coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Pairs: [][2]int{{0, 1}, {1, 0}},
+	return coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Overlapped: beside, Pairs: [][2]int{{0, 1}, {1, 0}},
 		Tensors: []coll.Tensor{{Src: u.w.Addr(id, u.src), Dst: u.w.Addr(id, u.dst), Bytes: usesBytes}}}
 }
 

@@ -33,13 +33,13 @@ func TestAwaitsCredit(t *testing.T) {
 			defer g.Close()
 			r.write(slow, gate, make([]byte, 4))
 			m := g.Members()
-			if err := r.drv.StreamWait32(m[slow].Rank.Ctx, m[slow].Tail(), r.w.Addr(slow, gate), 1); err != nil {
+			if err := r.drv.StreamWait32(m[slow].Rank.Ctx, m[slow].ReductionStream(), r.w.Addr(slow, gate), 1); err != nil {
 				t.Fatal(err)
 			}
 			defer func() { // its memory goes when the test ends, so its streams have to end before
 				r.write(slow, gate, []byte{1, 0, 0, 0})
 				for _, m := range m {
-					for _, s := range []driver.Stream{m.Tail(), r.streams[m.Index]} {
+					for _, s := range []driver.Stream{m.ReductionStream(), r.streams[m.Index]} {
 						err := m.Drain(t.Context(), func() (bool, error) { return r.drv.StreamQuery(m.Rank.Ctx, s) })
 						if err != nil {
 							t.Error(err)
@@ -50,7 +50,7 @@ func TestAwaitsCredit(t *testing.T) {
 			part := make([]int, n)
 			for range c.enough {
 				for i, m := range m {
-					p, err := m.Prepare(coll.Op{Kind: kernels.ReduceScatter, DType: dtype.F32, Symmetric: true, Beside: true, Algo: kernels.Engine, Part: part[i],
+					p, err := m.Prepare(coll.Op{Kind: kernels.ReduceScatter, DType: dtype.F32, Symmetric: true, Overlapped: true, Algo: kernels.Engine, Part: part[i],
 						Tensors: []coll.Tensor{{Src: r.w.Addr(i, src), Dst: r.w.Addr(i, dst), Bytes: 4 * 1024}}})
 					if err != nil {
 						t.Fatal(err)

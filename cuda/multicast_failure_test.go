@@ -298,7 +298,7 @@ func TestMulticastBeforeEngines(t *testing.T) {
 		{kernels.AllGather, 1 << 18, false, false}, // 512 KiB of result
 		{kernels.AllGather, 1 << 19, false, true},
 	} {
-		p, err := m.Prepare(coll.Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: c.beside, Tensors: []coll.Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<20), Bytes: c.bytes}}})
+		p, err := m.Prepare(coll.Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Overlapped: c.beside, Tensors: []coll.Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<20), Bytes: c.bytes}}})
 		if err != nil {
 			t.Fatal(err)
 		}

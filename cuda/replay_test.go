@@ -38,7 +38,7 @@ func TestReplay(t *testing.T) {
 			case kernels.LL:
 				op.Red = kernels.Sum
 			case beside:
-				op.Algo, op.Beside = kernels.Engine, true
+				op.Algo, op.Overlapped = kernels.Engine, true
 			}
 			if err := m.Enqueue(r.streams[i], op); err != nil {
 				t.Fatalf("%v: %v", algo, err)

@@ -205,7 +205,7 @@ func TestRootedErrors(t *testing.T) {
 		{Kind: kernels.Broadcast, Root: 3},
 		{Kind: kernels.Reduce, Root: -1},
 		{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine, Part: -1},
-		{Kind: kernels.AllGather, Symmetric: true, Algo: kernels.Engine, Beside: true, Part: coll.StagingParts},
+		{Kind: kernels.AllGather, Symmetric: true, Algo: kernels.Engine, Overlapped: true, Part: coll.StagingParts},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 3}}},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 2}, {1, 2}}},
 		{Kind: kernels.Broadcast, Algo: kernels.Push},

@@ -58,13 +58,13 @@ func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 		c := sequenceCall{count: 4 * (1 + rng.IntN(most/4)), op: coll.Op{Red: kernels.Avg, DType: dtype.F32, Symmetric: true}}
 		switch rng.IntN(10) {
 		case 0:
-			c.op.Kind, c.op.Beside, c.op.Algo = kernels.AllGather, true, kernels.Engine
+			c.op.Kind, c.op.Overlapped, c.op.Algo = kernels.AllGather, true, kernels.Engine
 		case 1:
-			c.op.Kind, c.op.Beside = kernels.AllToAll, true
+			c.op.Kind, c.op.Overlapped = kernels.AllToAll, true
 		case 2, 3, 4:
-			c.op.Kind, c.op.Beside, c.op.Algo, c.ahead = kernels.ReduceScatter, true, kernels.Engine, rng.IntN(4) > 0
+			c.op.Kind, c.op.Overlapped, c.op.Algo, c.ahead = kernels.ReduceScatter, true, kernels.Engine, rng.IntN(4) > 0
 		case 5:
-			c.op.Kind, c.op.Beside, c.op.Algo = kernels.AllReduce, true, kernels.Engine
+			c.op.Kind, c.op.Overlapped, c.op.Algo = kernels.AllReduce, true, kernels.Engine
 			c.count *= n
 		case 6:
 			c.op.Kind, c.op.Root, c.op.Algo = kernels.Reduce, rng.IntN(n), kernels.Engine
@@ -87,7 +87,7 @@ func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 		c.op.Part = rng.IntN(coll.StagingParts)
 		in, out := c.spans(n)
 		c.src, c.dst = 4*rng.IntN((sequenceWords-in)/4), 4*rng.IntN((sequenceWords-out)/4)
-		if c.op.Kind == kernels.AllReduce && rng.IntN(2) == 0 && c.op.Beside {
+		if c.op.Kind == kernels.AllReduce && rng.IntN(2) == 0 && c.op.Overlapped {
 			c.dst = c.src
 		} else if meets(c.src, in, c.dst, out) {
 			continue

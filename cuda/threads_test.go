@@ -78,7 +78,7 @@ func TestThreads(t *testing.T) {
 		})
 		work(func() error {
 			for range 20 {
-				if err := errors.Join(r.w.Meet(t.Context()), r.g.Members()[i].Tend(time.Millisecond), other.Members()[i].Err()); err != nil {
+				if err := errors.Join(r.w.Meet(t.Context()), r.g.Members()[i].Poll(time.Millisecond), other.Members()[i].Err()); err != nil {
 					return err
 				}
 			}
@@ -89,7 +89,7 @@ func TestThreads(t *testing.T) {
 	work(func() error { other.Members()[0].Check(t.Context(), r.streams[0]); return nil })
 	wg.Wait()
 	work(func() error { other.Members()[0].Abort(errors.New("enough")); return nil })
-	work(func() error { other.Members()[1].Tend(0); other.Members()[1].Aborted(); return nil })
+	work(func() error { other.Members()[1].Poll(0); other.Members()[1].Aborted(); return nil })
 	work(func() error { other.Members()[1].Signal(r.streams[1], 1, 0); return nil })
 	wg.Wait()
 }

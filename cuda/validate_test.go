@@ -185,9 +185,9 @@ func TestBadArguments(t *testing.T) {
 		{"no member: PrepareUneven", argument, func() error { _, err := noMember.PrepareUneven(nil, nil); return err }},
 		{"no member: Check", argument, func() error { return noSymmMember.Check(t.Context(), s) }},
 		{"no member: Signal", argument, func() error { return noSymmMember.Signal(s, 0) }},
-		{"no member: Tend", argument, func() error { return noSymmMember.Tend(0) }},
+		{"no member: Tend", argument, func() error { return noSymmMember.Poll(0) }},
 		{"no member: Abort", nil, ends(func() { noSymmMember.Abort(nil) })},
-		{"no member: Tail", nil, ends(func() { noMember.Tail() })},
+		{"no member: Tail", nil, ends(func() { noMember.ReductionStream() })},
 		{"no rank: Func", argument, func() error { _, err := noRank.Func("x", "y"); return err }},
 		{"no member: AllReduce", argument, func() error { _, err := noComm.AllReduce(t.Context(), s, kernels.Sum); return err }},
 		{"no member: BarrierOn", argument, func() error { return noSymmMember.BarrierOn(s, 0) }},
@@ -238,7 +238,7 @@ func TestBadArguments(t *testing.T) {
 		{"Signal on the default stream", argument, func() error { return m.Signal(0, 0, 1) }},
 		{"streams of nobody", text("streams of 1 members"), func() error { return g.RejoinAfter(t.Context(), make([][]driver.Stream, 1)) }},
 		{"Tail without staging", nil, ends(func() {
-			if m.Tail() != 0 {
+			if m.ReductionStream() != 0 {
 				t.Error("a stream that is not there")
 			}
 		})},
@@ -343,8 +343,8 @@ func TestBadArguments(t *testing.T) {
 		{"closed group: Rejoin", closed, func() error { return g.Rejoin(t.Context()) }},
 		{"closed group: RejoinAfter", closed, func() error { return g.RejoinAfter(t.Context(), make([][]driver.Stream, 2)) }},
 		{"closed group: Err", closed, m.Err},
-		{"closed group: Tend", closed, func() error { return m.Tend(time.Hour) }},
-		{"closed group: others", nil, ends(func() { m.Abort(nil); m.Aborted(); m.Tail(); m.Join(&driver.Commands{}, driver.Main) })},
+		{"closed group: Tend", closed, func() error { return m.Poll(time.Hour) }},
+		{"closed group: others", nil, ends(func() { m.Abort(nil); m.Aborted(); m.ReductionStream(); m.Join(&driver.Commands{}, driver.Main) })},
 	}
 	for _, c := range behind {
 		run(c)

@@ -96,7 +96,7 @@ func (z *normalizer) operation(t term) termID {
 // overlaid is a tensor whose elements may lie in one place, as what lies there seen through
 // its strides: then what changes their places alone is nothing. False of others.
 func (z *normalizer) overlaid(v *value) (termID, bool) {
-	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.Apart() {
+	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.NonOverlapping() {
 		return 0, false
 	}
 	l, ok := layout.Plain(digits(v.typ.Shape(), v.typ.Strides()), 0)

@@ -98,9 +98,9 @@ func (v *Value) Shard(m *Mesh, dims ...string) *Value {
 	return v
 }
 
-// Alike says that values of one shape lie alike: what is said of one, such as a layer's weight,
+// ShardingGroup says that values of one shape lie alike: what is said of one, such as a layer's weight,
 // or inferred, holds for all. Each is its operation's only result, and in one such set.
-func (m *Mesh) Alike(vs ...*Value) {
+func (m *Mesh) ShardingGroup(vs ...*Value) {
 	m.kin++
 	for _, v := range vs {
 		if v == nil || v.def == nil {

@@ -12,7 +12,7 @@ func TestMesh(t *testing.T) {
 	f := b.Func("f")
 	x := f.Input("x", Tensor(F32, 8, 16)).Shard(m, "data", "model:(1)2?")
 	y := f.Input("y", Tensor(F32, 8, 16))
-	m.Alike(x, y)
+	m.ShardingGroup(x, y)
 	f.Return(f.Add(x, y).Shard(m, "model data", ""))
 	got, err := b.Finish()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestMeshErrors(t *testing.T) {
 		},
 		"%w cannot lie like %v": func(b *Builder) {
 			f := b.Func("f")
-			b.Mesh(Axis{"x", 8}).Alike(f.Input("v", Tensor(F32, 8)), f.Input("w", Tensor(F32, 4)))
+			b.Mesh(Axis{"x", 8}).ShardingGroup(f.Input("v", Tensor(F32, 8)), f.Input("w", Tensor(F32, 4)))
 		},
 	} {
 		b := NewBuilder(8)

@@ -88,7 +88,7 @@ func (v *verifier) layout(n *Node, t Type) {
 	switch {
 	case n.op.IsCollective():
 		v.at(n, -1, nil, "%s cannot give %s; results of collectives are row-major", n.op.Name(), t)
-	case n.op != OpInput && n.op != OpWaitTensor && n.Effects()&EffectAlias == 0 && !t.Apart():
+	case n.op != OpInput && n.op != OpWaitTensor && n.Effects()&EffectAlias == 0 && !t.NonOverlapping():
 		v.at(n, -1, []string{"declare a layout with a place for each element, and repeat elements by a view"},
 			"%s cannot give %s, in which elements share a place", n.op.Name(), t)
 	}
@@ -101,7 +101,7 @@ func (v *verifier) writtenLayouts(n *Node) {
 		if v.bad[n.id] || !n.Writes(i) || t.IsAsync() || t.Contiguous() {
 			continue
 		}
-		if !t.Apart() {
+		if !t.NonOverlapping() {
 			v.at(n, i, []string{fmt.Sprintf("write a copy: %%c = clone %s", a)}, "%s writes %s of type %s, in which elements share a place", n.op.Name(), a, t)
 		}
 	}

@@ -118,7 +118,7 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 			continue
 		}
 		sameAsInterpreter(t, name, f, o)
-		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+		if harm := progtest.Evaluate(p, in, o.Digest); harm != "" {
 			t.Fatalf("%s passes the checker, but %s", name, harm)
 		}
 		scores, missed, alarms := progtest.Measure(progtest.Pick(progtest.Mutants(p), *mutants), in, o.Digest, check)

@@ -39,12 +39,12 @@ func (k OptionKind) String() string {
 
 // Option declares one option of a pass.
 type Option struct {
-	Name    string
-	Was     string // a former name, which pipelines may still have
-	Kind    OptionKind
-	Default string   // in the option's text form
-	Choices []string // the words that a KindString may take, nil for any
-	Doc     string
+	Name       string
+	FormerName string // a former name, which pipelines may still have
+	Kind       OptionKind
+	Default    string   // in the option's text form
+	Choices    []string // the words that a KindString may take, nil for any
+	Doc        string
 }
 
 // value is a parsed option.

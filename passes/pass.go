@@ -8,11 +8,11 @@ import (
 
 // Pass is a row of the table.
 type Pass struct {
-	Name    string   // lower-case words joined by '-', as pipelines spell it
-	Was     string   // a former name, which pipelines may still have
-	Doc     string   // one sentence
-	Options []Option // in the order in which they are documented
-	Stats   []Stat   // all that Run may count
+	Name       string   // lower-case words joined by '-', as pipelines spell it
+	FormerName string   // a former name, which pipelines may still have
+	Doc        string   // one sentence
+	Options    []Option // in the order in which they are documented
+	Stats      []Stat   // all that Run may count
 
 	// OrderOnly marks a pass that decides order and buckets and nothing else: it
 	// removes, renames and rewires no traced node. The manager checks it

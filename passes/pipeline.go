@@ -189,7 +189,7 @@ func (r *pipelineReader) option(s *step, key string, at int, text string, vat in
 	}
 	for i := range s.pass.Options {
 		o := &s.pass.Options[i]
-		if o.Name != key && (o.Was != key || key == "") {
+		if o.Name != key && (o.FormerName != key || key == "") {
 			continue
 		}
 		if s.given[i] {

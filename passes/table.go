@@ -165,7 +165,7 @@ func (t *Table) Lookup(name string) *Pass {
 
 func (t *Table) index(name string) int {
 	for i, p := range t.passes {
-		if p.Name == name || p.Was == name && name != "" {
+		if p.Name == name || p.FormerName == name && name != "" {
 			return i
 		}
 	}

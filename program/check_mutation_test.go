@@ -60,7 +60,7 @@ func TestCheckMutants(t *testing.T) {
 		if err != nil {
 			t.Fatal(names[i], err)
 		}
-		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+		if harm := progtest.Evaluate(p, in, o.Digest); harm != "" {
 			t.Fatalf("%s passes the checker, but %s", names[i], harm)
 		}
 		scores, missed, alarms := progtest.Measure(progtest.Mutants(p), in, o.Digest, program.Check)
@@ -89,7 +89,7 @@ func TestRefusedProgramsGoWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(names[i], err)
 		}
-		if progtest.Judge(p, in, o.Digest) == "" {
+		if progtest.Evaluate(p, in, o.Digest) == "" {
 			t.Errorf("%s: every schedule gives the same outputs", names[i])
 		}
 	}

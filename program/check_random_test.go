@@ -28,7 +28,7 @@ func mendAndJudge(t *testing.T, seed uint64, n int) (*program.Program, progtest.
 	if err != nil {
 		t.Fatalf("seed %d: %v\n%s", seed, err, p)
 	}
-	if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+	if harm := progtest.Evaluate(p, in, o.Digest); harm != "" {
 		t.Fatalf("seed %d passes the checker, but %s\n%s", seed, harm, p)
 	}
 	return p, in, o.Digest
@@ -94,7 +94,7 @@ func FuzzCheck(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+		if harm := progtest.Evaluate(p, in, o.Digest); harm != "" {
 			t.Fatalf("passes the checker, but %s\n%s", harm, p)
 		}
 	})

@@ -28,8 +28,8 @@ type Record struct {
 	Extra []byte `json:"extra,omitempty"` // the device's own
 }
 
-// Meeting is the outcome of a rendezvous.
-type Meeting struct {
+// Membership is the outcome of a rendezvous.
+type Membership struct {
 	Nonce   string   // of this world
 	Records []Record // by rank
 }
@@ -44,7 +44,7 @@ type agreeing struct {
 }
 
 // meet exchanges records, and compares.
-func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) (*Meeting, error) {
+func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) (*Membership, error) {
 	rec, err := json.Marshal(Record{Host: cmp.Or(a.host, hostID()), PID: os.Getpid(), Extra: extra})
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) 
 	if err != nil {
 		return nil, err
 	}
-	m := &Meeting{Nonce: g.Nonce(), Records: make([]Record, len(parts))}
+	m := &Membership{Nonce: g.Nonce(), Records: make([]Record, len(parts))}
 	for r, p := range parts {
 		if err := json.Unmarshal(p.Data, &m.Records[r]); err != nil {
 			return nil, &RendezvousError{Rank: g.Rank(), Reason: fmt.Sprintf("record of rank %d is malformed", r), Err: err}

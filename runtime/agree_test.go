@@ -12,9 +12,9 @@ import (
 )
 
 // meetAll lets n ranks of a job meet; change adapts what rank 1 brings.
-func meetAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing)) ([]*Meeting, []error) {
+func meetAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing)) ([]*Membership, []error) {
 	t.Helper()
-	ms, errs := make([]*Meeting, n), make([]error, n)
+	ms, errs := make([]*Membership, n), make([]error, n)
 	var wg sync.WaitGroup
 	for r := range n {
 		wg.Go(func() {

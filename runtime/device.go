@@ -121,13 +121,13 @@ type Info struct {
 // Spec is what a device is opened with: this rank's place, what the world agreed
 // on, and what the ranks must agree on.
 type Spec struct {
-	Rank, World int
-	LocalRank   int     // among the ranks of this host
-	Groups      []Group // what the world begins with, each of which AddGroup brings, too
-	Timeout     time.Duration
-	Silence     time.Duration   // how long a rank of another host may give no sign of life
-	Funcs       map[string]Func // Go functions of `call @target`
-	Meet        func(ctx context.Context, extra []byte) (*Meeting, error)
+	Rank, World      int
+	LocalRank        int     // among the ranks of this host
+	Groups           []Group // what the world begins with, each of which AddGroup brings, too
+	Timeout          time.Duration
+	HeartbeatTimeout time.Duration   // how long a rank of another host may give no sign of life
+	Funcs            map[string]Func // Go functions of `call @target`
+	Rendezvous       func(ctx context.Context, extra []byte) (*Membership, error)
 	// Job is this rank's membership of the job, for what the device's ranks say to each
 	// other. Its owner closes it behind the device.
 	Job *rendezvous.Group

@@ -26,9 +26,9 @@ type Config struct {
 	World string
 	// Timeout bounds every wait for a peer, default 5 minutes.
 	Timeout time.Duration
-	// Silence is how long a rank of another host may give no sign of life until it counts
+	// HeartbeatTimeout is how long a rank of another host may give no sign of life until it counts
 	// as lost, default 20 s. Links that drop for a shorter time go on where they were.
-	Silence time.Duration
+	HeartbeatTimeout time.Duration
 	// JoinTimeout bounds Join, default Timeout.
 	JoinTimeout time.Duration
 	// UserBytes is arena for the caller's own tensors, see Rank.User.
@@ -90,8 +90,8 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	if cfg.JoinTimeout <= 0 {
 		cfg.JoinTimeout = cfg.Timeout
 	}
-	if cfg.Silence <= 0 {
-		cfg.Silence = rendezvous.Silence
+	if cfg.HeartbeatTimeout <= 0 {
+		cfg.HeartbeatTimeout = rendezvous.HeartbeatTimeout
 	}
 	if cfg.World == "" {
 		cfg.World = "world"
@@ -105,7 +105,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	}
 	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
 		buffers: map[string]*Buffer{}, funcs: cfg.Funcs, streams: map[string]*namedStream{}, works: map[*Module]int{}}
-	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, Silence: cfg.Silence, Funcs: cfg.Funcs}
+	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, HeartbeatTimeout: cfg.HeartbeatTimeout, Funcs: cfg.Funcs}
 	news, err := r.layOut(mods, cfg.UserBytes)
 	if err != nil {
 		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot load", Err: err}
@@ -122,7 +122,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	a := agreeing{arena: r.arena.end(), host: env.Host}
 	a.digest, a.text = agreement(mods, env.World)
 	spec.Job = r.job
-	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) { return a.meet(ctx, r.job, extra) }
+	spec.Rendezvous = func(ctx context.Context, extra []byte) (*Membership, error) { return a.meet(ctx, r.job, extra) }
 	if r.dev, err = open(ctx, spec); err != nil {
 		r.job.Cancel(err) // the others may wait for this rank
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.job.Close())
@@ -145,7 +145,7 @@ func (c *Config) join(ctx context.Context, e Env) (*rendezvous.Group, error) {
 			return nil, &RendezvousError{Rank: e.Rank, Reason: "cannot tell the job", Err: err}
 		}
 	}
-	g, err := rendezvous.Join(ctx, job, rendezvous.Place{Name: c.World, Rank: e.Rank, World: e.World, Timeout: c.Timeout, Silence: c.Silence})
+	g, err := rendezvous.Join(ctx, job, rendezvous.Place{Name: c.World, Rank: e.Rank, World: e.World, Timeout: c.Timeout, HeartbeatTimeout: c.HeartbeatTimeout})
 	var late *TimeoutError
 	if err != nil && !errors.As(err, &late) && !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrMismatch) && !errors.Is(err, ErrCanceled) {
 		err = &RendezvousError{Rank: e.Rank, Reason: "cannot join the job", Err: err}

@@ -42,7 +42,7 @@ type File struct {
 	Collectives  []Collective  `json:"collectives,omitempty"`  // ascending by op, impl, ranks, bytes
 	Instructions []Instruction `json:"instructions,omitempty"` // ascending by key
 	Chains       []Instruction `json:"chains,omitempty"`       // ascending by key (program.Program.ChainKey)
-	Beside       []Beside      `json:"beside,omitempty"`       // ascending by launch, collective
+	Overlaps     []Overlap     `json:"beside,omitempty"`       // ascending by launch, collective
 	Protocols    []Protocols   `json:"protocols,omitempty"`    // ascending by ranks
 	Matmuls      *Matmuls      `json:"matmuls,omitempty"`
 }
@@ -71,9 +71,9 @@ type Collective struct {
 	Us    float64 `json:"us"`
 }
 
-// Beside is how fast a launch and a collective go on while both run, as parts of
+// Overlap is how fast a launch and a collective go on while both run, as parts of
 // their speeds alone.
-type Beside struct {
+type Overlap struct {
 	Launch     string  `json:"launch"`     // op: matmul, fused, ...
 	Collective string  `json:"collective"` // op
 	Compute    float64 `json:"compute"`
@@ -135,7 +135,7 @@ func (f *File) sort() {
 	slices.SortFunc(f.Collectives, func(a, b Collective) int {
 		return cmp.Or(strings.Compare(a.Op, b.Op), strings.Compare(a.Impl, b.Impl), cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Bytes, b.Bytes))
 	})
-	slices.SortFunc(f.Beside, func(a, b Beside) int {
+	slices.SortFunc(f.Overlaps, func(a, b Overlap) int {
 		return cmp.Or(strings.Compare(a.Launch, b.Launch), strings.Compare(a.Collective, b.Collective))
 	})
 	slices.SortFunc(f.Protocols, func(a, b Protocols) int { return cmp.Compare(a.Ranks, b.Ranks) })
@@ -148,7 +148,7 @@ func (f *File) sort() {
 func (f *File) Clone() *File {
 	out := *f
 	out.Instructions, out.Chains = slices.Clone(f.Instructions), slices.Clone(f.Chains)
-	out.Collectives, out.Beside = slices.Clone(f.Collectives), slices.Clone(f.Beside)
+	out.Collectives, out.Overlaps = slices.Clone(f.Collectives), slices.Clone(f.Overlaps)
 	return &out
 }
 
@@ -208,15 +208,15 @@ func find(list []Instruction, key string) (Instruction, bool) {
 // the pair that was measured, else the mean of those with the same launch, else of
 // all, else 1.
 func (f *File) Speeds(launch, collective string) (compute, comm float64) {
-	for _, alike := range []func(b *Beside) bool{
-		func(b *Beside) bool { return b.Launch == launch && b.Collective == collective },
-		func(b *Beside) bool { return b.Launch == launch },
-		func(*Beside) bool { return true },
+	for _, alike := range []func(b *Overlap) bool{
+		func(b *Overlap) bool { return b.Launch == launch && b.Collective == collective },
+		func(b *Overlap) bool { return b.Launch == launch },
+		func(*Overlap) bool { return true },
 	} {
 		n := 0.0
 		compute, comm = 0, 0
-		for i := range f.Beside {
-			if b := &f.Beside[i]; alike(b) {
+		for i := range f.Overlaps {
+			if b := &f.Overlaps[i]; alike(b) {
 				compute, comm, n = compute+b.Compute, comm+b.Comm, n+1
 			}
 		}

@@ -19,7 +19,7 @@ func file() *File {
 		},
 		Chains: []Instruction{{Key: "chain of 1 matmul 01", Us: 7}, {Key: "chain of 2 matmul...copy 00", Us: 9.5, Speed: 0.8}}, StepUs: 4.5,
 		Collectives: []Collective{{"all_reduce", Own, 4, 1 << 20, 16}, {"all_reduce", OwnAlone, 4, 1 << 20, 12}, {"all_reduce", "nccl", 4, 1 << 10, 4}, {"all_gather", Own, 4, 1 << 10, 3}},
-		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
+		Overlaps:    []Overlap{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
 		Protocols:   []Protocols{{4, Limits{OneShot: 12345, Blocks: 96}}, {2, Limits{Blocks: 1}}},
 		Matmuls:     &Matmuls{"H200", 130000, []Algorithm{{"b", "2"}, {"a", "1"}}},
 	}

@@ -113,7 +113,7 @@ func (f *File) check() error {
 			}
 		}
 	}
-	for i, b := range f.Beside {
+	for i, b := range f.Overlaps {
 		at := fmt.Sprintf("beside.%d.", i)
 		if err := errors.Join(Figure(at+"compute", b.Compute, true), part(at+"compute", b.Compute), Figure(at+"comm", b.Comm, true), part(at+"comm", b.Comm)); err != nil {
 			return err

@@ -1,4 +1,4 @@
-// Package attention computes scaled dot product attention and its gradients with
+// Package attention computes scaled dot matmul attention and its gradients with
 // kernels of this project, compiled when a call is planned: see Library. ProblemOf
 // reads and checks a call for other libraries too.
 //

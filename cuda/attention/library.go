@@ -82,7 +82,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		}
 		s.names = append(s.names, k.name)
 		s.cmds.Launch(driver.Main, f, k.grid, k.block, k.shared, k.params)
-		s.early.LaunchEarly(driver.Main, f, k.grid, k.block, k.shared, k.params)
+		s.early.LaunchDependent(driver.Main, f, k.grid, k.block, k.shared, k.params)
 		s.ahead = k.ahead
 		var one driver.Commands // a kernel that needs local memory gets it at its first launch
 		one.Launch(driver.Main, f, k.grid, k.block, k.shared, k.params)
@@ -104,7 +104,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 // Close unloads the kernels. All steps must have ended.
 func (l *Library) Close() error { return l.code.Close() }
 
-// step is a planned call. It implements library.Early: a step whose kernels cannot
+// step is a planned call. It implements library.DependentLauncher: a step whose kernels cannot
 // begin early reads nothing ahead.
 type step struct {
 	op          string
@@ -120,8 +120,8 @@ func (s *step) AddTo(c *driver.Commands) { c.Append(&s.cmds) }
 // front of it has ended.
 func (s *step) Ahead() []library.Memory { return s.ahead }
 
-// AddEarlyTo is AddTo with an early launch, if there is anything ahead.
-func (s *step) AddEarlyTo(c *driver.Commands) {
+// AddDependentTo is AddTo with an early launch, if there is anything ahead.
+func (s *step) AddDependentTo(c *driver.Commands) {
 	if len(s.ahead) == 0 {
 		s.AddTo(c)
 		return

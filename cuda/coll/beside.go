@@ -9,14 +9,14 @@ import (
 // Collectives beside compute. Kernels of compute fill all multiprocessors, and those
 // that stay until the kernel ends leave no room for a second one: a collective by a
 // kernel then starts when that one ends, and each further kernel it needs waits anew.
-// Measured beside matrix products of 1.4 ms, a gather of 0.37 ms by copies and flags
+// Measured beside matmuls of 1.4 ms, a gather of 0.37 ms by copies and flags
 // takes as long as alone, one by a kernel 1.3 to 1.5 ms. Multiprocessors left free by
-// all products help too, but cost the products 12% for 16 of them whether or not a
+// all matmuls help too, but cost the matmuls 12% for 16 of them whether or not a
 // collective runs.
 //
 // So bytes between ranks move by copy engines, and streams order them by flags
 // (engine_flags.go). What no engine does goes by co-resident kernels, of one warp a block
-// with so few registers that they find room beside a product (kernels.PlanCoresidentCopy,
+// with so few registers that they find room beside a matmul (kernels.PlanCoresidentCopy,
 // PlanCoresidentReduce). Those are copies within the device, which the driver does by kernels
 // of its own, pieces too small to be worth a copy for each peer, and reductions.
 //

@@ -10,8 +10,8 @@ import (
 
 // Collectives beside compute (beside.go) keep their order without kernels: by words
 // that streams themselves write and wait for. A kernel of more than a warp has to find
-// room on a multiprocessor, and beside a matrix product that holds all of them it
-// waits until the product ends.
+// room on a multiprocessor, and beside a matmul that holds all of them it
+// waits until the matmul ends.
 //
 // A captured wait has a fixed value, so each word is a flag: the peer sets it, the
 // owner waits for it and clears it. Rows of flags, one word for each peer:
@@ -183,7 +183,7 @@ func (x extension) Tend(waited time.Duration) error {
 
 // EndWaits does nothing while other processes may not have heard of the break.
 func (x extension) EndWaits() error {
-	if !x.Waits() || x.m.Failure() != nil && !x.m.Heard() {
+	if !x.Waits() || x.m.Failure() != nil && !x.m.AbortDelivered() {
 		return nil
 	}
 	return x.m.release()

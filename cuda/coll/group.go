@@ -118,8 +118,8 @@ func (o *GroupOptions) Memory() uint64 {
 	return 4*o.region() + 2*o.flagged() + o.Staging + o.Pad + 6*page
 }
 
-// Little is the options with scratch for messages up to a megabyte, and no staging.
-func (o GroupOptions) Little() GroupOptions {
+// SmallScratch is the options with scratch for messages up to a megabyte, and no staging.
+func (o GroupOptions) SmallScratch() GroupOptions {
 	o.Region, o.Flagged, o.Staging = min(o.region(), 1<<20), min(o.flagged(), 2<<20), 0
 	return o
 }

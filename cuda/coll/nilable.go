@@ -42,8 +42,8 @@ func (m *Member) Abort(reason error) { m.symm().Abort(reason) }
 // Check is symm.Member.Check.
 func (m *Member) Check(ctx context.Context, s driver.Stream) error { return m.symm().Check(ctx, s) }
 
-// Tend is symm.Member.Tend.
-func (m *Member) Tend(waited time.Duration) error { return m.symm().Tend(waited) }
+// Poll is symm.Member.Tend.
+func (m *Member) Poll(waited time.Duration) error { return m.symm().Poll(waited) }
 
 // Pad is symm.Member.Pad.
 func (m *Member) Pad(rank int) (symm.Buffer, error) { return m.symm().Pad(rank) }

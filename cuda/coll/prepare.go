@@ -28,16 +28,16 @@ type Op struct {
 	// symmetric memory at the same offset on every rank, which the direct protocol needs.
 	Symmetric bool
 	Algo      kernels.Algo
-	// Beside says that compute runs beside the collective: what is large enough goes by
+	// Overlapped says that compute runs beside the collective: what is large enough goes by
 	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
-	Beside  bool
-	Part    int      // of staging, in [0, StagingParts), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
-	Root    int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
-	Pairs   [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
-	Blocks  int
-	Threads int
+	Overlapped bool
+	Part       int      // of staging, in [0, StagingParts), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
+	Root       int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
+	Pairs      [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
+	Blocks     int
+	Threads    int
 }
 
 // Prepared is a collective planned for one member, ready to be launched any
@@ -86,7 +86,7 @@ func (m *Member) prepare(op Op) (*Prepared, error) {
 	if op.Kind == kernels.Broadcast || op.Kind == kernels.Permute || op.Kind == kernels.Reduce {
 		return m.prepareRooted(op)
 	}
-	if op.Beside && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
+	if op.Overlapped && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
 		if p, err := m.prepareBeside(op); p != nil || err != nil {
 			return p, err
 		}
@@ -328,9 +328,9 @@ func (p *Prepared) AddAhead(c *driver.Commands) bool {
 	return true
 }
 
-// Tail is the stream that reduces. Events recorded in it come after all that was added
+// ReductionStream is the stream that reduces. Events recorded in it come after all that was added
 // by AddAhead. It is zero in a group without GroupOptions.Staging, which has none.
-func (m *Member) Tail() driver.Stream {
+func (m *Member) ReductionStream() driver.Stream {
 	if m.Usable() != nil || m.engine == nil {
 		return 0
 	}

@@ -147,7 +147,7 @@ func TestWorthCopies(t *testing.T) {
 			bytes uint64 // the least of which all ranks together have enough
 		}{{kernels.AllGather, 16 << 10}, {kernels.AllToAll, 16 << 10}, {kernels.ReduceScatter, 32 << 10}, {kernels.AllReduce, 128 << 10}} {
 			for _, less := range []uint64{0, 256} {
-				op := Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: true,
+				op := Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Overlapped: true,
 					Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<19), Bytes: c.bytes - less}}}
 				p, err := g.Members()[0].prepareBeside(op)
 				if err != nil || (p != nil) != (move > 0 && less == 0) {

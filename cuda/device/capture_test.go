@@ -25,7 +25,7 @@ func fakeOnly(t *testing.T) {
 	}
 }
 
-// besideModule gathers twice: once beside a product, and once when nothing else is
+// besideModule gathers twice: once beside a matmul, and once when nothing else is
 // to be done.
 func besideModule() (*rt.Module, func(*rt.Exec)) {
 	x, y, z, w := besideTensors()
@@ -40,7 +40,7 @@ func besideTensors() (x, y, z, w rt.Tensor) {
 	return rt.C(0, rt.F32, 1024), rt.C(4096, rt.F32, 2048), rt.C(12288, rt.F32, 1024), rt.C(16384, rt.F32, 2048)
 }
 
-// besideStep is the step of besideModule, with the product or without.
+// besideStep is the step of besideModule, with the matmul or without.
 func besideStep(product bool) func(*rt.Exec) {
 	square := func(t rt.Tensor) rt.Tensor { return rt.C(t.Off, rt.F32, 32, 32) }
 	x, y, z, w := besideTensors()
@@ -71,7 +71,7 @@ func TestBeside(t *testing.T) {
 		var mu sync.Mutex
 		var log bytes.Buffer
 		drv, devs, o := target(t, 2)
-		o.NoBeside = off
+		o.NoOverlap = off
 		o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
 		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)

@@ -22,7 +22,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
-	if d.rec != nil && !d.opts.NoBeside && g.m != nil && c.Op != rt.Barrier {
+	if d.rec != nil && !d.opts.NoOverlap && g.m != nil && c.Op != rt.Barrier {
 		if _, err := d.checkCollective(g, c); err != nil {
 			return d.call(c.Name(), err)
 		}
@@ -382,11 +382,11 @@ func (b *builder) try(op coll.Op) {
 		return
 	}
 	if b.part != alone && op.Kind != kernels.Barrier {
-		op.Beside, op.Part = true, (b.part+b.p.parts)%coll.StagingParts
+		op.Overlapped, op.Part = true, (b.part+b.p.parts)%coll.StagingParts
 	}
 	p, err := b.g.m.Prepare(op)
 	how := "copy engines"
-	if op.Beside {
+	if op.Overlapped {
 		how = "copies beside compute"
 	}
 	switch {

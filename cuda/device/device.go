@@ -132,14 +132,14 @@ func (d *Device) load() error {
 		return err
 	}
 	// Graphs have edges for it since CUDA 12.3, devices since compute capability 9.0.
-	d.early = !d.opts.NoEarly && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
+	d.early = !d.opts.NoDependentLaunch && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
 	if d.code != nil {
 		if err := d.code.load(d); err != nil {
 			return err
 		}
 	}
 	for _, open := range slices.Concat(d.opts.Libraries, own()) {
-		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Products: d.opts.Products, Log: d.opts.Log})
+		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Matmuls: d.opts.Matmuls, Log: d.opts.Log})
 		if errors.Is(err, library.ErrUnavailable) {
 			d.missing = append(d.missing, err)
 			continue

@@ -57,7 +57,7 @@ func (d *Device) look(waited time.Duration) error {
 		if g.m == nil {
 			continue
 		}
-		if err := g.m.Tend(waited); err != nil && !errors.Is(err, symm.ErrClosed) { // it is being dropped
+		if err := g.m.Poll(waited); err != nil && !errors.Is(err, symm.ErrClosed) { // it is being dropped
 			d.fail(d.explain(err))
 		}
 	}

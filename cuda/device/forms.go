@@ -79,7 +79,7 @@ func (r *recording) form() error {
 	return nil
 }
 
-// busy reports whether products or the like run in the compute streams while collective
+// busy reports whether matmuls or the like run in the compute streams while collective
 // k does: between what it waits for and whoever waits for it. Blocks of generated kernels
 // come and go, and a collective by a kernel finds room beside them.
 func (r *recording) busy(k int) bool {
@@ -116,7 +116,7 @@ func (r *recording) busy(k int) bool {
 // holds reports whether a call may keep multiprocessors until it ends: a library's, and
 // one of which nothing is known. Package program answers that by the operation
 // (program.Instr.Holds), for simulations, which know of no device: who serves a launch is
-// decided here, and a library may serve more than products and attention. For what the
+// decided here, and a library may serve more than matmuls and attention. For what the
 // standard libraries serve the answers are the same, which a test holds them to.
 func (p *plan) holds() bool { return p.step != nil || p.call != nil }
 

@@ -88,7 +88,7 @@ func (l *lending) releasedFirst() bool {
 	return !l.live[0]
 }
 
-// withLending runs f on a device that keeps few plans and computes products by lending.
+// withLending runs f on a device that keeps few plans and computes matmuls by lending.
 func withLending(t *testing.T, keep int, gate chan struct{}, f func(ctx context.Context, r *rt.Rank, m *rt.Module, l *lending) error) {
 	t.Helper()
 	drv := fake.New(1)
@@ -111,7 +111,7 @@ func withLending(t *testing.T, keep int, gate chan struct{}, f func(ctx context.
 	}
 }
 
-// products launches products whose result lies at the given places.
+// matmuls launches matmuls whose result lies at the given places.
 func products(from, to int) func(*rt.Exec) {
 	return func(x *rt.Exec) {
 		for i := from; i < to; i++ {

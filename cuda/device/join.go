@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
-// join replaces products that follow each other in a stream by one launch where the
+// join replaces matmuls that follow each other in a stream by one launch where the
 // library has one for them.
 func (r *recording) join() error {
 	for k := 0; k < len(r.items); k++ {
@@ -61,27 +61,27 @@ func (i *item) joiner() (library.Joiner, bool) {
 	return j, ok
 }
 
-// fetch lets the weights of each product of few rows come into the cache while what
-// stands between it and the product before it runs: short kernels, attention, and
+// fetch lets the weights of each skinny matmul come into the cache while what
+// stands between it and the matmul before it runs: short kernels, attention, and
 // collectives leave memory idle. Requests go out in a stream of their own.
 func (r *recording) fetch() error {
-	limit := r.d.opts.Fetch
+	limit := r.d.opts.Prefetch
 	if limit <= 0 {
 		return nil
 	}
-	after := map[*stream]int{} // by stream: item of the last product, look-up only
+	after := map[*stream]int{} // by stream: item of the last matmul, look-up only
 	plans := map[int]*plan{}   // by the item behind which they go, -1 for the begin
 	for k := range r.items {
 		x := &r.items[k]
 		if x.plan == nil {
 			continue
 		}
-		step, ok := x.plan.step.(library.Fetcher)
+		step, ok := x.plan.step.(library.Prefetcher)
 		if !ok {
 			continue
 		}
 		p := &plan{name: "fetch for " + x.plan.name, algo: "fetch"}
-		step.AddFetchTo(&p.cmds, uint64(limit))
+		step.AddPrefetchTo(&p.cmds, uint64(limit))
 		at, seen := after[x.st]
 		if !seen {
 			at = -1
@@ -147,7 +147,7 @@ func (d *Device) sideStream() (*stream, error) {
 // What other streams wrote was waited for before that kernel began.
 func (r *recording) early(k int) (*driver.Commands, bool) {
 	x := &r.items[k]
-	step, ok := x.plan.step.(library.Early)
+	step, ok := x.plan.step.(library.DependentLauncher)
 	if !ok || !r.d.early {
 		return nil, false
 	}
@@ -175,7 +175,7 @@ func (r *recording) early(k int) (*driver.Commands, bool) {
 		return nil, false
 	}
 	c := &driver.Commands{}
-	step.AddEarlyTo(c)
+	step.AddDependentTo(c)
 	if log := r.d.opts.Log; log != nil {
 		log.Info("early", "rank", r.d.spec.Rank, "name", x.plan.name, "front", front.name)
 	}

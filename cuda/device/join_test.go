@@ -16,7 +16,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// thin is a layer of few rows: a kernel, then three products of its result. change
+// thin is a layer of few rows: a kernel, then three matmuls of its result. change
 // may put something else between.
 type thin struct {
 	m    *rt.Module
@@ -59,7 +59,7 @@ func newThin(between func(e *rt.Exec), last int64) thin {
 	}}
 }
 
-// thinTuning knows the three products and them together.
+// thinTuning knows the three matmuls and them together.
 func thinTuning(t *testing.T) *lt.Tuning {
 	tn := &lt.Tuning{}
 	var ps []lt.Problem
@@ -105,11 +105,11 @@ func TestJoin(t *testing.T) {
 			var mu sync.Mutex
 			var log bytes.Buffer
 			drv, devs, o := target(t, 1)
-			o.NoEarly = c.off
-			o.Fetch = c.fetch
-			o.Products = &lt.Tuning{}
+			o.NoDependentLaunch = c.off
+			o.Prefetch = c.fetch
+			o.Matmuls = &lt.Tuning{}
 			if !c.empty {
-				o.Products = thinTuning(t)
+				o.Matmuls = thinTuning(t)
 			}
 			o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
 			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error {
@@ -170,7 +170,7 @@ func TestProductsOption(t *testing.T) {
 	}{{nil, true}, {&lt.Tuning{}, true}, {lt.NewTuning("another GPU", 1), false}} {
 		th := newThin(nil, 0)
 		drv, devs, o := target(t, 1)
-		o.Products = c.products
+		o.Matmuls = c.products
 		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error { return nil })
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "another GPU than") {
 			t.Errorf("a tuning with digest %s: %v", c.products.Digest(), err)

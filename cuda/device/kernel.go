@@ -131,7 +131,7 @@ func (d *Device) writes(k *rt.Kernel) []library.Memory {
 	return out
 }
 
-// planLibrary asks the libraries in turn. Operands and results of a product whose
+// planLibrary asks the libraries in turn. Operands and results of a matmul whose
 // layout has no descriptor are brought into row-major order in the workspace.
 func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}

@@ -36,8 +36,8 @@ type Options struct {
 	// Staging is memory of each group for collectives beside compute, 0 is 512 MiB,
 	// negative none; Group.Staging is ignored.
 	Staging int64
-	// NoBeside does all collectives of captured steps as if nothing computed meanwhile.
-	NoBeside bool
+	// NoOverlap does all collectives of captured steps as if nothing computed meanwhile.
+	NoOverlap bool
 	// Scratch is symmetric memory for each group in which operands of collectives are
 	// brought together whose layout no kernel takes, 0 is 32 MiB.
 	Scratch int64
@@ -47,19 +47,19 @@ type Options struct {
 	Workspace int64
 	// Libraries open, in order of preference, what computes launches that are no kernels
 	// of the modules; Standard has the usual ones. Behind them stand kernels of our own for
-	// attention and products. One that is not installed
+	// attention and matmuls. One that is not installed
 	// (library.ErrUnavailable) is left out, and named if it is missed; any other error fails
 	// the opening of the device.
 	Libraries []OpenLibrary
-	// Products are the algorithms of known products; nil: those that package lt knows for
+	// Matmuls are the algorithms of known matmuls; nil: those that package lt knows for
 	// the device. An empty tuning leaves the choice to the library.
-	Products *lt.Tuning
-	// Fetch is how many bytes of the weights of a product of few rows are brought into the
-	// cache while what stands between it and the product before computes or communicates;
+	Matmuls *lt.Tuning
+	// Prefetch is how many bytes of the weights of a skinny matmul are brought into the
+	// cache while what stands between it and the matmul before computes or communicates;
 	// 0 is none.
-	Fetch int64
-	// NoEarly lets no kernel begin before the one in front of it has ended.
-	NoEarly bool
+	Prefetch int64
+	// NoDependentLaunch lets no kernel begin before the one in front of it has ended.
+	NoDependentLaunch bool
 	// Images are the kernels of collectives; nil: the embedded ones, read anew for each
 	// world. Who opens many worlds reads them once.
 	Images *kernels.Set
@@ -68,7 +68,7 @@ type Options struct {
 	// Cache is a folder for compiled kernels; empty: "concert" in the user's cache
 	// folder; "none": no cache.
 	Cache string
-	// SMs limits what products leave to communication, see library.Call.
+	// SMs limits what matmuls leave to communication, see library.Call.
 	SMs int
 	// Log, if not nil, is told what was compiled and how collectives are done.
 	Log *slog.Logger
@@ -112,9 +112,9 @@ type LibraryEnv struct {
 	Rank   *symm.Rank
 	// Compile makes machine code for the rank's device from CUDA C++; it is cached.
 	Compile func(name, source string, options ...string) ([]byte, error)
-	// Products are the device's Options.Products.
-	Products *lt.Tuning
-	Log      *slog.Logger // may be nil
+	// Matmuls are the device's Options.Matmuls.
+	Matmuls *lt.Tuning
+	Log     *slog.Logger // may be nil
 }
 
 const (
@@ -151,7 +151,7 @@ func (o *Options) group(spec *rt.Spec, name string) coll.GroupOptions {
 		g.Staging = uint64(max(o.Staging, 0))
 	}
 	if name == "world" && len(spec.Groups) > 1 {
-		return g.Little()
+		return g.SmallScratch()
 	}
 	return g
 }

@@ -66,7 +66,7 @@ type offer struct {
 
 // check compares what the ranks offer: plans that differ would wait for each other for
 // ever. It sees how the ranks' devices reach each other.
-func check(spec *rt.Spec, met *rt.Meeting, o *Options, own offer) (*routes, error) {
+func check(spec *rt.Spec, met *rt.Membership, o *Options, own offer) (*routes, error) {
 	var seats []topo.Seat
 	for r, rec := range met.Records {
 		var theirs offer
@@ -86,11 +86,11 @@ func check(spec *rt.Spec, met *rt.Meeting, o *Options, own offer) (*routes, erro
 
 // digest is one text for the options that plans depend on.
 func (o *Options) digest(spec *rt.Spec) string {
-	products := "known"
-	if o.Products != nil {
-		products = o.Products.Digest()
+	matmuls := "known"
+	if o.Matmuls != nil {
+		matmuls = o.Matmuls.Digest()
 	}
-	s := fmt.Sprintf("scratch %d, beside %v, sms %d, products %s, early %v", o.scratch(), !o.NoBeside, o.SMs, products, !o.NoEarly)
+	s := fmt.Sprintf("scratch %d, beside %v, sms %d, matmuls %s, early %v", o.scratch(), !o.NoOverlap, o.SMs, matmuls, !o.NoDependentLaunch)
 	if o.Transport != "" || o.NCCL.Config != (nccl.Config{}) {
 		s += fmt.Sprintf(", transport %q, nccl %+v", o.Transport, o.NCCL.Config)
 	}
@@ -126,7 +126,7 @@ func (s *site) meet(ctx context.Context, d *Device) (err error) {
 	if err != nil {
 		return err
 	}
-	met, err := d.spec.Meet(ctx, extra)
+	met, err := d.spec.Rendezvous(ctx, extra)
 	if err != nil {
 		return err
 	}

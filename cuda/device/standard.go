@@ -21,7 +21,7 @@ type Paths struct {
 	NoCuDNN  bool          // attention by our own kernels alone
 }
 
-// Standard are cuBLASLt for products, and where it is not installed our own kernels for
+// Standard are cuBLASLt for matmuls, and where it is not installed our own kernels for
 // Hopper's tensor cores; and for attention our own kernels where sequences are short, and
 // cuDNN. What they do not serve, or where they are not installed, kernels of our own do,
 // which every device has.
@@ -33,7 +33,7 @@ func Standard(p Paths) []OpenLibrary {
 			if err != nil {
 				return nil, err
 			}
-			tuning := e.Products
+			tuning := e.Matmuls
 			if tuning == nil {
 				tuning = lt.Known(e.Rank.Info.Name, l.Version())
 			}

@@ -27,7 +27,7 @@ type symmCase struct {
 	name, target, args string
 	in, out            []symmTensor
 	pair               bool // the results are a tensor and a list
-	rows               bool // the collective is along rows of the products
+	rows               bool // the collective is along rows of the matmuls
 	want               func(in [][]array) [][]array
 }
 
@@ -176,7 +176,7 @@ func (c *symmCase) document(ranks int) string {
 
 const symmRanks = 4
 
-// gathers is a case of an all_gather along d with products by several matrices.
+// gathers is a case of an all_gather along d with matmuls by several matrices.
 func gathers(name string, dtype string, shape []int, d, n, matrices int) symmCase {
 	shard := slices.Clone(shape)
 	shard[d] /= symmRanks
@@ -240,7 +240,7 @@ func gathersScaled(mode string, shape []int, d, n int) symmCase {
 		}}
 }
 
-// scatters is a case of a product and a reduce_scatter along d; scaled by rows, by one number or
+// scatters is a case of a matmul and a reduce_scatter along d; scaled by rows, by one number or
 // not at all ("").
 func scatters(mode, dtype, reduce string, shape []int, d, n int) symmCase {
 	last := len(shape) - 1
@@ -316,7 +316,7 @@ func symmCases() []symmCase {
 			}})
 }
 
-// The products that carry collectives of PyTorch's tests of symmetric memory, on the
+// The matmuls that carry collectives of PyTorch's tests of symmetric memory, on the
 // interpreter, the host and devices, and in chunks of rows.
 func TestSymmetricMemory(t *testing.T) {
 	for _, c := range symmCases() {
@@ -371,7 +371,7 @@ func TestSymmetricMemory(t *testing.T) {
 	}
 }
 
-// inChunks is f with products and collectives in chunks of rows, if they are cut.
+// inChunks is f with matmuls and collectives in chunks of rows, if they are cut.
 func inChunks(t *testing.T, f *ir.Func, want bool) *ir.Func {
 	t.Helper()
 	p, err := standard.Table().Parse("canonicalize,simplify-collectives,fuse-collectives{chunks=2}")

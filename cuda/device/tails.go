@@ -47,7 +47,7 @@ func (p *plan) collides(o *plan) bool {
 // end is the stream in which an event stands for all that st was given.
 func (t tails) end(st *stream) driver.Stream {
 	if len(t[st]) > 0 {
-		return t[st][0].group.m.Tail()
+		return t[st][0].group.m.ReductionStream()
 	}
 	return st.h
 }

@@ -155,7 +155,7 @@ func TestTailsWait(t *testing.T) {
 			}
 			for i := range 3 {
 				b := make([]byte, late.Bytes())
-				for k := 0; k < side; k++ { // 2^i of the unit matrix: the product is 4^i of it
+				for k := 0; k < side; k++ { // 2^i of the unit matrix: the matmul is 4^i of it
 					v := math.Float32bits(float32(int(1) << i))
 					binary.LittleEndian.PutUint32(b[4*(k*side+k):], v)
 				}

@@ -16,7 +16,7 @@ const (
 	OpGraph
 	OpFlags
 	OpCall
-	OpLaunchEarly
+	OpLaunchDependent
 	OpMark
 	OpLaunchCluster
 )
@@ -48,14 +48,14 @@ func (c *Commands) Launch(s Stream, f Func, grid, block, shared int, params []by
 	c.launch(OpLaunch, s, f, grid, block, shared, params)
 }
 
-// LaunchEarly adds a kernel that may begin before the kernel in front of it in the
+// LaunchDependent adds a kernel that may begin before the kernel in front of it in the
 // stream has ended: as soon as all blocks of that one have allowed it
 // (griddepcontrol.launch_dependents) or ended. The kernel must wait by itself, in
 // every thread (griddepcontrol.wait), before it reads what others write and before it
 // writes. Devices below compute capability 9.0 take no such launches. Behind anything
 // but a kernel it is like Launch.
-func (c *Commands) LaunchEarly(s Stream, f Func, grid, block, shared int, params []byte) {
-	c.launch(OpLaunchEarly, s, f, grid, block, shared, params)
+func (c *Commands) LaunchDependent(s Stream, f Func, grid, block, shared int, params []byte) {
+	c.launch(OpLaunchDependent, s, f, grid, block, shared, params)
 }
 
 // LaunchCluster adds a kernel whose blocks run in clusters of so many, that reach each

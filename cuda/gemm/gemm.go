@@ -1,5 +1,5 @@
 // Package gemm multiplies matrices of any element types, layouts and alignments by a
-// kernel of this project, compiled when a call is planned: what serves products that no
+// kernel of this project, compiled when a call is planned: what serves matmuls that no
 // library does, and all of them where none is installed. It needs no workspace and is
 // reproducible bit by bit. On the fake driver the host's kernels stand in for its own.
 package gemm
@@ -61,7 +61,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 // Close implements library.Library.
 func (l *Library) Close() error { return l.code.Close() }
 
-// step is a planned product.
+// step is a planned matmul.
 type step struct{ cmds driver.Commands }
 
 // AddTo implements library.Step.

@@ -1,5 +1,5 @@
 // Package library is where the CUDA device and the libraries that compute for it
-// meet: matrix products, attention, and whatever else is not generated. A library
+// meet: matmuls, attention, and whatever else is not generated. A library
 // plans a call for fixed addresses and shapes, once; the plan then adds itself to
 // command buffers, which run eagerly, packed, or captured into a graph.
 //
@@ -68,23 +68,23 @@ type Joiner interface {
 	Join(next []Step) (joined Step, n int, err error)
 }
 
-// Early is a Step that can begin before the kernel in front of it in its stream has
-// ended, see driver.Commands.LaunchEarly.
-type Early interface {
+// DependentLauncher is a Step that can begin before the kernel in front of it in its stream has
+// ended, see driver.Commands.LaunchDependent.
+type DependentLauncher interface {
 	Step
 	// Ahead lists the memory that it reads before the kernel in front has ended.
 	Ahead() []Memory
-	// AddEarlyTo is AddTo with an early launch. What is in front must be a kernel that
+	// AddDependentTo is AddTo with an early launch. What is in front must be a kernel that
 	// began after everything before it had ended, and writes nothing of Ahead.
-	AddEarlyTo(c *driver.Commands)
+	AddDependentTo(c *driver.Commands)
 }
 
-// Fetcher is a Step bound by reading memory that nothing writes shortly before.
-type Fetcher interface {
+// Prefetcher is a Step bound by reading memory that nothing writes shortly before.
+type Prefetcher interface {
 	Step
-	// AddFetchTo adds a launch that brings up to limit bytes of that memory into the
+	// AddPrefetchTo adds a launch that brings up to limit bytes of that memory into the
 	// device's cache. It changes nothing and may run at any time before the step.
-	AddFetchTo(c *driver.Commands, limit uint64)
+	AddPrefetchTo(c *driver.Commands, limit uint64)
 }
 
 // Releaser is a Step that holds something of its library. The device releases it once,

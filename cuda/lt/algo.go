@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Algo says how a product is computed: by an algorithm of cuBLASLt, given by its
+// Algo says how a matmul is computed: by an algorithm of cuBLASLt, given by its
 // attributes, or by a kernel of this package. String and ParseAlgo convert it to text
 // and back without loss.
 type Algo struct {

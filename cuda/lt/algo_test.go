@@ -55,7 +55,7 @@ func TestTolerance(t *testing.T) {
 			t.Errorf("k=%d: of 200 sums without 16 products %d are noticed", k, missed)
 		}
 		for _, got := range []float64{math.NaN(), math.Inf(1)} {
-			if _, err := p.judge([]sample{{1, 1, got}}); !errors.Is(err, ErrWrong) {
+			if _, err := p.judge([]sample{{1, 1, got}}); !errors.Is(err, ErrWrongResult) {
 				t.Errorf("%v where 1 should be: %v", got, err)
 			}
 		}
@@ -197,14 +197,14 @@ func TestJoin(t *testing.T) {
 		t.Error("joined products give other results")
 	}
 	var early driver.Commands
-	j.(library.Early).AddEarlyTo(&early)
-	if early.Len() == 0 || len(j.(library.Early).Ahead()) != 3 || !strings.Contains(j.String(), "members=3") {
-		t.Errorf("%v, %v", j, j.(library.Early).Ahead())
+	j.(library.DependentLauncher).AddDependentTo(&early)
+	if early.Len() == 0 || len(j.(library.DependentLauncher).Ahead()) != 3 || !strings.Contains(j.String(), "members=3") {
+		t.Errorf("%v, %v", j, j.(library.DependentLauncher).Ahead())
 	}
 	if _, n, err := list[1].(library.Joiner).Join(list[2:]); n != 0 || err != nil {
 		t.Errorf("%d joined that are no group of the tuning, %v", n, err)
 	}
-	calls[2].Outs[0].At = calls[1].Ins[1].At // the last result is the second product's weights
+	calls[2].Outs[0].At = calls[1].Ins[1].At // the last result is the second matmul's weights
 	list = plan()
 	if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 0 || err != nil {
 		t.Errorf("%d joined of which one writes another's operand, %v", n, err)

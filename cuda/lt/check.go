@@ -14,9 +14,9 @@ import (
 //go:embed check.cu
 var checkSource string
 
-// ErrWrong is wrapped by errors about a candidate whose results are not the sums of
+// ErrWrongResult is wrapped by errors about a candidate whose results are not the sums of
 // products that they should be, within what rounding explains.
-var ErrWrong = errors.New("wrong results")
+var ErrWrongResult = errors.New("wrong results")
 
 // samples is how many elements of a result are compared with sums in double.
 const samples = 2048
@@ -146,7 +146,7 @@ func (p *Problem) judge(list []sample) (worst float64, err error) {
 		case s.got == s.want:
 			continue
 		case !(e <= 1): // also NaN
-			return e, fmt.Errorf("%w: %g where the sum is %g, the products' root of squares %g", ErrWrong, s.got, s.want, dev)
+			return e, fmt.Errorf("%w: %g where the sum is %g, the products' root of squares %g", ErrWrongResult, s.got, s.want, dev)
 		}
 		worst = max(worst, e)
 	}

@@ -1,7 +1,7 @@
 // Package lt multiplies matrices on a GPU with cuBLASLt, found at run time by
 // dlopen, and with kernels of its own for few rows (skinny.cu).
 //
-// A Problem describes a product of strided views without their addresses: views
+// A Problem describes a matmul of strided views without their addresses: views
 // cost nothing as long as a descriptor of the library can express them, and
 // ErrLayout says when one cannot. A Handle belongs to a context; it makes a Plan for
 // a Problem, which can be enqueued on any stream and into any command buffer, and

@@ -138,7 +138,7 @@ func maxError(k int64) float64 { return 1.05 + float64(k)*0x1p-18 }
 
 // verify compares samples of a bf16 result with sums in f64. Errors are in units of
 // 1/256 of the larger of the result and its standard deviation.
-func (g *gpuBench) verify(a, b, o Operand, set Set) (worst float64) {
+func (g *gpuBench) verify(a, b, o Operand, set Operands) (worst float64) {
 	g.t.Helper()
 	r := len(a.Shape)
 	three := func(s []int64) []uint64 {
@@ -200,7 +200,7 @@ func TestGPUSkinny(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := Set{g.in, g.in + 64<<20, g.out}
+		set := Operands{g.in, g.in + 64<<20, g.out}
 		span := uint64((m-1)*o.Strides[0]+n) * 2
 		g.poison(g.out, span+4096)
 		if err := l.Enqueue(g.s, set.A, set.B, set.Out); err != nil {
@@ -224,7 +224,7 @@ func TestGPUSkinny(t *testing.T) {
 	t.Logf("%d products, %d kernels", tried, len(g.h.kernels))
 }
 
-// Text forms rebuild the library's algorithms, and products limited to some
+// Text forms rebuild the library's algorithms, and matmuls limited to some
 // multiprocessors are right.
 func TestGPUAlgorithms(t *testing.T) {
 	g := newGPUBench(t, 256<<20, 64<<20)
@@ -243,7 +243,7 @@ func TestGPUAlgorithms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set := Set{g.in, g.in + 64<<20, g.out}
+			set := Operands{g.in, g.in + 64<<20, g.out}
 			for _, x := range list {
 				all++
 				if x.Raw != [8]uint64{} {

@@ -9,10 +9,10 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
-// maxMembers is the largest number of products of a group.
+// maxMembers is the largest number of matmuls of a group.
 const maxMembers = 4
 
-// Group is products of few rows with one left operand, as q, k and v of an attention
+// Group is skinny matmuls with one left operand, as q, k and v of an attention
 // are, done by one launch. Alone each of them is so short that its launch counts.
 type Group struct {
 	problems []Problem
@@ -29,7 +29,7 @@ func groupKey(ps []Problem) string {
 	return strings.Join(parts, " + ")
 }
 
-// GetGroup finds the kernel of products with one left operand.
+// GetGroup finds the kernel of matmuls with one left operand.
 func (t *Tuning) GetGroup(ps []Problem) (Algo, bool) {
 	if len(ps) < 2 || len(ps) > maxMembers {
 		return Algo{}, false
@@ -43,10 +43,10 @@ func (t *Tuning) GetGroup(ps []Problem) (Algo, bool) {
 	})
 }
 
-// SetGroup records the kernel of products with one left operand.
+// SetGroup records the kernel of matmuls with one left operand.
 func (t *Tuning) SetGroup(ps []Problem, a Algo) { t.set(groupKey(ps), a) }
 
-// fitsAll reports whether the kernel can do all products in one launch, the left
+// fitsAll reports whether the kernel can do all matmuls in one launch, the left
 // operand of which is Y of all.
 func (s Skinny) fitsAll(ps []Problem) error {
 	if len(ps) != int(max(s.Members, 1)) {
@@ -64,8 +64,8 @@ func (s Skinny) fitsAll(ps []Problem) error {
 	return nil
 }
 
-// Group is the tuning's kernel for products that have the same left operand, in this
-// order. Without one, or where products alone were faster, the error wraps
+// Group is the tuning's kernel for matmuls that have the same left operand, in this
+// order. Without one, or where matmuls alone were faster, the error wraps
 // ErrUnsupported. It may load code, as Plan does.
 func (h *Handle) Group(ps []Problem) (*Group, error) {
 	h.mu.Lock()
@@ -90,13 +90,13 @@ func (h *Handle) groupWith(ps []Problem, a Algo) (*Group, error) {
 
 // AddTo adds the launch. All sets have the same A. No result may overlap an operand or
 // another result. With early the launch may begin before the kernel in front of it in
-// the stream has ended, see driver.Commands.LaunchEarly: that kernel must not write any
+// the stream has ended, see driver.Commands.LaunchDependent: that kernel must not write any
 // B.
-func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Set, early bool) error {
+func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Operands, early bool) error {
 	return g.add(cmds, s, sets, earliness(early))
 }
 
-func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Set, early int64) error {
+func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Operands, early int64) error {
 	if len(sets) != len(g.problems) {
 		return fmt.Errorf("%d products, want %d", len(sets), len(g.problems))
 	}
@@ -115,12 +115,12 @@ func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Set, early in
 	return nil
 }
 
-// TuneGroup measures kernels that do products with one left operand at once against
-// the products one after the other, each as Tune left it: tune them before. If one
+// TuneGroup measures kernels that do matmuls with one left operand at once against
+// the matmuls one after the other, each as Tune left it: tune them before. If one
 // wins by the margin it goes into the handle's tuning, else best is zero. Each entry of
 // sets is one list of operands, with one A; o.Sets is ignored. Otherwise it is like
 // Tune.
-func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, sets [][]Set, o TuneOptions) (best Algo, all []Timing, err error) {
+func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, sets [][]Operands, o TuneOptions) (best Algo, all []Timing, err error) {
 	if len(ps) < 2 || len(ps) > maxMembers || !h.canSkinny() {
 		return Algo{}, nil, unsupported("a group of %d products", len(ps))
 	}
@@ -142,7 +142,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, s
 		}
 		plans = append(plans, l)
 	}
-	apart.add = func(c *driver.Commands, t []Set) error {
+	apart.add = func(c *driver.Commands, t []Operands) error {
 		for i, l := range plans {
 			if err := l.AddTo(c, s, t[i].A, t[i].B, t[i].Out); err != nil {
 				return err
@@ -157,7 +157,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, s
 		g, err := h.groupWith(ps, c.algo)
 		h.mu.Unlock()
 		if c.err = err; err == nil {
-			c.add = func(cmds *driver.Commands, t []Set) error { return g.AddTo(cmds, s, t, false) }
+			c.add = func(cmds *driver.Commands, t []Operands) error { return g.AddTo(cmds, s, t, false) }
 		}
 		list = append(list, c)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// layerKernels stand for the generated kernels between products: mix makes a row of
+// layerKernels stand for the generated kernels between matmuls: mix makes a row of
 // activations of the elements of its sources, and lets what is behind it begin at
 // once. With late it dawdles before it writes, so that who does not wait reads the old
 // row.
@@ -41,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(512) mix(const u16 *a, const u16 *b
 }
 `
 
-// A layer of a model of 8 billion weights with 16 rows, split four ways: products of
-// few rows with short kernels between. The forms differ in how products are launched;
+// A layer of a model of 8 billion weights with 16 rows, split four ways: matmuls of
+// few rows with short kernels between. The forms differ in how matmuls are launched;
 // all must give the same bits as long as the kernels are the same.
 func TestGPULayer(t *testing.T) {
 	if !*layerFlag {
@@ -159,14 +159,14 @@ func (l *layerBench) tune(t *testing.T) {
 	l.gu = []Problem{l.problem(t, 3584, 4096), l.problem(t, 3584, 4096)}
 	l.dn = []Problem{l.problem(t, 4096, 3584)}
 	for name, ps := range map[string][]Problem{"16x(1024+256+256)x4096": l.qkv, "16x(3584+3584)x4096": l.gu} {
-		var sets [][]Set
+		var sets [][]Operands
 		at, out := g.in, g.out
 		for range 24 {
 			a := at
 			at += driver.Ptr(2 * rows16 * ps[0].K)
-			var list []Set
+			var list []Operands
 			for _, p := range ps {
-				list = append(list, Set{a, at, out})
+				list = append(list, Operands{a, at, out})
 				at += driver.Ptr(2 * p.M * p.K)
 				out += driver.Ptr(2 * rows16 * p.M)
 			}
@@ -224,7 +224,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 		}
 		return list
 	}
-	// fetch brings the next product's weights nearer while others work.
+	// fetch brings the next matmul's weights nearer while others work.
 	fetch := func(next []Problem) {
 		if f.side > 0 {
 			cmds.Record(g.s, l.mark)
@@ -236,9 +236,9 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(b), uint64(out), na, nb, n, late))
 	}
 	product := func(ps []Problem, a driver.Ptr, outs ...driver.Ptr) {
-		var sets []Set
+		var sets []Operands
 		for i, p := range ps {
-			sets = append(sets, Set{a, at, outs[i]})
+			sets = append(sets, Operands{a, at, outs[i]})
 			at += driver.Ptr(2 * p.M * p.K)
 		}
 		if len(ps) > 1 && !f.first && !f.apart {

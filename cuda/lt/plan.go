@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
-// Plan is a product that is ready to be enqueued. It is immutable and belongs to its
+// Plan is a matmul that is ready to be enqueued. It is immutable and belongs to its
 // handle.
 type Plan struct {
 	h         *Handle
@@ -178,14 +178,14 @@ func (l *Plan) bytes() uint64 {
 	return uint64(p.M) * uint64(p.N) * uint64(p.Batch) * uint64(p.Out.Size())
 }
 
-// Algo is the algorithm in use; zero for a product that has nothing to compute.
+// Algo is the algorithm in use; zero for a matmul that has nothing to compute.
 func (l *Plan) Algo() Algo { return l.algo }
 
-// Workspace is how many bytes of the stream's workspace the product uses.
+// Workspace is how many bytes of the stream's workspace the matmul uses.
 func (l *Plan) Workspace() uint64 { return l.workspace }
 
-// AddTo adds the product to a command buffer. a, b and out are the addresses of
-// element (0, ..., 0) of the views that the problem was made of. A product that needs
+// AddTo adds the matmul to a command buffer. a, b and out are the addresses of
+// element (0, ..., 0) of the views that the problem was made of. A matmul that needs
 // a workspace binds that of the stream, or of driver.Main. Errors wrap ErrNoWorkspace or
 // ErrAlign.
 func (l *Plan) AddTo(cmds *driver.Commands, s driver.Stream, a, b, out driver.Ptr) error {
@@ -228,7 +228,7 @@ func (l *Plan) addWith(cmds *driver.Commands, s driver.Stream, a, b, out driver.
 	return nil
 }
 
-// Enqueue runs the product on a stream. The first run of an algorithm may load its
+// Enqueue runs the matmul on a stream. The first run of an algorithm may load its
 // code, which can wait for the device: enqueue every plan once, on any memory of the
 // right sizes, before a kernel waits for a peer.
 func (l *Plan) Enqueue(s driver.Stream, a, b, out driver.Ptr) error {

@@ -21,11 +21,11 @@ type Operand struct {
 
 const maxAlign = 256 // bytes; what lies better counts as this
 
-// Config is what a product may ask for beyond its operands.
+// Config is what a matmul may ask for beyond its operands.
 type Config struct {
-	TF32 bool // let products of f32 be rounded to TF32's 10 bits of mantissa first
+	TF32 bool // let matmuls of f32 be rounded to TF32's 10 bits of mantissa first
 	// SMs is the number of multiprocessors that the choice of an algorithm should
-	// reckon with, for products beside other work; zero stands for all.
+	// reckon with, for matmuls beside other work; zero stands for all.
 	SMs int
 }
 
@@ -38,8 +38,8 @@ type Matrix struct {
 	Align  int   // bytes, as in Operand
 }
 
-// Problem is a batch of products D = X Y in the library's terms: D is M x N, its
-// columns contiguous. A row-major result is the transposed product, so the operands
+// Problem is a batch of matmuls D = X Y in the library's terms: D is M x N, its
+// columns contiguous. A row-major result is the transposed matmul, so the operands
 // trade places (Swapped). Problems are comparable.
 type Problem struct {
 	Type    dtype.DType // of X and Y
@@ -56,7 +56,7 @@ type Problem struct {
 // row-major copy of the operand can be used instead.
 var ErrLayout = errors.New("the view needs a copy")
 
-// ErrUnsupported is wrapped by errors about a product that this package cannot do.
+// ErrUnsupported is wrapped by errors about a matmul that this package cannot do.
 var ErrUnsupported = errors.New("unsupported product")
 
 // LayoutError names the operand that must be copied. It wraps ErrLayout.
@@ -139,11 +139,11 @@ func checkTypes(a, b, out dtype.DType, c Config) error {
 // views are three operands whose batch dimensions are one.
 type views struct {
 	batch, rows int64
-	step        [3]int64 // from one product to the next
+	step        [3]int64 // from one matmul to the next
 	row         [3]int64 // stride of rows of each operand
 }
 
-// fold makes the batch rows of one product if b is the same for the whole batch and
+// fold makes the batch rows of one matmul if b is the same for the whole batch and
 // the strides of the others allow it.
 func fold(ops [3]Operand, m int64) (views, bool) {
 	r := len(ops[0].Shape)

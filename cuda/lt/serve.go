@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
-// Server serves the device with products: a library.Library for one rank.
+// Server serves the device with matmuls: a library.Library for one rank.
 type Server struct {
 	h    *Handle
 	c    Config
@@ -53,7 +53,7 @@ func ProblemOfCall(c *library.Call, cfg Config) (Problem, error) {
 	return ProblemOf(view(c.Ins[0]), view(c.Ins[1]), view(c.Outs[0]), cfg)
 }
 
-// Plan implements library.Library. Calls that are no product, of types or views that
+// Plan implements library.Library. Calls that are no matmul, of types or views that
 // have no descriptor, are not served.
 func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if c.Op != "matmul" {
@@ -70,7 +70,7 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &step{srv: s, plan: l, set: Set{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
+	st := &step{srv: s, plan: l, set: Operands{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
 	var trial driver.Commands
 	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
 		return nil, errors.Join(err, st.Release())
@@ -84,21 +84,21 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 // Close implements library.Library.
 func (s *Server) Close() error { return errors.Join(s.load.Close(), s.h.Close()) }
 
-// step is a planned product at fixed addresses.
+// step is a planned matmul at fixed addresses.
 type step struct {
 	srv  *Server
 	plan *Plan
-	set  Set
+	set  Operands
 	work workspace
 }
 
 var (
-	_ library.Joiner   = (*step)(nil)
-	_ library.Early    = (*step)(nil)
-	_ library.Fetcher  = (*step)(nil)
-	_ library.Releaser = (*step)(nil)
-	_ library.Early    = (*joined)(nil)
-	_ library.Fetcher  = (*joined)(nil)
+	_ library.Joiner            = (*step)(nil)
+	_ library.DependentLauncher = (*step)(nil)
+	_ library.Prefetcher        = (*step)(nil)
+	_ library.Releaser          = (*step)(nil)
+	_ library.DependentLauncher = (*joined)(nil)
+	_ library.Prefetcher        = (*joined)(nil)
 )
 
 func (s *step) add(c *driver.Commands, early bool) error {
@@ -116,11 +116,11 @@ func (s *step) Release() error {
 // AddTo implements library.Step; Plan has tried it.
 func (s *step) AddTo(c *driver.Commands) { _ = s.add(c, false) }
 
-// AddEarlyTo implements library.Early. Algorithms of the library begin when all before
+// AddDependentTo implements library.DependentLauncher. Algorithms of the library begin when all before
 // them has ended, so their Ahead is empty.
-func (s *step) AddEarlyTo(c *driver.Commands) { _ = s.add(c, true) }
+func (s *step) AddDependentTo(c *driver.Commands) { _ = s.add(c, true) }
 
-// Ahead implements library.Early.
+// Ahead implements library.DependentLauncher.
 func (s *step) Ahead() []library.Memory {
 	if s.plan.algo.Skinny == (Skinny{}) {
 		return nil
@@ -129,8 +129,8 @@ func (s *step) Ahead() []library.Memory {
 	return []library.Memory{b}
 }
 
-// AddFetchTo implements library.Fetcher: the weights of products of few rows.
-func (s *step) AddFetchTo(c *driver.Commands, limit uint64) {
+// AddPrefetchTo implements library.Prefetcher: the weights of skinny matmuls.
+func (s *step) AddPrefetchTo(c *driver.Commands, limit uint64) {
 	s.srv.h.addPrefetch(c, driver.Main, s.Ahead(), limit)
 }
 
@@ -158,7 +158,7 @@ func (s *step) String() string {
 	return s.plan.algo.String()
 }
 
-// Join implements library.Joiner: products of few rows with the same left operand that
+// Join implements library.Joiner: skinny matmuls with the same left operand that
 // the tuning has a kernel for.
 func (s *step) Join(next []library.Step) (library.Step, int, error) {
 	list := []*step{s}
@@ -171,7 +171,7 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 	}
 	for n := len(list); n > 1; n-- {
 		var ps []Problem
-		var sets []Set
+		var sets []Operands
 		for _, t := range list[:n] {
 			ps, sets = append(ps, t.plan.problem), append(sets, t.set)
 		}
@@ -196,7 +196,7 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 	return nil, 0, nil
 }
 
-// apart reports whether t may run at the same time as the products in list: no result
+// apart reports whether t may run at the same time as the matmuls in list: no result
 // shares memory with an operand or a result of another.
 func apart(list []*step, t *step) bool {
 	a, b, out := t.memory()
@@ -214,25 +214,25 @@ func apart(list []*step, t *step) bool {
 	return true
 }
 
-// joined is several products in one launch.
+// joined is several matmuls in one launch.
 type joined struct {
 	h     *Handle
 	group *Group
-	sets  []Set
+	sets  []Operands
 	ahead []library.Memory
 }
 
 // AddTo implements library.Step; Join has tried it.
 func (j *joined) AddTo(c *driver.Commands) { _ = j.group.AddTo(c, driver.Main, j.sets, false) }
 
-// AddEarlyTo implements library.Early.
-func (j *joined) AddEarlyTo(c *driver.Commands) { _ = j.group.AddTo(c, driver.Main, j.sets, true) }
+// AddDependentTo implements library.DependentLauncher.
+func (j *joined) AddDependentTo(c *driver.Commands) { _ = j.group.AddTo(c, driver.Main, j.sets, true) }
 
-// Ahead implements library.Early.
+// Ahead implements library.DependentLauncher.
 func (j *joined) Ahead() []library.Memory { return j.ahead }
 
-// AddFetchTo implements library.Fetcher.
-func (j *joined) AddFetchTo(c *driver.Commands, limit uint64) {
+// AddPrefetchTo implements library.Prefetcher.
+func (j *joined) AddPrefetchTo(c *driver.Commands, limit uint64) {
 	j.h.addPrefetch(c, driver.Main, j.ahead, limit)
 }
 

@@ -231,7 +231,7 @@ func (k kernel) addSkinny(cmds *driver.Commands, s driver.Stream, n Skinny, ps [
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
 	if early >= 0 {
-		cmds.LaunchEarly(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
+		cmds.LaunchDependent(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
 	} else {
 		cmds.Launch(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
 	}

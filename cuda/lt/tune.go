@@ -12,17 +12,17 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
-// Set is memory for one product: addresses of element (0, ..., 0).
-type Set struct{ A, B, Out driver.Ptr }
+// Operands is memory for one matmul: addresses of element (0, ..., 0).
+type Operands struct{ A, B, Out driver.Ptr }
 
 // TuneOptions say how to measure.
 type TuneOptions struct {
-	// Sets are the operands to use in turn; at least one. Where a product is to be
+	// Sets are the operands to use in turn; at least one. Where a matmul is to be
 	// measured as it runs in a program, with operands that are not in the cache, give
 	// as many as it takes to exceed the cache. The operands hold finite numbers, best
 	// random ones: power, and with it speed, depends on them. Results are overwritten,
 	// gaps between their columns too.
-	Sets []Set
+	Sets []Operands
 	// Candidates is how many algorithms of the library are tried; zero stands for 16.
 	Candidates int
 	// Kernels is how many kernels of this package are tried if they fit and the handle
@@ -36,7 +36,7 @@ type TuneOptions struct {
 	Rounds int
 	// Margin is by how much a candidate must be faster than the library's first
 	// suggestion to take its place, as a part of its time; zero stands for 0.03. Large
-	// products draw so much power that clocks change from one measurement to the next.
+	// matmuls draw so much power that clocks change from one measurement to the next.
 	Margin float64
 	// Check is how many bytes of the result, from its lowest address, must be the same
 	// in three runs of a candidate; zero stands for 1 MiB, a negative number for none.
@@ -49,7 +49,7 @@ type TuneOptions struct {
 // Timing is the measurement of one candidate.
 type Timing struct {
 	Algo         Algo
-	Microseconds float64 // of one product, the least of three measurements; NaN if Err is set
+	Microseconds float64 // of one matmul, the least of three measurements; NaN if Err is set
 	// Ratio is the median over the rounds of its time in units of that of the first
 	// suggestion in the same round; NaN of candidates that came to no rounds.
 	Ratio float64
@@ -66,7 +66,7 @@ const finalists = 3
 // else uses, puts it into the handle's tuning, and gives all measurements, the chosen
 // one first and those that failed last.
 //
-// A candidate is usable if samples of its result agree with sums in double (ErrWrong)
+// A candidate is usable if samples of its result agree with sums in double (ErrWrongResult)
 // and if three runs give the same bits (ErrUnstable). Of the usable ones the fastest
 // few are measured in turns with the library's first suggestion, which they replace
 // only if they win by the margin in the median round. The device needs a handle with a
@@ -88,12 +88,12 @@ func (h *Handle) Tune(ctx context.Context, s driver.Stream, p Problem, o TuneOpt
 		list[i].algo, list[i].problems = a, []Problem{p}
 		l, err := h.PlanWith(p, a)
 		if list[i].err = err; err == nil {
-			list[i].add = func(c *driver.Commands, t []Set) error { return l.AddTo(c, s, t[0].A, t[0].B, t[0].Out) }
+			list[i].add = func(c *driver.Commands, t []Operands) error { return l.AddTo(c, s, t[0].A, t[0].B, t[0].Out) }
 		}
 	}
-	var sets [][]Set
+	var sets [][]Operands
 	for _, t := range o.Sets {
-		sets = append(sets, []Set{t})
+		sets = append(sets, []Operands{t})
 	}
 	all, err = h.contest(ctx, s, list, sets, o)
 	if err != nil {
@@ -104,9 +104,9 @@ func (h *Handle) Tune(ctx context.Context, s driver.Stream, p Problem, o TuneOpt
 }
 
 // contest checks and measures candidates on operands that are used in turn, each a
-// list with one entry for each product of a candidate. The first candidate that is
+// list with one entry for each matmul of a candidate. The first candidate that is
 // usable is the one to beat. The chosen one comes first.
-func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate, sets [][]Set, o TuneOptions) (all []Timing, err error) {
+func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate, sets [][]Operands, o TuneOptions) (all []Timing, err error) {
 	if len(sets) == 0 {
 		return nil, errors.New("no operands are given")
 	}
@@ -298,16 +298,16 @@ func (h *Handle) Tuning() *Tuning {
 type tuner struct {
 	h     *Handle
 	s     driver.Stream
-	sets  [][]Set
+	sets  [][]Operands
 	o     TuneOptions
 	check *checker
 }
 
-// candidate is one way to compute some products.
+// candidate is one way to compute some matmuls.
 type candidate struct {
 	algo     Algo
 	problems []Problem
-	add      func(c *driver.Commands, t []Set) error // adds all of them
+	add      func(c *driver.Commands, t []Operands) error // adds all of them
 	err      error
 }
 

@@ -105,9 +105,9 @@ func TestTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sets []Set
+	var sets []Operands
 	for range 3 {
-		s := Set{b.buffer(random(rng, dtype.F32, n*n)), b.buffer(random(rng, dtype.F32, n*n)), b.buffer(make([]byte, 4*n*n))}
+		s := Operands{b.buffer(random(rng, dtype.F32, n*n)), b.buffer(random(rng, dtype.F32, n*n)), b.buffer(make([]byte, 4*n*n))}
 		sets = append(sets, s)
 		defer b.free(s.A)
 		defer b.free(s.B)
@@ -187,7 +187,7 @@ func TestWorkspace(t *testing.T) {
 	}
 }
 
-// The server does a program's products and leaves the rest to others.
+// The server does a program's matmuls and leaves the rest to others.
 func TestServer(t *testing.T) {
 	b := newBench(t, Options{})
 	srv, err := b.lib.Serve(b.ctx, Options{}, Config{})
@@ -364,14 +364,14 @@ func TestTuneWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := Set{b.buffer(random(rng, d, m*k)), b.buffer(random(rng, d, k*n)), b.buffer(random(rng, d, m*n))}
-		best, all, err := b.h.Tune(context.Background(), b.s, p, TuneOptions{Sets: []Set{set}, Time: 0.01, Kernels: -1, Margin: -1e9})
+		set := Operands{b.buffer(random(rng, d, m*k)), b.buffer(random(rng, d, k*n)), b.buffer(random(rng, d, m*n))}
+		best, all, err := b.h.Tune(context.Background(), b.s, p, TuneOptions{Sets: []Operands{set}, Time: 0.01, Kernels: -1, Margin: -1e9})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wrong := 0
 		for _, y := range all {
-			if errors.Is(y.Err, ErrWrong) {
+			if errors.Is(y.Err, ErrWrongResult) {
 				wrong++
 			}
 		}

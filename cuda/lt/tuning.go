@@ -98,7 +98,7 @@ func (t *Tuning) Digest() string {
 var known embed.FS
 
 // Known is the tuning that comes with this package for a GPU, by its name, and a
-// version of cuBLASLt; nil if there is none, so that products take the library's first
+// version of cuBLASLt; nil if there is none, so that matmuls take the library's first
 // suggestion. Only files for that very version are used: numbers of algorithms mean
 // something else in another.
 func Known(gpu string, library uint64) *Tuning {

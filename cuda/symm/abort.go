@@ -222,11 +222,11 @@ func (m *Member) unknown() error {
 	return m.fail(&CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group})
 }
 
-// Tend is for a host that watches the member's streams itself instead of calling
+// Poll is for a host that watches the member's streams itself instead of calling
 // Check: waited is how long it has been waiting for them. It returns Err, after doing
 // what no kernel can for collectives without kernels: past the group's timeout it
 // aborts the group, and while the group is broken it ends their waits.
-func (m *Member) Tend(waited time.Duration) error {
+func (m *Member) Poll(waited time.Duration) error {
 	if err := m.Begin(); err != nil {
 		return err
 	}

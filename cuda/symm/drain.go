@@ -43,8 +43,8 @@ func (m *Member) Drain(ctx context.Context, idle func() (bool, error)) error {
 // message through rank 0 takes less than a millisecond.
 const hearing = 50 * time.Millisecond
 
-// Heard says that the other processes of a broken group can have heard of the break.
-func (m *Member) Heard() bool {
+// AbortDelivered says that the other processes of a broken group can have heard of the break.
+func (m *Member) AbortDelivered() bool {
 	at := m.brokenAt.Load()
 	return m.Rank.World.control == nil || at != nil && time.Since(*at) >= hearing
 }

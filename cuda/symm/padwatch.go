@@ -198,7 +198,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			m.Break(m.TimedOut(w.from, w.num, waited, fmt.Sprintf("word %d", w.word)))
 			broken = true
 		}
-		if broken && m.Heard() {
+		if broken && m.AbortDelivered() {
 			d.StreamWrite32(c, k.rescue, w.at, w.v) // if it fails, the next time
 		}
 	}

@@ -130,12 +130,12 @@ func (b *bench) tune(h *lt.Handle, g group) error {
 		at[i] = [3]uint64{0, in, out}
 		in, out = in+room(y), out+room(o)
 	}
-	var sets [][]lt.Set
+	var sets [][]lt.Operands
 	for i := range min(b.max/in, b.max/out, 256<<20/in+2, 64) { // more than the cache holds
-		set := make([]lt.Set, len(g))
+		set := make([]lt.Operands, len(g))
 		for k, a := range at {
 			src, dst := b.addr(0, b.src)+i*in, b.addr(0, b.dst)+i*out
-			set[k] = lt.Set{A: driver.Ptr(src + a[0]), B: driver.Ptr(src + a[1]), Out: driver.Ptr(dst + a[2])}
+			set[k] = lt.Operands{A: driver.Ptr(src + a[0]), B: driver.Ptr(src + a[1]), Out: driver.Ptr(dst + a[2])}
 		}
 		sets = append(sets, set)
 	}

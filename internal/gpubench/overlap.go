@@ -191,7 +191,7 @@ type besideTimes struct{ call, lost float64 }
 func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(f.kind, bytes, rank, f.inPlace && f.kind == kernels.AllReduce)
-		o.Algo, o.Beside, o.Blocks = f.algo, f.beside, f.blocks
+		o.Algo, o.Overlapped, o.Blocks = f.algo, f.beside, f.blocks
 		if f.kind == kernels.AllReduce {
 			o.Red = kernels.Avg // stays finite in place
 		}

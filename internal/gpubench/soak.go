@@ -156,7 +156,7 @@ func (b *bench) soakPlans(rng *rand.Rand) ([]*soakCall, error) {
 func (b *bench) soakOp(c *soakCall, rank, blocks int) coll.Op {
 	o := coll.Op{Kind: c.kind, DType: c.t, Symmetric: true, Algo: c.algo, Blocks: blocks}
 	if c.algo == besideEngine {
-		o.Algo, o.Beside = kernels.Engine, true
+		o.Algo, o.Overlapped = kernels.Engine, true
 	}
 	for _, x := range c.tensors {
 		o.Tensors = append(o.Tensors, coll.Tensor{Src: b.w.Addr(rank, x.src), Dst: b.w.Addr(rank, x.dst), Bytes: x.per * uint64(c.t.Size())})

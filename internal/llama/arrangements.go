@@ -10,7 +10,7 @@ func one(l *Step, m *ir.Mesh, dims []string, kinds ...string) {
 	}
 	all[0].Shard(m, dims...)
 	if len(all) > 1 {
-		m.Alike(all...)
+		m.ShardingGroup(all...)
 	}
 }
 

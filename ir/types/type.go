@@ -186,10 +186,10 @@ func (t Type) Strides() []int64 {
 	return rowStrides(t.shape)
 }
 
-// Apart reports whether every element of a tensor is known to have a place of its own.
+// NonOverlapping reports whether every element of a tensor is known to have a place of its own.
 // It errs to false for strides that do not nest, and where a symbolic dimension lies
 // within another.
-func (t Type) Apart() bool {
+func (t Type) NonOverlapping() bool {
 	if t.strides == nil || slices.ContainsFunc(t.shape, dim.New(0).Equal) {
 		return true
 	}

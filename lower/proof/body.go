@@ -60,7 +60,7 @@ func (m *machine) fused(in *program.Instr) error {
 		if x == nil {
 			continue
 		}
-		if !x.typ.Apart() {
+		if !x.typ.NonOverlapping() {
 			return fmt.Errorf("%s gives %s: its elements do not lie as results may", k.Name, x.typ)
 		}
 		m.write(&program.Tensor{Buffer: in.Outs[j].Buffer, Offset: in.Outs[j].Offset + x.at}, x.typ, m.known(in, j, x.holds))

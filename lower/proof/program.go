@@ -120,7 +120,7 @@ func (m *machine) instr(in *program.Instr) error {
 	a.args, a.argTypes = m.operands(in.Ins, a.args, a.argTypes)
 	a.outs = m.types(in.Outs, a.outs)
 	for k, t := range a.outs {
-		if in.Kind == program.Collective && !t.Contiguous() || !t.Apart() && !in.Aliases() {
+		if in.Kind == program.Collective && !t.Contiguous() || !t.NonOverlapping() && !in.Aliases() {
 			return fmt.Errorf("result %d is %s: its elements do not lie as results may", k, t)
 		}
 	}

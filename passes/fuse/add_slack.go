@@ -20,7 +20,7 @@ import (
 // counted on, which is within the cap that it was given.
 func AddSlack() passes.Pass {
 	return passes.Pass{
-		Name: "add-slack", Was: "loosen",
+		Name: "add-slack", FormerName: "loosen",
 		Doc: "Issues collectives earlier and waits for them later around regions, where memory has room, so that costs that are off do less harm.",
 		Options: []passes.Option{
 			{Name: "percent", Kind: passes.KindFloat, Default: "110", Doc: "largest live memory in percent of what it was before the pass, with regions as launches; never more than with every node by itself, and more than 100 only where that gains something"},

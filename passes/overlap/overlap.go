@@ -22,7 +22,7 @@ func Pass() passes.Pass {
 		Name: "overlap",
 		Doc:  "Decides starts, waits, compute order and buckets together so that communication hides under a memory cap.",
 		Options: append(append(capOptions(),
-			passes.Option{Name: "memory-tradeoff", Was: "thrift", Kind: passes.KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
+			passes.Option{Name: "memory-tradeoff", FormerName: "thrift", Kind: passes.KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
 			passes.Option{Name: "reuse", Kind: passes.KindBool, Default: "false", Doc: "count memory as it is after reuse-buffers, where that lets more be hidden: a later reuse-buffers{inputs=dying} is relied on"},
 			passes.Option{Name: "runs", Kind: passes.KindInt, Default: "0", Doc: "how many policies to try per cap, 0 for the scheduler's default"},
 			passes.Option{Name: "buckets", Kind: passes.KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},

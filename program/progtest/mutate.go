@@ -132,9 +132,9 @@ func prevOn(p *program.Program, i int) int {
 	return -1
 }
 
-// Judge runs p under all schedules. It returns how the program goes wrong, or ""
+// Evaluate runs p under all schedules. It returns how the program goes wrong, or ""
 // if every schedule gives the digest wanted.
-func Judge(p *program.Program, in Inputs, want uint64) string {
+func Evaluate(p *program.Program, in Inputs, want uint64) string {
 	var first *Outcome
 	for k, s := range Schedules(p) {
 		o, err := Run(p, in, s, uint64(k)*7919+1)
@@ -180,7 +180,7 @@ func Measure(mutants []Mutant, in Inputs, want uint64, check func(*program.Progr
 		s := &scores[k]
 		s.Mutants++
 		err := check(m.Program)
-		harm := Judge(m.Program, in, want)
+		harm := Evaluate(m.Program, in, want)
 		switch {
 		case harm != "" && err != nil:
 			s.Harmful++

@@ -94,7 +94,7 @@ func childFSDP(steps string) error {
 		return err
 	}
 	held, ctx := leak.Now(), context.Background()
-	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{Timeout: time.Hour, Silence: silence}, f.step.Module)
+	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{Timeout: time.Hour, HeartbeatTimeout: silence}, f.step.Module)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 //	                                   peer has entered and made room (parcel.go)
 //
 // A link that is idle carries a beat now and then. Its other end is lost when the connection
-// ends without a last word, when nothing has come for Spec.Silence, or when what comes is no
+// ends without a last word, when nothing has come for Spec.HeartbeatTimeout, or when what comes is no
 // message of a rank: then it is as if the peer had died. Nothing here waits for a link: what
 // is to be said is queued, and one goroutine writes, one reads.
 
@@ -100,8 +100,8 @@ func (l *link) nudge() {
 // write sends what is queued, and beats.
 func (l *link) write() {
 	defer close(l.wrote)
-	w := l.conn.Writer(l.d.spec.Silence)
-	beat := time.NewTicker(l.d.spec.Silence / beats)
+	w := l.conn.Writer(l.d.spec.HeartbeatTimeout)
+	beat := time.NewTicker(l.d.spec.HeartbeatTimeout / beats)
 	defer beat.Stop()
 	var batch []frame
 	due, last := true, uint64(0)
@@ -160,7 +160,7 @@ func (l *link) put(w *bufio.Writer, f frame) {
 // receive takes the peer's messages until the link ends.
 func (l *link) receive() {
 	defer close(l.read)
-	r := l.conn.Reader(l.d.spec.Silence)
+	r := l.conn.Reader(l.d.spec.HeartbeatTimeout)
 	var err error
 	for err == nil {
 		err = l.take(r)
@@ -173,7 +173,7 @@ func (l *link) receive() {
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		l.why = fmt.Sprintf("nothing has come from there for %v", l.d.spec.Silence)
+		l.why = fmt.Sprintf("nothing has come from there for %v", l.d.spec.HeartbeatTimeout)
 	case !errors.Is(err, io.EOF):
 		l.why = err.Error()
 	}

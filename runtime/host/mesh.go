@@ -39,7 +39,7 @@ func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *
 	if err != nil {
 		return nil, nil, "", err
 	}
-	met, err := spec.Meet(ctx, extra)
+	met, err := spec.Rendezvous(ctx, extra)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -80,7 +80,7 @@ func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *
 }
 
 // reach finds the ranks of this host, and connects to those of others.
-func (m *mesh) reach(ctx context.Context, met *rt.Meeting) (err error) {
+func (m *mesh) reach(ctx context.Context, met *rt.Membership) (err error) {
 	far := make([]bool, m.spec.World)
 	for r, rec := range met.Records {
 		if far[r] = rec.Host != met.Records[m.spec.Rank].Host; !far[r] {
@@ -114,7 +114,7 @@ func (m *mesh) close() error {
 }
 
 // fits checks that all ranks are host devices, and mean the same by their memory.
-func fits(spec *rt.Spec, m *rt.Meeting) error {
+func fits(spec *rt.Spec, m *rt.Membership) error {
 	me := m.Records[spec.Rank]
 	var own reach
 	for r, rec := range m.Records {

@@ -144,7 +144,7 @@ func TestLinksFail(t *testing.T) {
 	for name, f := range map[string]func(t *testing.T){
 		"rate": func(t *testing.T) {
 			out := &output{}
-			whole(t, out, newLinks(t).spec(out, 2, rendezvous.Silence))
+			whole(t, out, newLinks(t).spec(out, 2, rendezvous.HeartbeatTimeout))
 		},
 		"drop": func(t *testing.T) {
 			l, out := newLinks(t), &output{}
@@ -155,7 +155,7 @@ func TestLinksFail(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				l.mend()
 			})
-			whole(t, out, l.spec(out, 4, rendezvous.Silence))
+			whole(t, out, l.spec(out, 4, rendezvous.HeartbeatTimeout))
 			<-mended
 		},
 		"link": func(t *testing.T) {

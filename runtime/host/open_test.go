@@ -20,7 +20,7 @@ func TestFits(t *testing.T) {
 		{"a", "?", "rank 1 is no host device", nil},
 		{"a", `{"pad":64,"epoch":4}`, "signal pads differ", rt.ErrMismatch},
 	} {
-		m := &rt.Meeting{Records: []rt.Record{{Host: "a", Extra: own}, {Host: c.host, Extra: []byte(c.extra)}}}
+		m := &rt.Membership{Records: []rt.Record{{Host: "a", Extra: own}, {Host: c.host, Extra: []byte(c.extra)}}}
 		err := fits(&rt.Spec{Rank: 0, World: 2}, m)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%+v: %v", c, err)

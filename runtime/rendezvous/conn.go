@@ -35,8 +35,8 @@ const (
 	maxFiles = 1
 )
 
-// Silence is how long the other end of a connection may not answer by default.
-const Silence = 20 * time.Second
+// HeartbeatTimeout is how long the other end of a connection may not answer by default.
+const HeartbeatTimeout = 20 * time.Second
 
 // patient makes a machine that is gone, or that no link leads to, end the connection when
 // nothing has been answered for so long, whether anything was sent or not.
@@ -54,7 +54,7 @@ func patient(c net.Conn, silence time.Duration) error {
 // handshake proves the two sides to each other. It closes raw if it fails.
 func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, server bool) (*Conn, error) {
 	c := &Conn{raw: raw}
-	if err := patient(raw, cmp.Or(job.silence, Silence)); err != nil {
+	if err := patient(raw, cmp.Or(job.silence, HeartbeatTimeout)); err != nil {
 		raw.Close()
 		return nil, err
 	}

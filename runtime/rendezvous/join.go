@@ -11,10 +11,10 @@ import (
 
 // Place is a rank's place in a job.
 type Place struct {
-	Name        string // of the world; the same on all ranks
-	Rank, World int
-	Timeout     time.Duration // of barriers whose context has no deadline; 0 for none
-	Silence     time.Duration // how long a machine may not answer until its ranks are lost; 0: the default
+	Name             string // of the world; the same on all ranks
+	Rank, World      int
+	Timeout          time.Duration // of barriers whose context has no deadline; 0 for none
+	HeartbeatTimeout time.Duration // how long a machine may not answer until its ranks are lost; 0: the default
 }
 
 // protocolVersion of messages; ranks must agree.
@@ -43,8 +43,8 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	s := newSession(p)
 	if job != nil {
 		own := *job
-		job, own.silence = &own, p.Silence
-		s.wrap, s.silence = job.wrap, p.Silence
+		job, own.silence = &own, p.HeartbeatTimeout
+		s.wrap, s.silence = job.wrap, p.HeartbeatTimeout
 	}
 	var ln *Listener
 	var err error

@@ -117,7 +117,7 @@ func TestCheckerMutants(t *testing.T) {
 			continue // indices outside their table, say, since inputs are any small numbers
 		}
 		ran++
-		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+		if harm := progtest.Evaluate(p, in, o.Digest); harm != "" {
 			t.Errorf("seed %d: %s\n%s", seed, harm, p)
 			continue
 		}

@@ -55,7 +55,7 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: products by cuBLASLt, attention by our own kernels and
 // cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, Fetch: f.fetch, SMs: f.sms,
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
 		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
 	switch o.Transport {
 	case "", topo.Symmetric, topo.NCCL:
@@ -65,7 +65,7 @@ func (f *libraryFlags) options() (device.Options, error) {
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
 	if f.products != "" {
 		_, err := readCalibration(f.products, func(c *calibration.File) (err error) {
-			if o.Products, err = lt.TuningOf(c); o.Products == nil && err == nil {
+			if o.Matmuls, err = lt.TuningOf(c); o.Matmuls == nil && err == nil {
 				err = &calibration.ValueError{Path: "matmuls", Msg: "are not in the file, which -products wants"}
 			}
 			return err

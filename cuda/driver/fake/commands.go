@@ -28,12 +28,12 @@ func (f *Driver) Run(c driver.Ctx, words []uint64) error {
 
 func (f *Driver) command(c driver.Ctx, op uint64, a []uint64) error {
 	s := driver.Stream(a[0])
-	need := map[uint64]int{driver.OpLaunch: 4, driver.OpRecord: 2, driver.OpWait: 2, driver.OpCopy: 4, driver.OpMemset32: 4, driver.OpGraph: 2, driver.OpFlags: 3, driver.OpCall: 2, driver.OpLaunchEarly: 4, driver.OpMark: 2, driver.OpLaunchCluster: 4}[op]
+	need := map[uint64]int{driver.OpLaunch: 4, driver.OpRecord: 2, driver.OpWait: 2, driver.OpCopy: 4, driver.OpMemset32: 4, driver.OpGraph: 2, driver.OpFlags: 3, driver.OpCall: 2, driver.OpLaunchDependent: 4, driver.OpMark: 2, driver.OpLaunchCluster: 4}[op]
 	if need == 0 || len(a) < need {
 		return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
 	switch op {
-	case driver.OpLaunch, driver.OpLaunchEarly:
+	case driver.OpLaunch, driver.OpLaunchDependent:
 		n := int(a[3] >> 32)
 		if len(a) < 4+(n+7)/8 {
 			return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}

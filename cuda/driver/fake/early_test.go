@@ -14,9 +14,9 @@ func TestLaunchEarly(t *testing.T) {
 	var a, b driver.Commands
 	params := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	a.Launch(driver.Main, 7, 3, 64, 128, params)
-	b.LaunchEarly(driver.Main, 7, 3, 64, 128, params)
+	b.LaunchDependent(driver.Main, 7, 3, 64, 128, params)
 	x, y := slices.Clone(a.On(5)), slices.Clone(b.On(5))
-	if x[0]&255 != driver.OpLaunch || y[0]&255 != driver.OpLaunchEarly || x[1] != 5 {
+	if x[0]&255 != driver.OpLaunch || y[0]&255 != driver.OpLaunchDependent || x[1] != 5 {
 		t.Errorf("opcodes %d and %d on stream %d", x[0]&255, y[0]&255, x[1])
 	}
 	if x[0]>>8 != y[0]>>8 || !slices.Equal(x[1:], y[1:]) {

@@ -146,7 +146,7 @@ func (e *emitter) storage(v *ir.Value) (val, bool) {
 	if !t.Contiguous() {
 		ext, _ := t.Extent().Const()
 		size, _ := t.Bytes().Const()
-		if ext != size || !t.Apart() {
+		if ext != size || !t.NonOverlapping() {
 			return val{}, false
 		}
 		st := t.Strides()
