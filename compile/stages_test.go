@@ -13,55 +13,48 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes/pipeline"
 	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// TestStages compiles a decoder cut into four stages and eight micro-batches, and runs it on
-// four ranks of the host, on one host and on two: each rank gives what the interpreter gives.
+// TestStages compiles a decoder cut into four stages and runs it on four ranks of the host, on one
+// host and on two: each rank gives what the interpreter gives, to the bit, and all together loss
+// and gradients of one device and the whole batch.
 func TestStages(t *testing.T) {
-	l := llama.Step{Layers: 4, Hidden: 8, FFN: 16, Heads: 4, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 4, Data: 1, Model: 1, DType: ir.F32}
-	f, err := l.Device(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, schedule := range []string{"1f1b", "interleaved", "zero-bubble"} {
-		p, err := standard.Table().Parse("pipeline{stages=4,micro-batches=8,schedule=" + schedule + "},default")
+	for _, c := range []struct {
+		micro  int64
+		passes string
+	}{{8, "pipeline{stages=4,micro-batches=8},default"}, {4, "pipeline{stages=4,micro-batches=4,schedule=interleaved}"}, {4, "pipeline{stages=4,micro-batches=4,schedule=zero-bubble}"}} {
+		l := llama.Step{Layers: 4, Hidden: 8, FFN: 16, Heads: 4, Keys: 2, Head: 4, Vocab: 8, Batch: c.micro, Seq: 4, Data: 1, Model: 1, DType: ir.F64}
+		one := l
+		whole, err := l.Device(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := compile.Compile(t.Context(), f.Module(), compile.Target{}, compile.Options{Pipeline: p})
+		inputs, err := interp.RandomInputs(whole, 1, interp.RandomOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := r.Module
+		device, err := interp.Run(t.Context(), whole, inputs, interp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.Batch = 1
+		step, err := one.Device(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, progs := stages(t, step, c.passes)
 		s := m.Stages()[0]
-		progs, err := lower.Stages(m, s, lower.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range progs {
-			rep, err := program.CheckWith(p, lower.CheckOptions())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := rep.Err(); err != nil {
-				t.Error(err)
-			}
-		}
-		again, err := program.ParseStages("t", progs.String())
-		if err != nil || again.String() != progs.String() || program.CheckStages(again) != nil {
-			t.Errorf("the text of the stages does not read as it was written: %v", err)
-		}
 		in := make([][]interp.Tensor, m.World)
 		for rank := range in {
-			all, err := interp.RandomInputs(m.Func(s.Funcs[s.Place(rank)]), 1, interp.RandomOptions{})
-			if err != nil {
-				t.Fatal(err)
+			for _, slot := range interp.InputSlots(m.Func(s.Funcs[s.Place(rank)])) {
+				i := slices.IndexFunc(interp.InputSlots(whole), func(o interp.Slot) bool { return o.Name == slot.Name })
+				in[rank] = append(in[rank], inputs[0][i])
 			}
-			in[rank] = all[rank]
 		}
 		want, err := interp.RunStages(t.Context(), m, s, in, interp.Options{})
 		if err != nil {
@@ -73,14 +66,51 @@ func TestStages(t *testing.T) {
 				t.Fatal(err)
 			}
 			for rank := range want {
+				places := m.Func(s.Funcs[rank]).Return().Meta().Ints(pipeline.MetaPlaces)
 				for i := range want[rank] {
 					if !interp.Equal(got[rank][i], want[rank][i]) {
-						t.Errorf("%s, %d hosts: rank %d, result %d differs", schedule, hosts, rank, i)
+						t.Errorf("%s, %d hosts: rank %d, result %d differs", c.passes, hosts, rank, i)
+					}
+					for j, v := range got[rank][i].Float64s() {
+						if w := device[0][places[i]].Float64s()[j]; !(math.Abs(v-w) <= 1e-12) {
+							t.Fatalf("%s, %d hosts: rank %d, result %d, element %d is %v, on one device %v", c.passes, hosts, rank, i, j, v, w)
+						}
 					}
 				}
 			}
 		}
 	}
+}
+
+// stages compiles a step with passes that cut it, and checks its programs.
+func stages(t *testing.T, f *ir.Func, text string) (*ir.Module, program.Stages) {
+	t.Helper()
+	p, err := standard.Table().Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := compile.Compile(t.Context(), f.Module(), compile.Target{}, compile.Options{Pipeline: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	progs, err := lower.Stages(r.Module, r.Module.Stages()[0], lower.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range progs {
+		rep, err := program.CheckWith(p, lower.CheckOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rep.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	again, err := program.ParseStages("t", progs.String())
+	if err != nil || again.String() != progs.String() || program.CheckStages(again) != nil {
+		t.Errorf("the text of the stages does not read as it was written: %v", err)
+	}
+	return r.Module, progs
 }
 
 // TestMeasureStages plays two micro-batches by hand: @a computes 2 ms and sends for 1, twice, and

@@ -19,7 +19,7 @@ func TestLaterPasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, _ := cut(t, step, "stages=2,micro-batches=3")
+	m, _ := cut(t, step, "stages=2,micro-batches=2")
 	inputs, err := interp.RandomInputs(step, 1, interp.RandomOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestLaterPasses(t *testing.T) {
 	for r := range inputs {
 		for i, n := range step.Inputs() {
 			if n.Role() == ir.RoleData {
-				x, err := interp.FromFloats(ir.I64, make([]float64, 3*len(inputs[r][i].Float64s())), 3, 4)
+				x, err := interp.FromFloats(ir.I64, make([]float64, 2*len(inputs[r][i].Float64s())), 2, 4)
 				if err != nil {
 					t.Fatal(err)
 				}
