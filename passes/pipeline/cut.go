@@ -49,6 +49,8 @@ func (c *cut) decide() error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	c.unbucket()
+	c.results = c.f.Return().Args()
 	c.classify()
 	c.reductions()
 	c.places()
@@ -114,12 +116,34 @@ func (c *cut) check() error {
 		if d := root(v).Def(); d.Op() == ir.OpInput && isData(d) {
 			return fmt.Errorf("result %d is input %%%s, which each micro-batch has rows of", k, d.Name())
 		}
-		c.results = append(c.results, v)
 	}
-	if len(c.results) == 0 {
+	if len(f.Return().Args()) == 0 {
 		return fmt.Errorf("@%s has no result", f.Name)
 	}
 	return nil
+}
+
+// unbucket takes buckets apart: one that holds the loss and gradients belongs to no phase.
+func (c *cut) unbucket() {
+	f := c.f
+	for _, n := range slices.Clone(f.Order()) {
+		if op := n.Op(); len(n.Args()) < 2 || op != ir.OpAllReduce && op != ir.OpReduceScatter && op != ir.OpAllGather {
+			continue
+		}
+		w := n.Result(0).Uses()[0].Node
+		for i, t := range n.Result(0).Type().Elems() {
+			s := n.Spec()
+			s.Args, s.Results, s.Members = s.Args[i:i+1], []ir.Type{ir.Async(t)}, nil
+			if s.HasCost {
+				s.Cost /= float64(len(n.Args()))
+			}
+			start := f.InsertBefore(n, s)
+			got := f.InsertBefore(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: w.Name(), Args: start.Results(), Results: []ir.Type{t}, From: []*ir.Node{w}})
+			f.ReplaceUses(w.Result(i), got.Result(0))
+		}
+		f.Remove(w)
+		f.Remove(n)
+	}
 }
 
 func isData(n *ir.Node) bool { return n.Role() == ir.RoleData }
@@ -194,7 +218,7 @@ func (c *cut) reductions() {
 	}
 	for _, v := range c.results {
 		w := root(v).Def()
-		if w.Op() != ir.OpWaitTensor || c.class[w.ID()] != backward {
+		if w.Op() != ir.OpWaitTensor || !c.runs(w.Result(0)) {
 			continue
 		}
 		s := w.Arg(0).Def()

@@ -58,7 +58,7 @@ func (c *cut) emit(s *Schedule) {
 	for st := range s.Stages {
 		e := &emitter{c: c, s: s, st: st, up: up, down: down, to: m.AddFunc(fmt.Sprintf("%s.%d", c.f.Name, st)),
 			inputs: map[*ir.Node]*ir.Value{}, once: map[*ir.Value]*ir.Value{}, micro: make([]map[*ir.Value]*ir.Value, s.Micro),
-			idle: map[string]*ir.Value{}, sums: map[*ir.Value]*ir.Value{}, flying: map[*ir.Group]*ir.Value{}, starts: map[Action]*ir.Value{}}
+			idle: map[string]*ir.Value{}, sums: map[*ir.Value]*ir.Value{}, flying: map[*ir.Group][]*ir.Value{}, starts: map[Action][]*ir.Value{}}
 		e.stage()
 		stages.Funcs = append(stages.Funcs, e.to.Name)
 	}
@@ -79,8 +79,8 @@ type emitter struct {
 	asked  map[*ir.Value]*ir.Value   // constants of this action
 	idle   map[string]*ir.Value      // by type: what a receiver brings
 	sums   map[*ir.Value]*ir.Value   // by result: over the micro-batches so far
-	flying map[*ir.Group]*ir.Value   // the last send of a group
-	starts map[Action]*ir.Value      // receives that have begun
+	flying map[*ir.Group][]*ir.Value // the last send of a group
+	starts map[Action][]*ir.Value    // receives that have begun
 	last   *ir.Node                  // of the transfers, and their waits
 }
 
@@ -269,14 +269,23 @@ func (e *emitter) follow(n *ir.Node) *ir.Node {
 	return n
 }
 
+// most is how many tensors go in one collective: for so many the host's ranks say where they lie.
+const most = 16
+
 // start issues a transfer.
-func (e *emitter) start(g *ir.Group, pairs []int64, name string, vs []*ir.Value) *ir.Value {
-	return e.follow(e.add(ir.OpCollectivePermute, name, g, ir.A("pairs", pairs), nil, vs...)).Result(0)
+func (e *emitter) start(g *ir.Group, pairs []int64, name string, vs []*ir.Value) (out []*ir.Value) {
+	for part := range slices.Chunk(vs, most) {
+		out = append(out, e.follow(e.add(ir.OpCollectivePermute, name, g, ir.A("pairs", pairs), nil, part...)).Result(0))
+	}
+	return out
 }
 
-// wait waits for one.
-func (e *emitter) wait(name string, x *ir.Value) *ir.Node {
-	return e.follow(e.add(ir.OpWaitTensor, name, nil, nil, nil, x))
+// wait waits for one, and gives what it has brought.
+func (e *emitter) wait(name string, xs []*ir.Value) (out []*ir.Value) {
+	for _, x := range xs {
+		out = append(out, e.follow(e.add(ir.OpWaitTensor, name, nil, nil, nil, x)).Results()...)
+	}
+	return out
 }
 
 // begin issues the receive of an action, unless it has begun, and reports whether it has one.
@@ -305,10 +314,10 @@ func dense(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
 func (e *emitter) action(a Action) {
 	e.asked = map[*ir.Value]*ir.Value{}
 	if _, _, vs := e.incoming(a); len(vs) > 0 {
-		w := e.wait(fmt.Sprintf("got.%v", a), e.starts[a])
+		got := e.wait(fmt.Sprintf("got.%v", a), e.starts[a])
 		delete(e.starts, a)
 		for i, v := range vs {
-			x := w.Result(i)
+			x := got[i]
 			if !v.Type().Contiguous() {
 				x = e.to.Append(ir.NodeSpec{Op: ir.OpClone, Args: []*ir.Value{x}, Results: []ir.Type{v.Type()}}).Result(0)
 			}
@@ -344,10 +353,8 @@ func (e *emitter) action(a Action) {
 
 // landed waits for the last send of a group.
 func (e *emitter) landed(g *ir.Group) {
-	if x := e.flying[g]; g != nil && x != nil {
-		e.wait("sent", x)
-		delete(e.flying, g)
-	}
+	e.wait("sent", e.flying[g])
+	delete(e.flying, g)
 }
 
 // wide is the type in which floats are summed.

@@ -70,6 +70,10 @@ func randomStep(r *rand.Rand) (*ir.Func, error) {
 			d = f.Add(d, hs[r.IntN(i+1)])
 		}
 	}
+	if r.IntN(2) == 0 {
+		both := f.Wait(f.AllReduce(ir.Avg, dp, outs[0], outs[1]))
+		outs[0], outs[1] = both[0], both[1]
+	}
 	outs = append(outs, f.Reduce(ir.OpSum, f.Mul(d, twice), false, 0), twice)
 	f.Return(outs...)
 	m, err := b.Finish()

@@ -84,7 +84,7 @@ func (x *exchange) hash() uint64 {
 	for _, v := range []int64{int64(x.c.Dim), int64(x.c.Root), int64(len(x.c.InSplits)), int64(len(x.c.Pairs))} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
-	if x.staged {
+	if x.staged && !x.placed() { // of a permute it is the rank's own matter
 		b = append(b, 's')
 	}
 	for _, v := range x.c.Pairs {
