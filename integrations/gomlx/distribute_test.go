@@ -282,6 +282,13 @@ func TestBadDistribution(t *testing.T) {
 		_, err := fresh().Main().Parameter("weight", shapes.Make(dtypes.Float32, 6, 3), s)
 		return err
 	}
+	result := func() error { // is no new value of a variable
+		n := fresh()
+		x := h.must(n.Main().Parameter("x", shapes.Make(dtypes.Float32, 3), nil))
+		h.check(n.Main().Return([]compute.Value{h.must(n.Main().Neg(x))}, []*compute.ShardingSpec{along([]string{"model"})}))
+		_, err := n.Compile()
+		return err
+	}
 	reduced := func() error {
 		f := fresh().Main()
 		x := h.must(f.Parameter("x", shapes.Make(dtypes.Float32, 2), nil))
@@ -295,6 +302,7 @@ func TestBadDistribution(t *testing.T) {
 		"want different ones of 4":          fresh().DeviceAssignment(0, 1, 2, 2),
 		"2 devices for computation \"bad\"": fresh().DeviceAssignment(0, 1),
 		"\"weight\" is (Float32)[6, 3], whose dimension 1 is not divided by 2": parameter(along(nil, []string{"model"})),
+		"result 0 is (Float32)[3], whose dimension 0 is not divided by 2":      result(),
 		"along \"pipe\"":                  parameter(along([]string{"pipe"})),
 		"over mesh \"other\"":             parameter(&compute.ShardingSpec{Mesh: "other"}),
 		"has 3 dimensions":                parameter(along(nil, nil, nil)),
@@ -306,6 +314,12 @@ func TestBadDistribution(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	n := fresh()
+	state := h.must(n.Main().Parameter("/state", shapes.Make(dtypes.Float32, 3), nil))
+	h.check(n.Main().Return([]compute.Value{h.must(n.Main().Neg(state))}, []*compute.ShardingSpec{along([]string{"model"})}))
+	if got := h.compile(n).Outputs()[0]; got.Dim(0) != 3 {
+		t.Errorf("the new value of a variable that cannot be cut is %s", got)
 	}
 	two := compute.Mesh{Name: "two", AxesSizes: []int{2}, AxesNames: []string{"data"}}
 	if err := h.b.Builder("bad").DistributedAutoSharding(mesh, two); !errors.Is(err, compute.ErrNotImplemented) {

@@ -23,8 +23,9 @@ var valueName = regexp.MustCompile(`%v\d+`)
 // pair is a result that may take the place of a parameter.
 type pair struct{ distance, result, param int }
 
-// donate finds for results the parameters whose place they take.
-func (n *builder) donate() {
+// donate finds for results the parameters whose place they take. GoMLX asks for new values of
+// variables as for a computation's own results: one that cannot be cut so lies as its variable.
+func (n *builder) donate() error {
 	f := n.main
 	f.alias = make([]int, len(f.params))
 	reads := map[string][]string{} // by value: what its operation reads
@@ -48,14 +49,21 @@ func (n *builder) donate() {
 		if taken[p.result] || f.alias[p.param] >= 0 {
 			continue
 		}
-		if (n.b.sharded || n.b.mesh != nil) && replicated(f.outSpecs[p.result]) && p.distance > 0 && variable(f.inputs[p.param]) {
+		of := func(u unfit) bool { return u.result == p.result }
+		moved := (n.b.sharded || n.b.mesh != nil) && replicated(f.outSpecs[p.result]) || slices.ContainsFunc(f.unfit, of)
+		if moved && p.distance > 0 && variable(f.inputs[p.param]) {
 			f.outSpecs[p.result] = f.specs[p.param]
+			f.unfit = slices.DeleteFunc(f.unfit, of)
 		}
 		if !n.alike(f.outSpecs[p.result], f.specs[p.param]) {
 			continue
 		}
 		taken[p.result], f.alias[p.param] = true, p.result
 	}
+	if len(f.unfit) > 0 {
+		return f.unfit[0].err
+	}
+	return nil
 }
 
 // near are the parameters of a result's type within reach.

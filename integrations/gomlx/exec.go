@@ -47,7 +47,9 @@ func (n *builder) Compile() (compute.Executable, error) {
 	if n.fixed() {
 		x.devices = n.assigned()
 	}
-	n.donate()
+	if err := n.donate(); err != nil {
+		return nil, err
+	}
 	for i, v := range n.main.params {
 		x.inputs, x.whole = append(x.inputs, n.local(v.shape, n.main.specs[i])), append(x.whole, v.shape)
 	}

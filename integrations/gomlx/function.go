@@ -21,6 +21,12 @@ type value struct {
 	shape shapes.Shape
 }
 
+// unfit is a result and why it cannot have the sharding that was asked for.
+type unfit struct {
+	result int
+	err    error
+}
+
 // function is a function or a closure.
 type function struct {
 	notimplemented.Function
@@ -35,7 +41,8 @@ type function struct {
 	// Of main.
 	inputs          []string // names as the caller gave them
 	specs, outSpecs []*compute.ShardingSpec
-	alias           []int // by parameter: the result that takes its place, or -1
+	unfit           []unfit // results with shardings that they cannot have
+	alias           []int   // by parameter: the result that takes its place, or -1
 }
 
 func newFunction(n *builder, parent *function, name string) *function {
@@ -160,7 +167,7 @@ func (f *function) Return(outputs []compute.Value, shardings []*compute.Sharding
 	specs := make([]*compute.ShardingSpec, len(outs))
 	for i, s := range shardings {
 		if err := f.n.checkSpec(fmt.Sprintf("result %d", i), outs[i].shape, s); err != nil {
-			return err
+			f.unfit = append(f.unfit, unfit{i, err})
 		}
 		specs[i] = s
 	}
