@@ -141,6 +141,7 @@ func (e *emitter) signature() {
 			continue
 		}
 		s := n.Spec()
+		s.Meta = s.Meta.Without(ir.PiecesKey) // of a mesh that is not the world's any more
 		if t := s.Results[0]; isData(n) {
 			shape := slices.Clone(t.Shape())
 			shape[0] = shape[0].Mul(ir.D(int64(e.s.Micro)))
