@@ -71,6 +71,13 @@ func (u *use) put() {
 		return
 	}
 	added := func(vals, at *piece, n int64) *piece {
+		rows := slices.Clone(rows)
+		for k := len(rows) - 1; k >= 0; k-- { // what goes to one place is summed before
+			if rows[k] > 1 && !slices.ContainsFunc(at.dims[k], func(g digit) bool { return g.dim != none }) {
+				vals, at = u.summed(vals, d+k), &piece{base: at.base, coef: at.coef, held: at.held, dims: slices.Delete(slices.Clone(at.dims), k, k+1)}
+				rows = slices.Delete(rows, k, k+1)
+			}
+		}
 		x := u.of(vals, at)
 		for k := range rows {
 			x.align([]int{d + k, k}, true)
@@ -97,6 +104,22 @@ func (u *use) put() {
 		p = added(u.in[vals], u.in[ids], size[d])
 	}
 	u.set(u.of(u.in[to], p).sum(1, alpha))
+}
+
+// summed is a tensor without a dimension, over which it is summed.
+func (u *use) summed(p *piece, d int) *piece {
+	x := u.of(p)
+	var dims [][]int
+	for e := range p.dims {
+		if e == d {
+			x.align([]int{e}, true)
+		} else {
+			dims = append(dims, x.one(0, e))
+		}
+	}
+	x.ranks()
+	coef, base, where := u.t.multiply(x.operands(), x.loops)
+	return x.finish(coef, base, where, dims)
 }
 
 // scatter sees one dimension of all operands whole, and the others place by place where all

@@ -3,8 +3,8 @@
     python tools/torch/pairs.py equiv/mesh/testdata/models [NAME ...]
 
 NAME.one.* has the batch of all ranks. A loss is a sum over a number that is known: a mean over the
-labels that count is not the mean of the ranks' means. The models below are published architectures
-written out, at a narrow width, so that nothing but PyTorch is needed; names of models.py are taken, too.
+labels that count is not the mean of the ranks' means. Models are those of models.py, and two that are
+written out below and need nothing but PyTorch. On a GPU, if there is one.
 """
 import os
 import sys
@@ -99,46 +99,11 @@ class Gpt(nn.Module):
         return self.norm(x) @ self.embedding.weight.t()
 
 
-class Bert(nn.Module):
-    """Norms behind the residuals, and a head that transforms."""
-
-    def __init__(self, width=32):
-        super().__init__()
-        self.embedding, self.positions = nn.Embedding(models.VOCABULARY, width), nn.Embedding(models.TOKENS[1], width)
-        self.q, self.k, self.v, self.o, self.transform = (nn.Linear(width, width) for _ in range(5))
-        self.norm, self.first, self.second = (nn.LayerNorm(width) for _ in range(3))
-        self.up, self.down, self.head = nn.Linear(width, 64), nn.Linear(64, width), nn.Linear(width, models.VOCABULARY)
-
-    def forward(self, x):
-        x = self.norm(self.embedding(x) + self.positions(torch.arange(x.shape[1], device=x.device)))
-        q, k, v = (heads(w(x), 4) for w in (self.q, self.k, self.v))
-        x = self.first(x + self.o(attend(q, k, v, False)))
-        x = self.second(x + self.down(F.gelu(self.up(x))))
-        return self.head(F.gelu(self.transform(x)))
-
-
-class Vit(nn.Module):
-    """Patches by a convolution, and the class read at one position."""
-
-    def __init__(self, width=32):
-        super().__init__()
-        self.patch, self.head = nn.Conv2d(3, width, 8, 8), nn.Linear(width, 8)
-        self.first, self.positions = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(torch.zeros(1, 17, width))
-        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 64, 0.0, "gelu", batch_first=True, norm_first=True), 2, enable_nested_tensor=False)
-
-    def forward(self, x):
-        x = self.patch(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1) + self.positions
-        return self.head(self.layers(x)[:, 0])
-
-
 OWN = {
-    "bert": models.classified(Bert, models.tokens, models.tokens),
-    "encoder": models.MODELS["encoder"],
-    "gpt": models.classified(Gpt, models.tokens, models.tokens),
-    "llama": models.classified(Llama, models.tokens, models.tokens),
-    "vit": models.classified(Vit),
+    "small_gpt": models.classified(Gpt, models.tokens, models.tokens),
+    "small_llama": models.classified(Llama, models.tokens, models.tokens),
 }
+NAMES = ["bert", "electra", "encoder", "vit", "vit_tv", *OWN]
 
 
 def loss(self, x, y):
@@ -150,16 +115,19 @@ def loss(self, x, y):
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    out, names = sys.argv[1], sys.argv[2:] or list(OWN)
+    out, names = sys.argv[1], sys.argv[2:] or NAMES
     models.Labelled.forward = models.Classified.forward = loss
     concert_export.pretend(4)
     os.makedirs(out, exist_ok=True)
+    device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     failed = []
     for name in names:
         for one in (True, False):
             torch.manual_seed(1)
             try:
                 model, inputs = (OWN.get(name) or models.MODELS[name])()
+                model = model.to(device, dtype)
+                inputs = [x.to(device, dtype) if x.is_floating_point() else x.to(device) for x in inputs]
                 if one:
                     inputs = [torch.cat([x] * 4) for x in inputs]
                 else:
