@@ -40,7 +40,6 @@ func Hash(site string) uint64 {
 
 // Pattern selects sites. The nil Pattern enables all.
 type Pattern struct {
-	text   string
 	invert bool
 	none   bool
 	terms  []term
@@ -67,7 +66,7 @@ func (e *SyntaxError) Error() string {
 
 // Parse reads a pattern.
 func Parse(text string) (*Pattern, error) {
-	p := &Pattern{text: text}
+	p := &Pattern{}
 	switch text {
 	case "", "all":
 		return nil, nil
@@ -148,12 +147,4 @@ func (t *term) matches(site string, hash uint64) bool {
 		return strings.HasPrefix(site, prefix)
 	}
 	return t.site == site
-}
-
-// String returns the pattern's text.
-func (p *Pattern) String() string {
-	if p == nil {
-		return "all"
-	}
-	return p.text
 }

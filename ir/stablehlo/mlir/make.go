@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/diag"
-	"github.com/seed-ee968945/concert/ir"
 )
 
 // This file makes modules of what another text says: HLO has a syntax of its own for the
@@ -97,10 +96,6 @@ func List(at int, l ...Attr) Attr { return Attr{Kind: KindList, List: l, At: at}
 func Constant(at int, l *Literal) Attr {
 	return Attr{Kind: KindDense, Text: "dense", At: at, Start: at, literal: l}
 }
-
-// Element is the type of concert that an element type's name stands for. The error says that
-// there is none.
-func Element(elem string) (ir.DType, error) { return ElementType(elem) }
 
 // ElementOf reads an element of a type as a text spells it and appends its bytes. The error
 // says what it is not.

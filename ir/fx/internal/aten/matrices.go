@@ -20,18 +20,7 @@ var matrixOps = []row{
 type emitter struct{ *call }
 
 func (e emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
-	given := make([]ir.Type, len(args))
-	for i, a := range args {
-		given[i] = a.Type()
-	}
-	out, err := ir.Infer(op, group, attrs, given, types...)
-	if err != nil {
-		if e.Err == nil {
-			e.Err = e.Fail("args", "arguments", "%s: %v", e.Target, err)
-		}
-		return []*ir.Value{e.None()}
-	}
-	return []*ir.Value{e.Helper(op, attrs, out[0], args...)}
+	return []*ir.Value{e.MakeAs(op, group, attrs, args, types...)}
 }
 
 // cholesky gives the factor and 0 for each matrix: those that are not positive definite have

@@ -10,16 +10,21 @@ import (
 )
 
 // What decompositions are written with: operations whose types follow from their operands.
-// After an error they return a tensor of rank 0, and the error stays in err; who asks for
-// sizes looks at err first.
+// After an error they return a tensor of rank 0, and the error stays in Err; who asks for
+// sizes looks at Err first.
 
 // Make adds a helper of the type that the type rule gives.
 func (c *Call) Make(op ir.Op, attrs attr.List, args ...*ir.Value) *ir.Value {
+	return c.MakeAs(op, nil, attrs, args)
+}
+
+// MakeAs is Make on a group, of types that the rule leaves open.
+func (c *Call) MakeAs(op ir.Op, group *ir.Group, attrs attr.List, args []*ir.Value, want ...ir.Type) *ir.Value {
 	types := make([]ir.Type, len(args))
 	for i, a := range args {
 		types[i] = a.Type()
 	}
-	ts, err := ir.Infer(op, nil, attrs, types)
+	ts, err := ir.Infer(op, group, attrs, types, want...)
 	if err == nil && len(ts) != 1 {
 		err = ErrForm
 	}
