@@ -3,6 +3,7 @@ package equiv
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -45,4 +46,45 @@ func matmulRounds(z *normalizer, t *term) (termID, bool) {
 		id = z.moveOf(by, t.n, id)
 	}
 	return id, true
+}
+
+// transposedMatmul makes the transpose of a matmul's result, in all of its batches, the matmul of
+// the transposes of its operands in each other's place.
+func transposedMatmul(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if x.kind != kindOpaque || x.op != ir.OpMatmul || x.types == nil {
+		return 0, false
+	}
+	types := slices.Clone(x.types)
+	var by [3]layout.Layout
+	for i, typ := range x.types {
+		l, shape, ok := swapped(typ.Shape())
+		if !ok {
+			return 0, false
+		}
+		by[i], types[i] = l, ir.TensorOf(typ.DType(), shape)
+	}
+	if t.layout != z.layout(by[0]) {
+		return 0, false
+	}
+	m := *x
+	m.types = []ir.Type{types[0], types[2], types[1]}
+	m.args = []termID{z.move(by[2], z.at(x.args[1]).n, x.args[1]), z.move(by[1], z.at(x.args[0]).n, x.args[0])}
+	return z.operation(m), true
+}
+
+// swapped is where the elements of a tensor lie in one of which the last two dimensions are
+// exchanged, and the shape of it.
+func swapped(s ir.Shape) (layout.Layout, ir.Shape, bool) {
+	strides, ok := rowMajor(s)
+	if !ok || len(s) < 2 {
+		return layout.Layout{}, nil, false
+	}
+	k := len(s)
+	shape := slices.Clone(s)
+	strides = slices.Clone(strides)
+	shape[k-2], shape[k-1] = shape[k-1], shape[k-2]
+	strides[k-2], strides[k-1] = strides[k-1], strides[k-2]
+	l, ok := layout.Plain(digits(shape, strides), 0)
+	return l, shape, ok
 }

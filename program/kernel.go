@@ -255,7 +255,7 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 
 // inPlace reports whether parameter result may lie on parameter operand, given that
 // both are the same elements. One operation alone may if it works in place. Several
-// may, in whatever order and how often they are computed, if all are pointwise, what
+// may, in whatever order and how often they are computed, if all that read anything are pointwise, what
 // depends on the operand has its shape throughout, and the result alone, of all
 // parameters, depends on it and is computed last.
 func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
@@ -280,7 +280,7 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 	follows[0].Param = operand
 	for j := range k.Body {
 		s := &k.Body[j]
-		if o.Pointwise != nil && !o.Pointwise(s.Op) {
+		if len(s.Ins) > 0 && o.Pointwise != nil && !o.Pointwise(s.Op) {
 			return false
 		}
 		depends := false

@@ -88,8 +88,8 @@ func (r *Region) makes(st *ir.Storages, v *ir.Value) bool {
 }
 
 // pointwise reports whether result n of a region may lie on operand v, which has the
-// same type, as far as the region's own reading goes: all of its operations are
-// elementwise; what depends on v has v's shape throughout, so that element i of
+// same type, as far as the region's own reading goes: all of its operations that
+// read anything are elementwise; what depends on v has v's shape throughout, so that element i of
 // anything follows from element i of v; and n alone, of all that has bytes, depends on
 // it. Then a thread that computes some elements of n has read these elements of v for
 // the last time when it writes them, and no other thread reads them, in whatever
@@ -99,7 +99,7 @@ func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
 	shape := v.Type().Shape()
 	follows := map[*ir.Value]bool{v: true}
 	for _, m := range r.Nodes {
-		if !m.Op().IsView() && (!m.Op().Info().Elementwise || len(m.Results()) != 1) {
+		if !m.Op().IsView() && len(m.Args()) > 0 && (!m.Op().Info().Elementwise || len(m.Results()) != 1) {
 			return false
 		}
 		if !slices.ContainsFunc(m.Args(), func(a *ir.Value) bool { return follows[a] }) {

@@ -17,6 +17,7 @@ import (
 //     also ends second waits; a view of a view reads the first one's operand;
 //   - a matmul of 16-bit floats that were widened to f32 reads them as they are, and rounds
 //     its result where that is all that follows (see narrow);
+//   - a transposed result of a matmul is one of the transposed operands (see transposed);
 //   - a slice of what was put together of rows gives way to the rows ([ir.Func.ForwardReads]);
 //   - pure operations that nobody reads go. A collective that nobody reads stays
 //     unless the option says otherwise, and so does the wait that ends it.
@@ -26,7 +27,7 @@ import (
 func canonicalize() passes.Pass {
 	return passes.Pass{
 		Name: "canonicalize",
-		Doc:  "Removes dead code, collectives over one rank, second waits, views that change nothing, conversions around matmuls and reads of what was just put together.",
+		Doc:  "Removes dead code, collectives over one rank, second waits, views that change nothing, conversions and transposes around matmuls, and reads of what was just put together.",
 		Options: []passes.Option{
 			{Name: "drop-collectives", Kind: passes.KindBool, Default: "false", Doc: "also remove collectives whose results nobody reads, on all ranks alike"},
 		},
@@ -35,6 +36,7 @@ func canonicalize() passes.Pass {
 			{Name: "clones", Doc: "copies that stand in for such a collective"},
 			{Name: "forwarded", Doc: "aliases and views that gave way to their operand"},
 			{Name: "narrowed", Doc: "matmuls that read 16-bit floats and not what was converted from them"},
+			{Name: "transposed", Doc: "matmuls that give their result as it is read"},
 			{Name: "parts", Doc: "slices that read a part where it was made, and not of what it was put into"},
 			{Name: "dead", Doc: "operations removed because nobody read them"},
 			{Name: "dead-collectives", Doc: "collectives removed because nobody read them"},
@@ -45,7 +47,7 @@ func canonicalize() passes.Pass {
 
 func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 	c := &canonicalizer{ctx: ctx, f: f, writes: ir.FindWrites(f)}
-	for _, n := range append([]*ir.Node(nil), f.Order()...) {
+	for _, n := range slices.Clone(f.Order()) {
 		switch {
 		case f.NodeByID(n.ID()) != n: // it went with another
 		case n.Op() == ir.OpWaitTensor:
@@ -54,6 +56,11 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 			c.view(n)
 		case n.Op() == ir.OpMatmul:
 			c.narrow(n)
+		}
+	}
+	for _, n := range slices.Clone(f.Order()) {
+		if n.Op() == ir.OpPermute {
+			c.transposed(n)
 		}
 	}
 	c.parts()
