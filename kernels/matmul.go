@@ -25,67 +25,120 @@ type MatmulShape struct {
 	TransA, TransB bool
 }
 
-// Rows of a tile and depth of a stage, as in matmul.h, and the threads of a block.
+// Depth of a stage, as in matmul.h, and the threads of a block.
 const (
-	matmulRows, matmulDepth = 128, 64
-	matmulThreads           = 384
+	matmulDepth   = 64
+	matmulThreads = 384
+	matmulBand    = 2048 // rows that are computed before the next column of tiles, for the cache
 )
 
-// matmulTile is a width of tiles that there are kernels for.
-type matmulTile struct {
-	columns, stages, cluster int64
+// MatmulTile is a way of cutting a matmul that there are kernels for, as in matmul.h: the rows
+// and columns of a tile, a block's stages, the columns and the turns of the slices that results
+// leave through; a cluster's blocks below and beside each other, and the parts of K it has.
+type MatmulTile struct {
+	Rows, Columns, Stages, Width, Turns int64
+	Below, Beside, Split                int64
 	// What a step of 64 of K and a tile's end take of a multiprocessor, in microseconds on
 	// an H200 at the rate that its power allows. They rank tiles, and stand for no time.
 	step, end float64
 }
 
-var matmulTiles = []matmulTile{
-	{256, 4, 2, 0.66, 1.5},
-	{256, 4, 1, 0.68, 1.5},
-	{128, 6, 2, 0.35, 1.2},
-	{128, 6, 1, 0.37, 1.2},
-	{64, 8, 1, 0.25, 1.0},
+// MatmulTiles lists all tiles.
+func MatmulTiles() []MatmulTile {
+	return []MatmulTile{
+		{128, 256, 4, 64, 2, 2, 1, 1, 0.66, 1.5},
+		{128, 256, 4, 64, 2, 1, 1, 1, 0.68, 0.9},
+		{128, 224, 4, 56, 2, 2, 1, 1, 0.585, 1.5},
+		{128, 192, 5, 64, 1, 2, 1, 1, 0.498, 1.6},
+		{128, 176, 5, 88, 1, 2, 1, 1, 0.48, 1.6},
+		{128, 160, 5, 40, 2, 2, 1, 1, 0.43, 1.3},
+		{128, 128, 6, 64, 2, 2, 1, 1, 0.35, 1.2},
+		{128, 128, 6, 64, 2, 1, 1, 1, 0.37, 1.2},
+		{128, 64, 8, 64, 2, 1, 1, 1, 0.25, 1.0},
+		{128, 64, 8, 64, 2, 1, 1, 2, 0.25, 4.0},
+		{64, 64, 12, 64, 2, 2, 1, 1, 0.16, 1.5},
+		{64, 64, 12, 64, 2, 1, 1, 1, 0.14, 1.5},
+	}
 }
+
+// partsFor are the multiprocessors that the parts of K are chosen for, so that the results have
+// the same bits on any number of them.
+const partsFor = 132
 
 // NewMatmul picks tiles and a grid for up to sms multiprocessors: the tiles whose rounds take
 // the shortest time. Sizes are positive and below 2^31.
 func NewMatmul(s MatmulShape, sms int) (*Matmul, error) {
+	like := s.best(partsFor, nil)
+	return s.Tiled(s.best(sms, &like), sms)
+}
+
+// best is the fastest tile, of those that sum as like does if that is not nil.
+func (s *MatmulShape) best(sms int, like *MatmulTile) (best MatmulTile) {
+	least := 0.0
+	for _, t := range MatmulTiles() {
+		if like != nil && !t.sumsAs(like) || t.Split > up(s.K, matmulDepth) {
+			continue
+		}
+		if time := s.Time(t, sms); best.Columns == 0 || time < least {
+			best, least = t, time
+		}
+	}
+	return best
+}
+
+func (t *MatmulTile) cluster() int64 { return t.Below * t.Beside * t.Split }
+
+// resident is how many clusters run at the same time, one at least.
+func (t *MatmulTile) resident(sms int) int64 { return max(1, int64(sms)/t.cluster()) }
+
+// sumsAs says whether tiles cut the sum over K in the same parts.
+func (t *MatmulTile) sumsAs(o *MatmulTile) bool { return t.Split == o.Split && t.Rows == o.Rows }
+
+// String is the end of the names of a tile's kernels.
+func (t MatmulTile) String() string {
+	return fmt.Sprintf("%dx%d_%dx%dx%d", t.Rows, t.Columns, t.Below, t.Beside, t.Split)
+}
+
+// Time is about what the tiles of t take, in microseconds.
+func (s *MatmulShape) Time(t MatmulTile, sms int) float64 {
+	rows, cols := s.clusters(t)
+	rounds := up(rows*cols*s.Batch, t.resident(sms))
+	return float64(rounds) * (float64(up(up(s.K, matmulDepth), t.Split))*t.step + t.end)
+}
+
+// clusters is how many rows and columns of clusters of tiles a result has.
+func (s *MatmulShape) clusters(t MatmulTile) (rows, cols int64) {
+	return up(s.M, t.Rows*t.Below), up(s.N, t.Columns*t.Beside)
+}
+
+// Tiled is a matmul by the tiles of t on up to sms multiprocessors.
+func (s *MatmulShape) Tiled(t MatmulTile, sms int) (*Matmul, error) {
 	typ, ok := map[dtype.DType]string{dtype.BF16: "bf16", dtype.F16: "f16"}[s.DType]
-	if !ok || min(s.M, s.N, s.K, s.Batch) <= 0 || max(s.M, s.N, s.K, s.Batch) >= 1<<31 || sms < 2 {
-		return nil, fmt.Errorf("no kernel for matmuls of %v, %d times %d x %d x %d on %d multiprocessors", s.DType, s.Batch, s.M, s.K, s.N, sms)
+	if !ok || min(s.M, s.N, s.K, s.Batch) <= 0 || max(s.M, s.N, s.K, s.Batch) >= 1<<31 {
+		return nil, fmt.Errorf("no kernel for matmuls of %v, %d times %d x %d x %d", s.DType, s.Batch, s.M, s.K, s.N)
 	}
-	var best matmulTile
-	var rows, cols, tiles int64
-	depth, least := up(s.K, matmulDepth), 0.0
-	for _, t := range matmulTiles {
-		r, c := up(s.M, matmulRows*t.cluster), up(s.N, t.columns)
-		if t.cluster > 1 && up(s.M, matmulRows)%t.cluster != 0 {
-			continue // half of a cluster would compute nothing
-		}
-		n := r * c * s.Batch
-		rounds := up(n, max(int64(sms)/t.cluster, 1))
-		if time := float64(rounds) * (float64(depth)*t.step + t.end); best.columns == 0 || time < least {
-			best, rows, cols, tiles, least = t, r, c, n, time
-		}
-	}
-	if tiles >= 1<<31 {
-		return nil, fmt.Errorf("a matmul of %d tiles", tiles)
+	rows, cols := s.clusters(t)
+	tiles, depth := rows*cols*s.Batch, up(s.K, matmulDepth)
+	if tiles >= 1<<31 || t.Split > depth {
+		return nil, fmt.Errorf("a matmul of %d tiles of %v, %d steps of K", tiles, t, depth)
 	}
 	letter := map[bool]string{false: "n", true: "t"}
 	m := &Matmul{
 		Image: "matmul_" + typ,
-		Name:  fmt.Sprintf("matmul_%s_%s%s_%d_%d", typ, letter[s.TransA], letter[s.TransB], best.columns, best.cluster),
-		Grid:  int(min(tiles, int64(sms)/best.cluster) * best.cluster), Block: matmulThreads, Cluster: int(best.cluster),
-		Shared: int(best.stages*(matmulRows+best.columns)*matmulDepth*2 + 4*64*128 + best.stages*16),
-		A:      [2]uint32{matmulDepth, matmulRows}, B: [2]uint32{64, matmulDepth}, D: [2]uint32{64, 64},
-		args: [5]uint32{uint32(rows), uint32(cols), uint32(depth), uint32(s.Batch), uint32(16 / best.cluster)},
+		Name:  fmt.Sprintf("matmul_%s_%s%s_%v", typ, letter[s.TransA], letter[s.TransB], t),
+		Grid:  int(min(tiles, t.resident(sms)) * t.cluster()), Block: matmulThreads, Cluster: int(t.cluster()),
+		A: [2]uint32{matmulDepth, uint32(t.Rows / t.Beside)}, B: [2]uint32{64, matmulDepth}, D: [2]uint32{uint32(t.Width), 64},
+		args: [5]uint32{uint32(rows), uint32(cols), uint32(depth), uint32(s.Batch), uint32(matmulBand / (t.Rows * t.Below))},
 	}
 	if s.TransA {
 		m.A = [2]uint32{64, matmulDepth}
 	}
+	columns := up(t.Columns, 64) * 64
 	if s.TransB {
-		m.B = [2]uint32{matmulDepth, uint32(best.columns / best.cluster)}
+		m.B = [2]uint32{matmulDepth, uint32(t.Columns / t.Below)}
+		columns = t.Columns
 	}
+	m.Shared = int(t.Stages*((t.Rows+columns)*matmulDepth*2+16) + 2*t.Turns*64*t.Width*2)
 	return m, nil
 }
 

@@ -61,9 +61,12 @@ func (c *Commands) LaunchDependent(s Stream, f Func, grid, block, shared int, pa
 // LaunchCluster adds a kernel whose blocks run in clusters of so many, that reach each
 // other's shared memory; grid is a multiple of it. It needs compute capability 9.0.
 // Parameters, at most 8, come one by one: where the driver puts those that are aligned to
-// more than 16 bytes is its own affair.
-func (c *Commands) LaunchCluster(s Stream, f Func, grid, block, cluster, shared int, params ...[]byte) {
+// more than 16 bytes is its own affair. With early the kernel begins as one of LaunchEarly.
+func (c *Commands) LaunchCluster(s Stream, f Func, grid, block, cluster, shared int, early bool, params ...[]byte) {
 	args := []uint64{uint64(f), uint64(grid) | uint64(block)<<32 | uint64(cluster)<<48, uint64(shared)}
+	if early {
+		args[2] |= 1 << 32
+	}
 	for _, p := range params {
 		args = appendBytes(append(args, uint64(len(p))), p)
 	}

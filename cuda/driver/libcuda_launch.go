@@ -66,6 +66,10 @@ func (lib) AllowShared(c Ctx, f Func, bytes int) error {
 
 func (lib) TensorMap(c Ctx, m *TensorMap) (out [TensorMapBytes]byte, err error) {
 	const uint16Elements, swizzle128, promote256 = 1, 3, 3
+	swizzle := C.int(0)
+	if m.Box[0] == 64 {
+		swizzle = swizzle128
+	}
 	p := C.aligned_alloc(64, TensorMapBytes)
 	defer C.free(p)
 	sizes := [3]C.uint64_t{C.uint64_t(m.Sizes[0]), C.uint64_t(m.Sizes[1]), C.uint64_t(m.Sizes[2])}
@@ -73,7 +77,7 @@ func (lib) TensorMap(c Ctx, m *TensorMap) (out [TensorMapBytes]byte, err error) 
 	box := [3]C.unsigned{C.unsigned(m.Box[0]), C.unsigned(m.Box[1]), 1}
 	steps := [3]C.unsigned{1, 1, 1}
 	err = in(c, "cuTensorMapEncodeTiled", func() C.int {
-		return C.cc_tensor_map(p, uint16Elements, 3, C.handle(m.At), &sizes[0], &strides[0], &box[0], &steps[0], 0, swizzle128, promote256, 0)
+		return C.cc_tensor_map(p, uint16Elements, 3, C.handle(m.At), &sizes[0], &strides[0], &box[0], &steps[0], 0, swizzle, promote256, 0)
 	})
 	return [TensorMapBytes]byte(C.GoBytes(p, TensorMapBytes)), err
 }

@@ -66,6 +66,9 @@ int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)
 // The command words; commands.go writes them.
 enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_FLAGS, OP_CALL, OP_LAUNCH_EARLY, OP_MARK, OP_LAUNCH_CLUSTER };
 
+// Attributes of a launch.
+enum { CLUSTER_DIMENSION = 4, PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
 // flags writes words and waits for words, in order. Every write is fenced: the second
 // version of the interface knows no other.
 static int flags(handle stream, const uint64_t *w, size_t n)
@@ -90,7 +93,7 @@ static int flags(handle stream, const uint64_t *w, size_t n)
 // launch_cluster launches with parameters one by one, each behind a word with its bytes.
 static int launch_cluster(const uint64_t *a, size_t n)
 {
-	enum { CLUSTER_DIMENSION = 4, MOST = 8 };
+	enum { MOST = 8 };
 	void *params[MOST];
 	size_t count = 0;
 	for (size_t i = 4; i < n; i += 1 + (a[i] + 7) / 8) {
@@ -98,9 +101,10 @@ static int launch_cluster(const uint64_t *a, size_t n)
 			return CC_BAD_COMMAND;
 		params[count++] = (void *)(a + i + 1);
 	}
-	cc_attribute attr = {.id = CLUSTER_DIMENSION, .value = {(int)(a[2] >> 48), 1, 1}};
+	cc_attribute attrs[] = {{.id = CLUSTER_DIMENSION, .value = {(int)(a[2] >> 48), 1, 1}},
+				{.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = {1}}};
 	cc_config config = {.grid = {(unsigned)a[2], 1, 1}, .block = {(unsigned)(a[2] >> 32) & 0xffff, 1, 1},
-			    .shared = (unsigned)a[3], .stream = a[0], .attrs = &attr, .count = 1};
+			    .shared = (unsigned)a[3], .stream = a[0], .attrs = attrs, .count = a[3] >> 32 ? 2 : 1};
 	return fn.launch_ex(&config, a[1], params, 0);
 }
 
@@ -124,7 +128,6 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 			break;
 		}
 		case OP_LAUNCH_EARLY: { // as OP_LAUNCH
-			enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 			size_t bytes = len < 5 ? 0 : (size_t)(a[3] >> 32);
 			if (len < 5 + (bytes + 7) / 8)
 				return CC_BAD_COMMAND;
@@ -135,7 +138,7 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 			e = fn.launch_ex(&config, a[1], 0, extra);
 			break;
 		}
-		case OP_LAUNCH_CLUSTER: // stream, function, grid|block<<32|cluster<<48, shared, then parameters
+		case OP_LAUNCH_CLUSTER: // stream, function, grid|block<<32|cluster<<48, shared|early<<32, then parameters
 			e = len < 5 ? CC_BAD_COMMAND : launch_cluster(a, len - 1);
 			break;
 		case OP_RECORD: // stream, event

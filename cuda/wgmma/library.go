@@ -1,6 +1,7 @@
 // Package wgmma serves matmuls of bfloat16 and float16 on Hopper by concert's own kernels
-// (kernels/src/matmul.h). They are as fast as cuBLASLt's but for few rows, need no library
-// and no workspace, and give the same bits on every rank, whatever the grid.
+// (kernels/src/matmul.h). They are about as fast as cuBLASLt's but for few rows, need no library
+// and no workspace, and give the same bits on every rank, whatever the grid. They begin as what
+// is in front of them in the stream ends, and wait for it.
 package wgmma
 
 import (
@@ -45,23 +46,39 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if c.Op != "matmul" || len(c.Ins) != 2 || len(c.Outs) != 1 {
 		return nil, fmt.Errorf("%w: %s", library.ErrNotServed, c.Op)
 	}
-	p, err := lt.ProblemOfCall(c, lt.Config{})
+	p, err := problemOf(c)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
-	}
-	if err := served(&p); err != nil {
 		return nil, err
 	}
 	sms := l.sms
 	if c.SMs > 0 {
-		sms = min(sms, max(c.SMs, 2))
+		sms = min(sms, c.SMs)
 	}
 	// The problem is in cuBLAS's terms: its result lies column by column, so what it calls
 	// Y's columns are our rows.
-	m, err := kernels.NewMatmul(kernels.MatmulShape{DType: p.Type, M: p.N, N: p.M, K: p.K, Batch: p.Batch, TransA: p.Y.Trans, TransB: p.X.Trans}, sms)
+	m, err := kernels.NewMatmul(shapeOf(p), sms)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
 	}
+	return l.launch(c, p, m, true)
+}
+
+// problemOf is a call's problem, if the kernels serve it.
+func problemOf(c *library.Call) (*lt.Problem, error) {
+	p, err := lt.ProblemOfCall(c, lt.Config{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
+	}
+	return &p, served(&p)
+}
+
+// shapeOf is a problem as the kernels have it.
+func shapeOf(p *lt.Problem) kernels.MatmulShape {
+	return kernels.MatmulShape{DType: p.Type, M: p.N, N: p.M, K: p.K, Batch: p.Batch, TransA: p.Y.Trans, TransB: p.X.Trans}
+}
+
+// launch makes the step of a matmul.
+func (l *Library) launch(c *library.Call, p *lt.Problem, m *kernels.Matmul, early bool) (library.Step, error) {
 	at := [2]driver.Ptr{c.Ins[0].At, c.Ins[1].At}
 	if p.Swapped {
 		at[0], at[1] = at[1], at[0]
@@ -81,7 +98,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		return nil, err
 	}
 	s := &step{name: m.Name}
-	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, maps[0], maps[1], maps[2], m.Tiles())
+	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, early, maps[0], maps[1], maps[2], m.Tiles())
 	return s, l.load.Load(f, &s.cmds)
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -23,6 +25,7 @@ import (
 var (
 	onGPU  = flag.Bool("gpu", false, "run on device 0 of this machine instead of the fake driver")
 	ltPath = flag.String("cublaslt", "", "cuBLASLt to compare with, in benchmarks with -gpu")
+	code   = flag.String("images", "", "folder with machine code to use in place of the embedded: matmul_*.cubin")
 )
 
 // bench is a device with the library on it.
@@ -64,6 +67,13 @@ func newBench(t testing.TB) *bench {
 	must(err)
 	images, err := kernels.NewSet()
 	must(err)
+	if *code != "" {
+		for _, name := range []string{"matmul_bf16", "matmul_f16"} {
+			image, err := os.ReadFile(filepath.Join(*code, name+".cubin"))
+			must(err)
+			images.Replace(name, image)
+		}
+	}
 	b.lib, err = Open(b.drv, b.ctx, info, images)
 	if errors.Is(err, library.ErrUnavailable) {
 		t.Skip(err)
@@ -96,8 +106,8 @@ func (b *bench) buffer(data []byte) driver.Ptr {
 }
 
 // run plans a call and runs it.
-func (b *bench) run(c *library.Call) (library.Step, error) {
-	st, err := b.lib.Plan(c)
+func (b *bench) run(c *library.Call, plan planner) (library.Step, error) {
+	st, err := plan(c)
 	if err != nil {
 		return nil, err
 	}
@@ -145,13 +155,18 @@ func random(rng *rand.Rand, d dtype.DType, elems int64) []byte {
 // gives the result's memory.
 func (b *bench) check(rng *rand.Rand, s shape, sms int) []byte {
 	b.t.Helper()
+	return b.checkBy(rng, s, sms, b.lib.Plan)
+}
+
+func (b *bench) checkBy(rng *rand.Rand, s shape, sms int, plan planner) []byte {
+	b.t.Helper()
 	a, na := s.tensor(s.m, s.k, s.ta)
 	w, nw := s.tensor(s.k, s.n, s.tb)
 	o, no := s.tensor(s.m, s.n, false)
 	ha, hw, ho := random(rng, s.d, na), random(rng, s.d, nw), bytes.Repeat([]byte{0xff, 0x7f}, int(no))
 	pa, pw, po := b.buffer(ha), b.buffer(hw), b.buffer(ho)
 	a.At, w.At, o.At = pa+2*guard, pw+2*guard, po+2*guard
-	st, err := b.run(&library.Call{Op: "matmul", Ins: []library.Tensor{a, w}, Outs: []library.Tensor{o}, SMs: sms})
+	st, err := b.run(&library.Call{Op: "matmul", Ins: []library.Tensor{a, w}, Outs: []library.Tensor{o}, SMs: sms}, plan)
 	if err != nil {
 		b.t.Fatalf("%+v: %v", s, err)
 	}
@@ -200,6 +215,106 @@ func TestShapes(t *testing.T) {
 				i++
 			}
 		}
+	}
+}
+
+// planTile is Plan by a tile that the test chooses.
+func (l *Library) planTile(c *library.Call, t kernels.MatmulTile, early bool) (library.Step, error) {
+	p, err := problemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	sms := l.sms
+	if c.SMs > 0 {
+		sms = c.SMs
+	}
+	s := shapeOf(p)
+	m, err := s.Tiled(t, sms)
+	if err != nil {
+		return nil, err
+	}
+	return l.launch(c, p, m, early)
+}
+
+// planBehind is Plan of a matmul that begins when what is in front of it has ended.
+func (l *Library) planBehind(c *library.Call) (library.Step, error) {
+	p, err := problemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := kernels.NewMatmul(shapeOf(p), l.sms)
+	if err != nil {
+		return nil, err
+	}
+	return l.launch(c, p, m, false)
+}
+
+// Every tile, in every layout, with edges in all directions.
+func TestTiles(t *testing.T) {
+	b := newBench(t)
+	i := 0
+	for _, tile := range kernels.MatmulTiles() {
+		t.Run(tile.String(), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(9, 10))
+			for _, d := range []dtype.DType{dtype.BF16, dtype.F16} {
+				for layout := range 4 {
+					s := shape{1, 136, 264, 72, layout&1 != 0, layout&2 != 0, 0, d}
+					if *onGPU {
+						s = shape{2, 650, 328, 1096, s.ta, s.tb, 8, d}
+					} else if i++; i%7 != 0 {
+						continue
+					}
+					b.t = t
+					b.checkBy(rng, s, 16, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, tile, false) })
+				}
+			}
+		})
+	}
+}
+
+// Matmuls that begin early wait for what they read and for those who read what they write.
+func TestEarly(t *testing.T) {
+	b := newBench(t)
+	n := int64(128)
+	if *onGPU {
+		n = 384
+	}
+	s := shape{1, n, n, n, false, false, 0, dtype.BF16}
+	x, size := s.tensor(n, n, false)
+	rng := rand.New(rand.NewPCG(11, 12))
+	in, by := random(rng, s.d, size), random(rng, s.d, size)
+	for i := 0; i < len(by); i += 2 {
+		dtype.StoreFloat(s.d, by[i:], dtype.LoadFloat(s.d, by[i:])/20) // as large as before, after each matmul
+	}
+	w, one, two := x, x, x
+	w.At = b.buffer(by)
+	var results [][]byte
+	for _, early := range []bool{false, true} {
+		one.At, two.At = b.buffer(in), b.buffer(in)
+		var cmds driver.Commands
+		for i := range 40 {
+			tile := kernels.MatmulTiles()[i%len(kernels.MatmulTiles())]
+			if !*onGPU && i%10 != 0 || 64*tile.Split > n {
+				continue
+			}
+			st, err := b.lib.planTile(&library.Call{Op: "matmul", Ins: []library.Tensor{one, w}, Outs: []library.Tensor{two}}, tile, early)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st.AddTo(&cmds)
+			one, two = two, one
+		}
+		got := make([]byte, len(in))
+		if err := errors.Join(b.drv.Run(b.ctx, cmds.On(b.s)), b.drv.CopyOut(b.ctx, b.s, got, one.At), b.drv.MemFree(b.ctx, one.At), b.drv.MemFree(b.ctx, two.At)); err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, got)
+	}
+	if !bytes.Equal(results[0], results[1]) {
+		t.Error("early launches give another result")
+	}
+	if err := b.drv.MemFree(b.ctx, w.At); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,28 +1,34 @@
 // Matmul on Hopper's tensor cores: D = A B in bfloat16 or float16 with float32 sums.
 //
 // A block computes tiles of 128 by N. A producer warp brings stages of 64 of K by tensor maps; two
-// warpgroups of consumers multiply 64 rows each. Blocks are persistent: the producer is stages
-// ahead in the next tile while results leave through 8 KiB slices of shared memory. The two
-// blocks of a cluster compute tiles one below the other and share the columns of B: each
-// loads half of them for both.
+// warpgroups of consumers multiply 64 rows each, or, of tiles of 64 rows, half of each stage.
+// Blocks are persistent: the producer is stages ahead in the next tile while results leave
+// through slices of shared memory.
 //
-// Each sum is taken over K in order, by one thread: results do not depend on the grid.
+// A cluster is CM blocks below each other, that share the columns of B, by CN beside each other,
+// that share the rows of A: each loads a part for all. Such groups of blocks, SPLIT of them, sum over
+// parts of K, and each then adds up a part of the tile.
+//
+// Each sum is taken over K in order, by one thread, or by several for parts of K, whose sums are
+// added in order: results do not depend on the grid.
 #pragma once
 #include "wgmma.h"
 
 // Matmul is the part of a kernel's parameters behind the maps of A, B and D; kernels/matmul.go
 // has the same.
 struct Matmul {
-  u32 rows, cols, depth; // tiles of M (a cluster's together), of N and of K
+  u32 rows, cols, depth; // tiles of M and of N, a cluster's together, and of K
   u32 batch;
   u32 band; // rows of tiles that are computed before the next column of tiles, for the cache
 };
 
-enum { STEP = 64, ROWS = 128, SLICE = 64 * 128 }; // of K and M in a tile; bytes of 64 rows of 64
+enum { STEP = 64 }; // of K
 
-template <int N, int STAGES> struct Ring {
-  static constexpr u32 a = ROWS * STEP * 2, b = N * STEP * 2, stage = a + b;
-  static constexpr u32 out = STAGES * stage, bars = out + 4 * SLICE, bytes = bars + 16 * STAGES;
+// Tile is a tile's rows and columns, the stages of a block, and the slices through which its results leave:
+// so many columns each, so many in turns for each warpgroup.
+template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, int TRANSB> struct Tile {
+  static constexpr u32 a = ROWS * STEP * 2, b = (TRANSB ? (N + 63) / 64 * 64 : N) * STEP * 2, stage = a + b;
+  static constexpr u32 slice = 64 * WIDTH * 2, out = STAGES * stage, bars = out + 2 * TURNS * slice;
 };
 
 // tileOf finds where the t-th tile lies.
@@ -47,43 +53,49 @@ template <bool HALF> DEV u32 pack(float lo, float hi) {
   return v;
 }
 
-// storeTile sends a warpgroup's 64 rows of the tile, 64 columns at a time through two slices
-// in turns; sent counts them over all tiles.
-template <int N, bool HALF> DEV void storeTile(const TensorMap *map, const float *d, u32 slices, u32 &sent, u32 group, u32 x, u32 y, u32 z) {
+// storeSlice sends a warpgroup's 64 rows of WIDTH columns through its slices in turns; sent
+// counts them over all tiles. Rows of 64 columns are swizzled; those of an odd number of 16
+// bytes meet no bank twice as they are.
+template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *map, const float *d, u32 slices, u32 &sent, u32 group, u32 x, u32 y, u32 z) {
+  static_assert(WIDTH == 64 || WIDTH / 8 % 2 == 1);
   u32 t = tid() & 127, lane = t & 31;
   u32 row = (t >> 5) * 16 + (lane & 15), half = lane >> 4;
-  _Pragma("unroll") for (int c = 0; c < N / 64; c++) {
-    u32 slice = slices + (sent++ & 1) * SLICE;
-    if (t == 0)
-      bulkWaitRead<1>();
-    syncNamed(1 + group, 128);
-    _Pragma("unroll") for (int j = 0; j < 8; j += 2) {
-      const float *f = d + c * 32 + j * 4;
-      stmatrix4(slice + row * 128 + (((j + half) ^ (row & 7)) << 4), pack<HALF>(f[0], f[1]), pack<HALF>(f[2], f[3]),
-                pack<HALF>(f[4], f[5]), pack<HALF>(f[6], f[7]));
-    }
-    fenceProxyShared();
-    syncNamed(1 + group, 128);
-    if (t == 0) {
-      tileStore(map, slice, x + c * 64, y, z);
-      bulkCommit();
-    }
+  u32 slice = slices + (TURNS > 1 ? (sent++ & 1) * (64 * WIDTH * 2) : 0);
+  if (t == 0)
+    bulkWaitRead<TURNS - 1>();
+  syncNamed(1 + group, 128);
+  _Pragma("unroll") for (int j = 0; j < WIDTH / 8; j += 2) {
+    const float *f = d + j * 4;
+    u32 at = slice + row * (WIDTH * 2) + ((WIDTH == 64 ? (j + half) ^ (row & 7) : j + half) << 4);
+    if (j + 1 < WIDTH / 8)
+      stmatrix4(at, pack<HALF>(f[0], f[1]), pack<HALF>(f[2], f[3]), pack<HALF>(f[4], f[5]), pack<HALF>(f[6], f[7]));
+    else
+      stmatrix2(at, pack<HALF>(f[0], f[1]), pack<HALF>(f[2], f[3]));
+  }
+  fenceProxyShared();
+  syncNamed(1 + group, 128);
+  if (t == 0) {
+    tileStore(map, slice, x, y, z);
+    bulkCommit();
   }
 }
 
-template <int N, int STAGES, bool HALF, int TRANSA, int TRANSB, int CLUSTER>
+template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, bool HALF, int TRANSA, int TRANSB, int CM, int CN, int SPLIT>
 DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, const Matmul &g) {
-  using R = Ring<N, STAGES>;
+  static_assert(ROWS == 128 || (CN == 1 && SPLIT == 1 && N * 2 <= TURNS * WIDTH));
+  using T = Tile<ROWS, N, STAGES, WIDTH, TURNS, TRANSB>;
+  constexpr u32 CLUSTER = CM * CN * SPLIT, SLICES = N / WIDTH;
   extern SHARED __attribute__((aligned(1024))) unsigned char dynamic[];
-  u32 ring = sharedAddr(dynamic), full = ring + R::bars, empty = full + 8 * STAGES;
-  u32 peer = CLUSTER > 1 ? clusterRank() : 0, group = tid() >> 7;
+  u32 ring = sharedAddr(dynamic), full = ring + T::bars, empty = full + 8 * STAGES;
+  u32 rank = CLUSTER > 1 ? clusterRank() : 0, group = tid() >> 7;
+  u32 cm = rank % CM, cn = rank / CM % CN, part = rank / (CM * CN), first = part * (CM * CN);
   if (tid() == 0) {
     tilePrefetch(am);
     tilePrefetch(bm);
     tilePrefetch(dm);
     for (int s = 0; s < STAGES; s++) {
       mbarInit(full + 8 * s, 1);
-      mbarInit(empty + 8 * s, 2 * CLUSTER);
+      mbarInit(empty + 8 * s, 2 * (CM + CN - 1));
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -91,87 +103,147 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
     syncCluster();
   else
     syncBlock();
-  u32 tiles = g.rows * g.cols * g.batch, m, n, z;
+  waitEarlier();
+  u32 tiles = g.rows * g.cols * g.batch, k0 = g.depth * part / SPLIT, k1 = g.depth * (part + 1) / SPLIT, m, n, z;
   if (group == 0) {
     registersLess<40>();
-    if (tid() == 0) {
-      u32 s = 0, phase = 1;
+    u32 s = 0, phase = 1;
+    if (tid() == 0 || SPLIT > 1)
       for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
-        tileOf(g, t, m, n, z);
-        u32 y = (m * CLUSTER + peer) * ROWS, x = n * N;
-        for (u32 k = 0; k < g.depth; k++) {
-          mbarWait(empty + 8 * s, phase);
-          u32 bar = full + 8 * s, a = ring + s * R::stage, b = a + R::a;
-          mbarExpect(bar, R::stage);
-          if constexpr (TRANSA) {
-            tileLoad<0>(a, am, bar, y, k * STEP, z);
-            tileLoad<0>(a + R::a / 2, am, bar, y + 64, k * STEP, z);
-          } else
-            tileLoad<0>(a, am, bar, k * STEP, y, z);
-          constexpr u32 part = N / CLUSTER;
-          constexpr u32 mask = CLUSTER > 1 ? (1 << CLUSTER) - 1 : 0;
-          if constexpr (TRANSB) {
-            _Pragma("unroll") for (u32 c = 0; c < N / 64; c++)
-              if (c % CLUSTER == peer)
-                tileLoad<mask>(b + c * 64 * STEP * 2, bm, bar, x + c * 64, k * STEP, z);
-          } else
-            tileLoad<mask>(b + peer * part * STEP * 2, bm, bar, k * STEP, x + peer * part, z);
-          if (++s == STAGES)
-            s = 0, phase ^= 1;
+        if (tid() == 0) {
+          tileOf(g, t, m, n, z);
+          u32 y = (m * CM + cm) * ROWS, x = (n * CN + cn) * N;
+          u32 beside = 0, below = ((1 << CM) - 1) << (first + cn * CM);
+          _Pragma("unroll") for (u32 i = 0; i < CN; i++) beside |= 1 << (first + i * CM + cm);
+          for (u32 k = k0; k < k1; k++) {
+            mbarWait(empty + 8 * s, phase);
+            u32 bar = full + 8 * s, a = ring + s * T::stage, b = a + T::a;
+            mbarExpect(bar, T::stage);
+            if constexpr (TRANSA) {
+              _Pragma("unroll") for (u32 c = 0; c < ROWS / 64; c++)
+                if (c % CN == cn)
+                  tileLoad<(CN > 1)>(a + c * 64 * STEP * 2, am, bar, y + c * 64, k * STEP, z, beside);
+            } else
+              tileLoad<(CN > 1)>(a + cn * (T::a / CN), am, bar, k * STEP, y + cn * (ROWS / CN), z, beside);
+            if constexpr (TRANSB) {
+              _Pragma("unroll") for (u32 c = 0; c < (N + 63) / 64; c++)
+                if (c % CM == cm)
+                  tileLoad<(CM > 1)>(b + c * 64 * STEP * 2, bm, bar, x + c * 64, k * STEP, z, below);
+            } else
+              tileLoad<(CM > 1)>(b + cm * (T::b / CM), bm, bar, k * STEP, x + cm * (N / CM), z, below);
+            if (++s == STAGES)
+              s = 0, phase ^= 1;
+          }
+        }
+        if constexpr (SPLIT > 1) {
+          syncWarp();
+          syncCluster();
+          syncCluster();
         }
       }
-    }
+    // The next kernel's blocks would take multiprocessors that are left to collectives: not before
+    // this one is about to end.
+    if (tid() == 0)
+      letNext();
   } else {
     registersMore<232>();
     float d[N / 2];
     u32 s = 0, phase = 0, sent = 0, w = group - 1, t0 = tid() & 127;
+    u32 giver = first + (t0 < CM ? cn * CM + t0 : (t0 - CM < cn ? t0 - CM : t0 - CM + 1) * CM + cm);
     for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
       tileOf(g, t, m, n, z);
       u32 last = 0;
-      for (u32 k = 0; k < g.depth; k++) {
+      for (u32 k = k0; k < k1; k++) {
         mbarWait(full + 8 * s, phase);
-        u32 a = ring + s * R::stage + w * (R::a / 2), b = ring + s * R::stage + R::a;
+        u32 a = ring + s * T::stage + (ROWS == 128) * w * (T::a / 2), b = ring + s * T::stage + T::a;
         u64 da = wgmmaDesc(a, TRANSA ? 8192 : 16, 1024), db = wgmmaDesc(b, TRANSB ? 8192 : 16, 1024);
+        if constexpr (ROWS == 64)
+          da += w * (TRANSA ? 256 : 4), db += w * (TRANSB ? 256 : 4);
         wgmmaFence();
-        _Pragma("unroll") for (int q = 0; q < STEP / 16; q++)
-          wgmma<N, HALF, TRANSA, TRANSB>(d, da + q * (TRANSA ? 128 : 2), db + q * (TRANSB ? 128 : 2), k | q);
+        _Pragma("unroll") for (int q = 0; q < ROWS / 32; q++)
+          wgmma<N, HALF, TRANSA, TRANSB>(d, da + q * (TRANSA ? 128 : 2), db + q * (TRANSB ? 128 : 2), (k - k0) | q);
         wgmmaCommit();
-        if (k > 0) {
+        if (k > k0) {
           wgmmaWait<1>();
-          if (t0 < CLUSTER)
-            mbarArriveAt(empty + 8 * last, t0);
+          if (t0 < CM + CN - 1)
+            mbarArriveAt(empty + 8 * last, giver);
         }
         last = s;
         if (++s == STAGES)
           s = 0, phase ^= 1;
       }
       wgmmaWait<0>();
-      if (t0 < CLUSTER)
-        mbarArriveAt(empty + 8 * last, t0);
-      storeTile<N, HALF>(dm, d, ring + R::out + w * 2 * SLICE, sent, w, n * N, (m * CLUSTER + peer) * ROWS + w * 64, z);
+      if (t0 < CM + CN - 1)
+        mbarArriveAt(empty + 8 * last, giver);
+      u32 x = (n * CN + cn) * N, y = (m * CM + cm) * ROWS + (ROWS == 128) * w * 64, slices = ring + T::out + w * (TURNS * T::slice);
+      if constexpr (ROWS == 64) { // the second warpgroup's sums go to the first through its slices
+        u32 other = ring + T::out + TURNS * T::slice + t0 * 16;
+        if (w == 1)
+          _Pragma("unroll") for (int i = 0; i < N / 8; i++) stShared4(other + i * 2048, d + i * 4);
+        syncNamed(3, 256);
+        if (w == 0) {
+          float more[N / 2];
+          _Pragma("unroll") for (int i = 0; i < N / 8; i++) ldCluster4(other + i * 2048, more + i * 4);
+          _Pragma("unroll") for (int i = 0; i < N / 2; i++) d[i] += more[i];
+        }
+        syncNamed(3, 256);
+        if (w == 1)
+          continue;
+      }
+      if constexpr (SPLIT == 1) {
+        _Pragma("unroll") for (u32 c = 0; c < SLICES; c++)
+          storeSlice<WIDTH, TURNS, HALF>(dm, d + c * (WIDTH / 2), slices, sent, w, x + c * WIDTH, y, z);
+        continue;
+      }
+      // Sums of the parts lie in the ring, which the producers leave alone until all are read.
+      u32 own = ring + (tid() - 128) * 16;
+      syncNamed(3, 256);
+      _Pragma("unroll") for (int i = 0; i < N / 8; i++) stShared4(own + i * 4096, d + i * 4);
+      syncCluster();
+      constexpr u32 EACH = SPLIT <= SLICES ? SLICES / SPLIT : 1;
+      if (SPLIT <= SLICES || part / SLICES == w)
+        _Pragma("unroll") for (u32 e = 0; e < EACH; e++) {
+          u32 c = part % SLICES + e * SPLIT;
+          float sum[WIDTH / 2], more[WIDTH / 2];
+          _Pragma("unroll") for (u32 p = 0; p < SPLIT; p++) {
+            u32 at = sharedAt(own + c * (WIDTH / 8) * 4096, p * (CM * CN) + rank - first);
+            _Pragma("unroll") for (int i = 0; i < WIDTH / 8; i++) ldCluster4(at + i * 4096, (p ? more : sum) + i * 4);
+            _Pragma("unroll") for (int i = 0; p > 0 && i < WIDTH / 2; i++) sum[i] += more[i];
+          }
+          storeSlice<WIDTH, TURNS, HALF>(dm, sum, slices, sent, w, x + c * WIDTH, y, z);
+        }
+      fenceProxy();
+      syncCluster();
     }
     if (t0 == 0)
       bulkWaitAll();
   }
   if constexpr (CLUSTER > 1)
-    syncCluster(); // a block that is still at work writes into the shared memory of the other
+    syncCluster(); // a block that is still at work reaches into the shared memory of others
 }
 
-#define MATMUL(NAME, N, STAGES, HALF, TRANSA, TRANSB, CLUSTER) \
+#define MATMUL(NAME, ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT) \
   GLOBAL void BOUNDS(384, 1) NAME(const TensorMap, const TensorMap, const TensorMap, const Matmul g) { \
-    matmul<N, STAGES, HALF, TRANSA, TRANSB, CLUSTER>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g); \
+    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g); \
   }
 #define MATMUL_(...) MATMUL(__VA_ARGS__)
-// MATMULS makes the kernels of a width: A and B each as they lie (n) or transposed (t).
-#define MATMULS(TYPE, HALF, N, STAGES, CLUSTER) \
-  MATMUL_(matmul_##TYPE##_nn_##N##_##CLUSTER, N, STAGES, HALF, 0, 1, CLUSTER) \
-  MATMUL_(matmul_##TYPE##_nt_##N##_##CLUSTER, N, STAGES, HALF, 0, 0, CLUSTER) \
-  MATMUL_(matmul_##TYPE##_tn_##N##_##CLUSTER, N, STAGES, HALF, 1, 1, CLUSTER) \
-  MATMUL_(matmul_##TYPE##_tt_##N##_##CLUSTER, N, STAGES, HALF, 1, 0, CLUSTER)
-// As many stages as shared memory has room for.
+// MATMULS makes the kernels of a tile: A and B each as they lie (n) or transposed (t).
+#define MATMULS(TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
+  MATMUL_(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 1, CM, CN, SPLIT) \
+  MATMUL_(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 0, CM, CN, SPLIT) \
+  MATMUL_(matmul_##TYPE##_tn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 1, CM, CN, SPLIT) \
+  MATMUL_(matmul_##TYPE##_tt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 0, CM, CN, SPLIT)
+// As many stages as shared memory has room for; kernels/matmul.go has the same.
 #define MATMULS_OF(TYPE, HALF) \
-  MATMULS(TYPE, HALF, 256, 4, 2) \
-  MATMULS(TYPE, HALF, 256, 4, 1) \
-  MATMULS(TYPE, HALF, 128, 6, 2) \
-  MATMULS(TYPE, HALF, 128, 6, 1) \
-  MATMULS(TYPE, HALF, 64, 8, 1)
+  MATMULS(TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 192, 5, 64, 1, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 176, 5, 88, 1, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 160, 5, 40, 2, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
+  MATMULS(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
+  MATMULS(TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
+  MATMULS(TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)

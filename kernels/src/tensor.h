@@ -23,6 +23,7 @@ DEV void syncNamed(u32 id, u32 threads) { asm volatile("bar.sync %0, %1;" ::"r"(
 template <int N> DEV void registersLess() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> DEV void registersMore() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 
+DEV void syncWarp() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 DEV u32 clusterRank() {
   u32 r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -37,16 +38,32 @@ DEV void mbarArriveAt(u32 bar, u32 rank) {
                "r"(rank)
                : "memory");
 }
+// sharedAt is the address of block rank's shared memory, as this block has it at shared.
+DEV u32 sharedAt(u32 shared, u32 rank) {
+  u32 a;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(shared), "r"(rank));
+  return a;
+}
+DEV void ldCluster4(u32 a, float *f) {
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(f[0]), "=f"(f[1]), "=f"(f[2]), "=f"(f[3]) : "r"(a) : "memory");
+}
+DEV void stShared4(u32 a, const float *f) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(a), "f"(f[0]), "f"(f[1]), "f"(f[2]), "f"(f[3]) : "memory");
+}
+// waitEarlier waits for what comes before a kernel that was launched early. letNext lets the next
+// such kernel begin when all blocks have said so.
+DEV void waitEarlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEV void letNext() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEV void mbarArrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }
 DEV void mbarWait(u32 bar, u32 parity) {
   while (!mbarTest(bar, parity))
     ;
 }
 
-// tileLoad brings the box of map at (x, y, z), x innermost, into shared memory; MASK has a bit for
-// each block of the cluster that gets it, at the same address and barrier. 0: this block.
-template <u32 MASK> DEV void tileLoad(u32 shared, const TensorMap *map, u32 bar, u32 x, u32 y, u32 z) {
-  if constexpr (MASK == 0)
+// tileLoad brings the box of map at (x, y, z), x innermost, into shared memory; with CAST, into that
+// of each block of the cluster that blocks has a bit for, at the same address and barrier.
+template <bool CAST> DEV void tileLoad(u32 shared, const TensorMap *map, u32 bar, u32 x, u32 y, u32 z, u32 blocks) {
+  if constexpr (!CAST)
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
                      shared),
                  "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
@@ -54,7 +71,7 @@ template <u32 MASK> DEV void tileLoad(u32 shared, const TensorMap *map, u32 bar,
   else
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, "
                  "%5}], [%2], %6;" ::"r"(shared),
-                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "h"((u16)MASK)
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "h"((u16)blocks)
                  : "memory");
 }
 DEV void tileStore(const TensorMap *map, u32 shared, u32 x, u32 y, u32 z) {
@@ -78,4 +95,7 @@ template <int LEFT> DEV void wgmmaWait() { asm volatile("wgmma.wait_group.sync.a
 DEV void stmatrix4(u32 shared, u32 a, u32 b, u32 c, u32 d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
+}
+DEV void stmatrix2(u32 shared, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared::cta.b16 [%0], {%1, %2};" ::"r"(shared), "r"(a), "r"(b) : "memory");
 }

@@ -18,7 +18,7 @@ func (f *Driver) TensorMap(_ driver.Ctx, m *driver.TensorMap) (out [driver.Tenso
 	}
 	words := []uint64{uint64(m.At), m.Sizes[0], m.Sizes[1], m.Sizes[2], m.Strides[0], m.Strides[1], uint64(m.Box[0]), uint64(m.Box[1])}
 	if m.At%16 != 0 || m.Strides[0]%16 != 0 || m.Strides[1]%16 != 0 || min(m.Sizes[0], m.Sizes[1], m.Sizes[2]) == 0 ||
-		m.Box[0]-1 >= 64 || m.Box[1]-1 >= 256 || m.Strides[0] >= 1<<40 || m.Strides[1] >= 1<<40 {
+		m.Box[0]%8 != 0 || m.Box[0]-1 >= 256 || m.Box[1]-1 >= 256 || m.Strides[0] >= 1<<40 || m.Strides[1] >= 1<<40 {
 		return out, &driver.Error{Call: "cuTensorMapEncodeTiled", Code: driver.CodeInvalid, Name: "CUDA_ERROR_INVALID_VALUE", Text: fmt.Sprintf("%+v", *m)}
 	}
 	for i, w := range words {
@@ -34,9 +34,9 @@ func tensorMap(b []byte) *driver.TensorMap {
 }
 
 // matmulKernel gives the work of a matmul of kernels/src/matmul.h, or false. The sum of
-// each element is taken in float32 in the order of K; tensor cores round otherwise.
+// each element, or of each part of K, is taken in float32 in order; tensor cores round otherwise.
 func matmulKernel(name string, buf []byte) (func() error, error, bool) {
-	part := strings.Split(name, "_") // matmul, type, transposes, columns, cluster
+	part := strings.Split(name, "_") // matmul, type, transposes, columns, blocks of a cluster
 	if len(part) != 5 || part[0] != "matmul" {
 		return nil, nil, false
 	}
@@ -44,7 +44,7 @@ func matmulKernel(name string, buf []byte) (func() error, error, bool) {
 		return nil, fmt.Errorf("%s: parameters of %d bytes", name, len(buf)), true
 	}
 	m := &matmul{typ: map[string]dtype.DType{"bf16": dtype.BF16, "f16": dtype.F16}[part[1]], transA: part[2][0] == 't', transB: part[2][1] == 't'}
-	if _, err := fmt.Sscan(part[3]+" "+part[4], &m.columns, &m.cluster); err != nil {
+	if _, err := fmt.Sscanf(part[3]+"_"+part[4], "%dx%d_%dx%dx%d", &m.height, &m.columns, &m.below, &m.beside, &m.parts); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err), true
 	}
 	for i, to := range []**driver.TensorMap{&m.a, &m.b, &m.d} {
@@ -60,30 +60,46 @@ type matmul struct {
 	typ                      dtype.DType
 	transA, transB           bool
 	a, b, d                  *driver.TensorMap
-	columns, cluster         int
+	height, columns          int // of a tile
+	below, beside, parts     int // blocks of a cluster
 	rows, cols, depth, batch int
 }
 
 // run computes the tiles of all blocks.
 func (m *matmul) run() error {
-	const height, step = 128, 64
+	const step = 64
 	k := m.depth * step
 	for z := range m.batch {
 		// Whole panels of A and B, with zeros beyond the tensors as the copies bring them.
-		a := m.panel(m.a, m.transA, z, m.rows*m.cluster*height, k)
-		b := m.panel(m.b, !m.transB, z, m.cols*m.columns, k)
-		for i := range min(m.rows*m.cluster*height, int(m.d.Sizes[1])) {
+		rows, cols := m.rows*m.below*m.height, m.cols*m.beside*m.columns
+		a := m.panel(m.a, m.transA, z, rows, k)
+		b := m.panel(m.b, !m.transB, z, cols, k)
+		for i := range min(rows, int(m.d.Sizes[1])) {
 			out := bytesAt(m.d.At+driver.Ptr(uint64(z)*m.d.Strides[1]+uint64(i)*m.d.Strides[0]), 2*m.d.Sizes[0])
-			for j := range min(m.cols*m.columns, int(m.d.Sizes[0])) {
-				var sum float32
-				for x, v := range a[i*k : (i+1)*k] {
-					sum += v * b[j*k+x]
-				}
-				putFloat(m.typ, out[2*j:], sum)
+			for j := range min(cols, int(m.d.Sizes[0])) {
+				putFloat(m.typ, out[2*j:], m.sum(a[i*k:(i+1)*k], b[j*k:(j+1)*k]))
 			}
 		}
 	}
 	return nil
+}
+
+// sum multiplies a row by a column. Tiles of 64 rows have the halves of each step apart, the
+// blocks of a cluster parts of K.
+func (m *matmul) sum(a, b []float32) (sum float32) {
+	const step = 64
+	for p := range m.parts {
+		var half [2]float32
+		for x := m.depth * p / m.parts * step; x < m.depth*(p+1)/m.parts*step; x++ {
+			h := 0
+			if m.height == 64 {
+				h = x % step / 32
+			}
+			half[h] += a[x] * b[x]
+		}
+		sum += half[0] + half[1]
+	}
+	return sum
 }
 
 // panel reads n rows of k elements; across says that the tensor's rows run along n.
