@@ -408,40 +408,6 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-func TestRand(t *testing.T) {
-	text := two + `func @f() -> (f32[4], f32[4]) {
-  %a = rand {seed=5} : f32[4]
-  %b = rand {seed=5} : f32[4]
-  return %a, %b
-}
-`
-	f := parse(t, text)
-	none := [][]Tensor{nil, nil}
-	first := run(t, f, none, Options{})
-	draws := []Tensor{first[0][0], first[0][1], first[1][0], first[1][1]}
-	for _, o := range []Options{{Seed: 1}, {Step: 1}} {
-		next := run(t, f, none, o)
-		draws = append(draws, next[0][0], next[1][1])
-	}
-	for i := range draws {
-		for j := range i {
-			if Equal(draws[i], draws[j]) {
-				t.Errorf("draws %d and %d are equal: %v", j, i, draws[i])
-			}
-		}
-	}
-	// Another order draws the same numbers.
-	swapped := parse(t, strings.Replace(text, "  %a = rand {seed=5} : f32[4]\n  %b = rand {seed=5} : f32[4]\n", "  %b = rand {seed=5} : f32[4]\n  %a = rand {seed=5} : f32[4]\n", 1))
-	again := run(t, swapped, none, Options{})
-	for r := range again {
-		for i := range again[r] {
-			if !Equal(again[r][i], first[r][i]) {
-				t.Errorf("rank %d draw %d changed with the order", r, i)
-			}
-		}
-	}
-}
-
 func TestErrors(t *testing.T) {
 	f := parse(t, `world 2
 func @f(%w: f32[4,2], %i: i64[2]) -> (f32[2,2]) {
