@@ -18,8 +18,8 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
-	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/expect"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
