@@ -13,7 +13,7 @@ import (
 // The random bits are those of GoMLX's Go backend for the same state: PCG-DXSM of
 // math/rand/v2, seeded with two words of the state, its numbers cut into bytes. A step of the
 // generator is s*multiplier + increment in 128 bits, and so are k steps at once: every element
-// computes its own, in two jumps, from tables of multipliers and increments.
+// computes its own, in three jumps, from tables of multipliers and increments.
 
 // u128 is a number, or with emitted values a tensor of them.
 type u128[T any] struct{ hi, lo T }
@@ -139,27 +139,37 @@ func (f *function) RNGBitGenerator(state compute.Value, shape shapes.Shape) (com
 	size := int(shape.DType.Size())
 	n := (shape.Size()*size + 7) / 8 // words
 	rows := max(1, (n+row-1)/row)
+	blocks := 1 // of rows, so that the tables stay small
+	if rows > row {
+		blocks, rows = (rows+row-1)/row, row
+	}
 	w := &words{f: f}
 	word := func(i int) *value { return w.do(f.Slice(in[0], []int{i}, []int{i + 1}, nil)) }
 	seed := u128[*value]{w.do(f.Reshape(word(0), 1, 1)), w.do(f.Reshape(word(1), 1, 1))}
 
-	mul, inc := w.along(jumps(stay, step.times(row), rows), rows, 1)
-	s := w.advance(seed, mul, inc)
-	mul, inc = w.along(jumps(step, step, row), 1, row)
-	s = w.advance(s, mul, inc)
+	s := seed
+	for _, level := range []struct {
+		first, by jump
+		n         int
+	}{{stay, step.times(row * rows), blocks}, {stay, step.times(row), rows}, {step, step, row}} {
+		mul, inc := w.along(jumps(level.first, level.by, level.n), 1, level.n)
+		s = w.advance(s, mul, inc)
+		size := s.lo.shape.Size()
+		s = u128[*value]{w.do(f.Reshape(s.hi, size, 1)), w.do(f.Reshape(s.lo, size, 1))}
+	}
 
 	// DXSM: the output permutation.
 	x := w.mul(w.xor(s.hi, w.shr(s.hi, 32)), w.number(0xda942042e4dd58b5))
 	x = w.mul(w.xor(x, w.shr(x, 48)), w.do(f.BitwiseOr(s.lo, w.number(1))))
-	x = w.do(f.Reshape(x, rows*row))
+	x = w.do(f.Reshape(x, blocks*rows*row))
 	if size < 8 {
-		x = w.do(f.Reshape(w.do(f.Bitcast(x, shape.DType)), rows*row*8/size))
+		x = w.do(f.Reshape(w.do(f.Bitcast(x, shape.DType)), blocks*rows*row*8/size))
 	} else if shape.DType != dtypes.Uint64 {
 		x = w.do(f.Bitcast(x, shape.DType))
 	}
 	x = w.do(f.Reshape(w.do(f.Slice(x, []int{0}, []int{shape.Size()}, nil)), shape.Dimensions...))
 
-	mul, inc = w.along([]jump{step.times(n)}, 1, 1)
+	mul, inc := w.along([]jump{step.times(n)}, 1, 1)
 	s = w.advance(seed, mul, inc)
 	swapped := func(v *value) *value { // the Go backend stores it with its bytes reversed
 		b := w.do(f.Reverse(w.do(f.Bitcast(w.do(f.Reshape(v, 1)), dtypes.Uint8)), 1))

@@ -24,7 +24,7 @@ func TestRandomBits(t *testing.T) {
 	defer theirs.Finalize()
 	for _, shape := range []shapes.Shape{
 		shapes.Make(dtypes.Uint64, 3), shapes.Make(dtypes.Uint32, 5), shapes.Make(dtypes.Uint8, 3, 7), shapes.Make(dtypes.Uint16),
-		shapes.Make(dtypes.Int64, 300), shapes.Make(dtypes.Uint32, 2, 1025), shapes.Make(dtypes.Int32, 0),
+		shapes.Make(dtypes.Int64, 300), shapes.Make(dtypes.Uint32, 2, 1025), shapes.Make(dtypes.Uint64, 3, 22000), shapes.Make(dtypes.Int32, 0),
 	} {
 		var got [2][2]any
 		for k, b := range []compute.Backend{ours, theirs} {
