@@ -266,7 +266,7 @@ func (s *session) measuredProgram(ctx context.Context, path string) (*measuredPr
 
 // measure runs the ranks, and returns what was known with what they found.
 func (s *session) measure(ctx context.Context, t *Console, dir string) (*calibration.File, error) {
-	p, err := s.flags.platform(s.world())
+	p, err := s.flags.platform(s.world(), true)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (s *session) processes(ctx context.Context, t *Console, dir string) error {
 
 // processRank measures as one process rank and leaves what it found.
 func (s *session) processRank(ctx context.Context, t *Console, dir string) error {
-	p, err := s.flags.platform(1)
+	p, err := s.flags.platform(1, true)
 	if err != nil {
 		return err
 	}

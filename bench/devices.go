@@ -20,8 +20,9 @@ type platform struct {
 }
 
 // platform opens what Device names for a world of that many ranks. It fails if the
-// machine lacks it. The caller closes it after the ranks.
-func (c *Config) platform(world int) (*platform, error) {
+// machine lacks it: a GPU for each rank where they are timed, else one that
+// they share. The caller closes it after the ranks.
+func (c *Config) platform(world int, timed bool) (*platform, error) {
 	if c.Device != "cuda" {
 		return &platform{}, nil
 	}
@@ -38,6 +39,9 @@ func (c *Config) platform(world int) (*platform, error) {
 	infos, err := p.drv.Devices()
 	if err == nil && len(infos) == 0 {
 		err = errors.New("this machine has no GPU")
+	}
+	if err == nil && len(infos) < world && c.FakeGPUs == 0 && timed {
+		err = fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(len(infos), "GPU"))
 	}
 	if err != nil {
 		p.drv.Close() // the first error matters

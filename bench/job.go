@@ -144,7 +144,7 @@ func New(c Config, name string, fs ...*compile.Function) (*Job, error) {
 // Run runs the step on all ranks, and prints what was asked for and how the results
 // compare. ErrFindings if they are wrong.
 func (j *Job) Run(ctx context.Context, t *Console) error {
-	p, err := j.platform(j.pair.World())
+	p, err := j.platform(j.pair.World(), j.Bench || j.Trace != "")
 	if err != nil {
 		return err
 	}

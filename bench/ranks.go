@@ -244,7 +244,7 @@ func (j *Job) Child(ctx context.Context, t *Console) error {
 	if dir == "" {
 		return errNoResults
 	}
-	p, err := j.platform(1)
+	p, err := j.platform(1, false)
 	if err != nil {
 		return err
 	}

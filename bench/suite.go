@@ -84,7 +84,7 @@ func (s *Suite) Run(ctx context.Context, t *Console, paths []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.platform(1)
+	p, err := s.platform(1, false)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Devices are the ordinals by rank; nil: the rank on its host modulo the number of devices.
 	Devices []int
-	// ShareDevice allows several ranks on one device, see symm.WorldOptions. For tests.
+	// ShareDevice allows several ranks on one device, see symm.WorldOptions.
 	ShareDevice bool
 	// Machine is the host of this process as package cuda/topo/nvml reads it, or from a
 	// file; nil: what the CUDA driver shows. It tells which groups can

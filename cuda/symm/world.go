@@ -70,7 +70,9 @@ type WorldOptions struct {
 	// Bytes. With it Bytes may be 0.
 	Addresses uint64
 	// ShareDevice allows several ranks on one device. Their kernels wait for each other, so
-	// groups make them as small as all of them fit on the device at once. For tests.
+	// groups make them as small as all of them fit on the device at once. Streams beyond a device's
+	// hardware queues wait for each other, too, so that more than four ranks may block. It shows
+	// numbers, not speed.
 	ShareDevice bool
 	PTX         bool         // load PTX even where machine code exists
 	Images      *kernels.Set // nil for the embedded ones, read anew

@@ -42,7 +42,7 @@ program starts; async outputs are awaited.
 -device=host lowers the functions and runs the programs on ranks that are
 goroutines, or with -procs processes, over shared memory, and over TCP between the hosts that
 -hosts declares; -device=cuda the same on
-GPUs of this machine, one for each rank; -device=interp runs the reference
+GPUs of this machine, which ranks that are not timed share where there are fewer; -device=interp runs the reference
 interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
 captures the step without running it.
 
