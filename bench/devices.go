@@ -49,14 +49,16 @@ func (c *Config) platform(world int, timed bool) (*platform, error) {
 	}
 	p.devs = len(infos)
 	p.name = fmt.Sprintf("%d x %s", p.devs, infos[0].Name)
-	p.opts.ShareDevice = p.devs < world
-	if c.FakeGPUs > 0 || p.opts.ShareDevice {
-		p.opts.Group.Region, p.opts.Group.Flagged = 1<<20, 1<<20 // is written to when groups are made
+	if c.FakeGPUs > 0 {
+		p.smallGroups()
 	}
 	return p, nil
 }
 
-// local runs f on ranks that are goroutines of this process.
+// smallGroups makes groups of little memory, which is written to when they are made.
+func (p *platform) smallGroups() { p.opts.Group.Region, p.opts.Group.Flagged = 1<<20, 1<<20 }
+
+// local runs f on ranks that are goroutines of this process. They share GPUs if there are fewer.
 func (p *platform) local(ctx context.Context, world int, cfg rt.Config, mods []*rt.Module, f func(context.Context, *rt.Rank) error) error {
 	if p.drv == nil {
 		return host.Local(ctx, world, cfg, host.Options{}, mods, f)
@@ -65,7 +67,11 @@ func (p *platform) local(ctx context.Context, world int, cfg rt.Config, mods []*
 	for r := range devs {
 		devs[r] = r % p.devs
 	}
-	return device.Local(ctx, p.drv, devs, cfg, p.opts, mods, f)
+	on := *p
+	if on.opts.ShareDevice = p.devs < world; on.opts.ShareDevice {
+		on.smallGroups()
+	}
+	return device.Local(ctx, p.drv, devs, cfg, on.opts, mods, f)
 }
 
 // opener opens the device of this process, which is one rank.

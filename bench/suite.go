@@ -258,10 +258,8 @@ func (s *Suite) stage(ctx context.Context, p *platform, st *stablehlo.Stage, inp
 		return nil, err
 	}
 	world := st.Module.World
-	on := *p
-	on.opts.ShareDevice = p.drv != nil && p.devs < world
 	outs := make([][]interp.Tensor, world)
-	err = on.local(ctx, world, rt.Config{Timeout: s.Timeout, JoinTimeout: max(s.Timeout, leastJoin), Log: s.Log}, []*rt.Module{step.Module}, func(ctx context.Context, r *rt.Rank) error {
+	err = p.local(ctx, world, rt.Config{Timeout: s.Timeout, JoinTimeout: max(s.Timeout, leastJoin), Log: s.Log}, []*rt.Module{step.Module}, func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank
 		in, err := hostrun.Inputs(ctx, r, step.Module, inputs[k])
 		if err != nil {
