@@ -269,9 +269,7 @@ func eagerCases(n int) []eagerT {
 func TestEager(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			if *onGPU && n > 3*deviceCount(t) { // each has several calls under way
-				t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
-			}
+			needsQueues(t, n, 3) // each has several calls under way
 			r := newRigT(t, n)
 			rng := rand.New(rand.NewPCG(31, uint64(n)))
 			for _, c := range eagerCases(n) {

@@ -352,6 +352,14 @@ func deviceCount(t *testing.T) int {
 	return len(infos)
 }
 
+// needsQueues skips a test of n ranks where a GPU has more than most of them.
+func needsQueues(t *testing.T, n, most int) {
+	t.Helper()
+	if *onGPU && n > most*deviceCount(t) {
+		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
+	}
+}
+
 // TestMismatch gives one process another size of symmetric memory.
 func TestMismatch(t *testing.T) {
 	out := spawn(t, "stride", processRanks(t, 3))

@@ -202,9 +202,7 @@ func TestSequences(t *testing.T) {
 }
 
 func testSequences(t *testing.T, n int, slot uint64) {
-	if *onGPU && n > 4*deviceCount(t) {
-		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
-	}
+	needsQueues(t, n, 4)
 	r := newRigT(t, n)
 	if f, ok := r.drv.(*fake.Driver); ok {
 		f.Jitter(50 * time.Microsecond)

@@ -150,9 +150,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 	if n > ranksOf(n) {
 		t.Skip("no more processes")
 	}
-	if *onGPU && n > 4*deviceCount(t) {
-		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
-	}
+	needsQueues(t, n, 4)
 	o := symm.WorldOptions{Bytes: 128<<20 + uint64(n)<<22, Images: images(t)}
 	var r *rigT
 	if process != nil {
