@@ -7,6 +7,19 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
+// matmulOfNothing makes zeros of a matmul whose operands have no elements to add up: these are
+// constants, which do not tell what they were converted from.
+func matmulOfNothing(z *normalizer, t *term) (termID, bool) {
+	if t.op != ir.OpMatmul || t.types == nil {
+		return 0, false
+	}
+	shape := t.types[1].Shape()
+	if !shape[len(shape)-1].Equal(ir.D(0)) {
+		return 0, false
+	}
+	return z.make(term{kind: kindFull, op: ir.OpFull, dt: t.dt, n: t.n, text: "0"}), true
+}
+
 // matmulOfWidened lets a matmul read 16-bit floats that were widened to f32.
 func matmulOfWidened(z *normalizer, t *term) (termID, bool) {
 	if t.op != ir.OpMatmul || t.dt != ir.F32 || t.types == nil || len(t.args) != 2 {
