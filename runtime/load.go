@@ -74,11 +74,12 @@ type loaded struct {
 	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
 	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
 	planned map[string]bool            // sizes that the device has planned the step for; see plan
+	apart   map[string]bool            // by group: of a stage, whether it meets others there
 }
 
 // newLoaded is module number unit of a rank, without its place and its events.
 func newLoaded(m *Module, unit int) *loaded {
-	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, steps: map[*Step]bool{}}
+	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, steps: map[*Step]bool{}, apart: map[string]bool{}}
 	for i := range m.Kernels {
 		l.codes[m.Kernels[i].Name] = i
 	}
@@ -151,6 +152,8 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 	}
 	for _, g := range m.Groups {
 		l.groups = append(l.groups, r.join(g))
+		members, _ := g.Find(r.env.Rank)
+		l.apart[g.Name] = m.Joint != "" && slices.ContainsFunc(members, func(q int) bool { return !slices.Contains(m.Ranks, q) })
 	}
 	r.units++
 	return l, nil

@@ -27,7 +27,10 @@ type Op struct {
 	// Symmetric promises that every Src and Dst, but not the Src of a Broadcast, lies in
 	// symmetric memory at the same offset on every rank, which the direct protocol needs.
 	Symmetric bool
-	Algo      kernels.Algo
+	// Dsts, of a Permute of tensors that do not lie at the same offset on every rank, says where
+	// they do: by tensor and group rank, where in this rank's memory the Dst of that one would be.
+	Dsts [][]driver.Ptr
+	Algo kernels.Algo
 	// Overlapped says that compute runs beside the collective: what is large enough goes by
 	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With

@@ -2,6 +2,7 @@ package coll
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -22,6 +23,9 @@ import (
 // checkRooted checks what the three have beyond other collectives.
 func (m *Member) checkRooted(op Op) error {
 	n := m.Group.Size()
+	if op.Dsts != nil && (op.Kind != kernels.Permute || len(op.Dsts) != len(op.Tensors) || slices.ContainsFunc(op.Dsts, func(l []driver.Ptr) bool { return len(l) != n })) {
+		return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("results of %d tensors at places of their own: want a permute of as many, and %d places of each", len(op.Dsts), n)}
+	}
 	if op.Kind != kernels.Permute {
 		if op.Root < 0 || op.Root >= n {
 			return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("root must be in [0, %d), got %d", n, op.Root)}
@@ -47,10 +51,19 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 		return nil, err
 	}
 	ts, total := filled(op.Tensors)
+	if op.Dsts != nil && len(ts) < len(op.Tensors) {
+		dsts := op.Dsts
+		op.Dsts = nil
+		for i, t := range op.Tensors {
+			if t.Bytes > 0 {
+				op.Dsts = append(op.Dsts, dsts[i])
+			}
+		}
+	}
 	if op.Tensors = ts; total == 0 || op.Kind == kernels.Permute && len(op.Pairs) == 0 {
 		return &Prepared{m: m}, nil
 	}
-	can := m.engine != nil && op.Symmetric
+	can := m.engine != nil && (op.Symmetric || op.Dsts != nil)
 	limit := m.Group.tuning.BesideMove
 	switch {
 	case op.Algo == kernels.Engine && !can:
@@ -129,10 +142,16 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	default:
 		b.flagBarrier(driver.Main, flagReady)
 		_, targets := m.route(op)
-		for _, t := range op.Tensors {
+		for i, t := range op.Tensors {
 			for _, r := range targets {
-				if r != m.Index || t.Src != t.Dst {
-					b.c.Copy(driver.Main, b.there(m.Group.Ranks()[r], t.Dst), t.Src, t.Bytes)
+				to := t.Dst
+				if op.Dsts != nil {
+					to = op.Dsts[i][r]
+				}
+				if !m.Rank.Holds(to, t.Bytes) {
+					b.try(fmt.Errorf("%v: the result of tensor %d on rank %d is not in symmetric memory", op.Kind, i, r))
+				} else if r != m.Index || t.Src != to {
+					b.c.Copy(driver.Main, b.there(m.Group.Ranks()[r], to), t.Src, t.Bytes)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -17,7 +18,8 @@ import (
 // each would name another one as missing. So before a step is made ready the ranks
 // compare what they have collected for each group: all but splits, which may differ. Ranks
 // of other groups, and of other subgroups of the same one, may do something else. They also
-// tell each other which collectives have compute beside them, and agree on the forms.
+// tell each other which collectives have compute beside them, and agree on the forms, and
+// where they have the results of transfers between stages.
 
 // says adds a collective to what is compared.
 func (r *recording) says(g *group, c *rt.Collective) {
@@ -39,6 +41,12 @@ func (r *recording) says(g *group, c *rt.Collective) {
 				list[i].Shape, list[i].Strides = append([]int64{-1}, list[i].Shape[min(1, len(list[i].Shape)):]...), nil
 			}
 		}
+		if c.Apart {
+			list = slices.Clone(list)
+			for i := range list {
+				list[i].Off = 0
+			}
+		}
 		b = tensors(b, list)
 	}
 	b = binary.AppendUvarint(b, uint64(len(b))) // so that calls cannot run into each other
@@ -51,8 +59,8 @@ const (
 	saysBeside = '+'
 )
 
-// said is what this rank has collected: for each group a digest, and a
-// character for each collective whose form is open; both empty for none.
+// said is what this rank has collected: for each group a digest, a character for each
+// collective whose form is open, and where the results of those that tell begin; empty for none.
 func (r *recording) said() string {
 	var parts []string
 	for _, g := range r.d.table.Load().groups {
@@ -68,6 +76,15 @@ func (r *recording) said() string {
 			}
 			b = append(b, form)
 		}
+		b = append(b, '/')
+		for _, c := range r.open[g] {
+			if c.tells() {
+				for _, t := range c.c.Outs {
+					lo, _, _ := t.Span()
+					b = append(strconv.AppendInt(b, lo, 10), ',')
+				}
+			}
+		}
 		parts = append(parts, string(b))
 	}
 	return strings.Join(parts, " ")
@@ -82,8 +99,8 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 	}
 	mine := strings.Split(own, " ")
 	for i, g := range d.table.Load().groups {
-		digest, forms, _ := strings.Cut(mine[i], "/")
-		for _, peer := range g.ranks {
+		digest, forms, dsts := saying(mine[i])
+		for pos, peer := range g.ranks {
 			if peer >= len(texts) {
 				continue
 			}
@@ -92,16 +109,41 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 			if len(theirs) == len(mine) {
 				said = theirs[i]
 			}
-			other, open, _ := strings.Cut(said, "/")
-			if other != digest || len(open) != len(forms) {
+			other, open, places := saying(said)
+			if other != digest || len(open) != len(forms) || len(places) != len(dsts) {
 				return &rt.MismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
 			}
 			for k, c := range r.open[g] {
 				c.beside = c.beside || open[k] == saysBeside
+				if c.tells() {
+					places = c.told(pos, places)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// saying takes apart what a rank says of a group.
+func saying(s string) (digest, forms string, places []string) {
+	digest, s, _ = strings.Cut(s, "/")
+	forms, s, _ = strings.Cut(s, "/")
+	return digest, forms, strings.Split(s, ",")
+}
+
+// told takes where the rank at a place in the group has the results from what it has said, and
+// gives the rest.
+func (k *collective) told(pos int, places []string) []string {
+	if k.dsts == nil {
+		k.dsts = make([][]int64, len(k.c.Outs))
+	}
+	for i := range k.dsts {
+		if k.dsts[i] == nil {
+			k.dsts[i] = make([]int64, len(k.g.ranks))
+		}
+		k.dsts[i][pos], _ = strconv.ParseInt(places[i], 10, 64) // written by the same code
+	}
+	return places[len(k.dsts):]
 }
 
 func digestText(s string) string {

@@ -33,7 +33,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		d.rec.collect(st, g, c)
 		return nil
 	}
-	p, err := d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(g, c, alone) }, c.Outs, c.Ins)
+	p, err := d.planned(d.collectiveKey(c, alone, nil), func() (*plan, error) { return d.planCollective(g, c, alone, nil) }, c.Outs, c.Ins)
 	if err != nil {
 		return d.call(c.Name(), err)
 	}
@@ -51,14 +51,17 @@ const alone = -1
 
 // planCollective checks a collective and turns it into commands. Everything it decides
 // by is the same on all ranks of the group. part says that compute runs beside it, and
-// which part of the group's staging it begins with, unless it is alone.
-func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, error) {
+// which part of the group's staging it begins with, unless it is alone; dsts is collective.dsts,
+// nil if the ranks have not told each other.
+func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]int64) (*plan, error) {
 	staged, err := d.checkCollective(g, c)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []called{{c.Name(), g.name}}}, staged: staged, part: part}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []called{{c.Name(), g.name}}}, staged: staged, part: part, dsts: dsts}
 	switch {
+	case g.nc != nil && c.Apart:
+		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves: its collectives take turns in the order of the program, and stages have different ones: %w", g.name, rt.ErrUnsupported))
 	case g.nc != nil:
 		b.overNCCL()
 	case g.m == nil:
@@ -105,8 +108,9 @@ type builder struct {
 	g      *group
 	c      *rt.Collective
 	p      *plan
-	staged bool   // results overlap operands: operands are moved away first
-	part   int    // of staging, or alone
+	staged bool // results overlap operands: operands are moved away first
+	part   int  // of staging, or alone
+	dsts   [][]int64
 	used   uint64 // bytes of scratch
 	copies int    // between tensors and scratch
 	how    string // algorithms, for traces
@@ -166,7 +170,7 @@ func (b *builder) build() {
 		case rt.AllToAll:
 			b.allToAll(i, in, out)
 		case rt.Broadcast, rt.CollectivePermute:
-			b.move(in, out)
+			b.move(i, in, out)
 		}
 	}
 	if b.g.nc != nil {
@@ -235,12 +239,13 @@ func (b *builder) at(t rt.Tensor) driver.Ptr { return b.d.at(t) }
 // together in scratch instead.
 const maxRuns = 2 * kernels.MaxSegs
 
-// add puts a segment into the launch of its kind and type.
-func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor) {
+// add puts a segment into the launch of its kind and type. dsts is where other ranks have its
+// result, if that is not where this one has it.
+func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor, dsts ...driver.Ptr) {
 	if seg.Bytes == 0 {
 		return
 	}
-	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: true}
+	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: !b.c.Apart}
 	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
 		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[b.c.Reduce]
 		if !ok {
@@ -264,10 +269,16 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor) 
 	for i := range b.ops {
 		if o := &b.ops[i]; o.Kind == op.Kind && o.DType == op.DType && len(o.Tensors) < kernels.MaxSegs {
 			o.Tensors = append(o.Tensors, seg)
+			if dsts != nil {
+				o.Dsts = append(o.Dsts, dsts)
+			}
 			return
 		}
 	}
 	op.Tensors = []coll.Tensor{seg}
+	if dsts != nil {
+		op.Dsts = [][]driver.Ptr{dsts}
+	}
 	b.ops = append(b.ops, op)
 }
 
@@ -342,8 +353,8 @@ func (b *builder) allToAll(k int, in, out rt.Tensor) {
 	b.uneven(send, recv)
 }
 
-// move serves broadcast and collective_permute.
-func (b *builder) move(in, out rt.Tensor) {
+// move serves broadcast and collective_permute; k is the number of the operand.
+func (b *builder) move(k int, in, out rt.Tensor) {
 	if !alike(in, out) {
 		in, out = b.rowMajor(in), b.result(out)
 	}
@@ -360,7 +371,13 @@ func (b *builder) move(in, out rt.Tensor) {
 	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	b.add(kind, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
+	var dsts []driver.Ptr
+	if b.dsts != nil {
+		for _, at := range b.dsts[k] {
+			dsts = append(dsts, b.d.base+driver.Ptr(at))
+		}
+	}
+	b.add(kind, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)}, dsts...)
 }
 
 // uneven adds an exchange with a size of its own for every pair of ranks.
@@ -392,6 +409,8 @@ func (b *builder) try(op coll.Op) {
 	switch {
 	case op.Kind == kernels.Barrier:
 		how = "barrier"
+	case p != nil && p.Number() == 0 && (op.Kind == kernels.Broadcast || op.Kind == kernels.Permute):
+		how = "packets and chunks"
 	case p != nil && p.Launch() != nil:
 		l := p.Launch()
 		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)

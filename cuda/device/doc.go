@@ -43,7 +43,8 @@
 // NCCL's collectives have other bits than ours where sums of more than two ranks round, the
 // same on all ranks of a group. All groups that NCCL serves take turns on a rank, in the
 // order of the program: kernels of several communicators that wait for peers at once could
-// wait in a circle. What a step does over NCCL is rehearsed before the capture, on memory
+// wait in a circle. Stages have different orders, so transfers between them are refused over
+// NCCL. What a step does over NCCL is rehearsed before the capture, on memory
 // of its own, because NCCL connects ranks when something is first done. Counters (signal,
 // wait_signal) need memory that all ranks reach.
 //

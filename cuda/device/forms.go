@@ -19,7 +19,20 @@ import (
 type collective struct {
 	g      *group
 	c      rt.Collective
-	beside bool // compute runs beside it
+	beside bool      // compute runs beside it
+	dsts   [][]int64 // of one that tells: by result and place in the group, where it begins there
+}
+
+// tells reports whether ranks tell each other where results lie: of a transfer between stages
+// that the peers' copies may write as it is.
+func (k *collective) tells() bool {
+	c := &k.c
+	for i := range c.Outs {
+		if !alike(c.Ins[i], c.Outs[i]) {
+			return false
+		}
+	}
+	return c.Apart && c.Op == rt.CollectivePermute
 }
 
 // collect adds a collective of which the form is open.
@@ -68,7 +81,7 @@ func (r *recording) form() error {
 		if i.coll.beside {
 			part = next[g]
 		}
-		p, err := d.planned(d.collectiveKey(c, part), func() (*plan, error) { return d.planCollective(g, c, part) }, c.Outs, c.Ins)
+		p, err := d.planned(d.collectiveKey(c, part, i.coll.dsts), func() (*plan, error) { return d.planCollective(g, c, part, i.coll.dsts) }, c.Outs, c.Ins)
 		if err != nil {
 			return d.call(c.Name(), err)
 		}

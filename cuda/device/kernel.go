@@ -250,6 +250,9 @@ func (d *Device) libTensor(t rt.Tensor) library.Tensor {
 	return library.Tensor{At: d.at(t), DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense()}
 }
 
+// TakesStages implements runtime.StageTaker: ranks tell each other where results lie (forms.go).
+func (d *Device) TakesStages() bool { return true }
+
 // TakesFunc implements runtime.FuncTaker.
 func (d *Device) TakesFunc(f rt.Func) bool { return f.GPU != nil || d.host != nil && f.Host != nil }
 

@@ -142,12 +142,12 @@ func (d *Device) kernelKey(k *rt.Kernel, st *stream) []byte {
 	return d.key
 }
 
-func (d *Device) collectiveKey(c *rt.Collective, part int) []byte {
+func (d *Device) collectiveKey(c *rt.Collective, part int, dsts [][]int64) []byte {
 	b := text(text(append(d.begin('c'), byte(c.Op)), c.Group), c.Reduce)
 	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
 	b = append(b, byte(part+1))
 	b = tensors(tensors(ints(b, c.Pairs), c.Outs), c.Ins)
-	for _, list := range [][][]int64{c.InSplits, c.OutSplits} {
+	for _, list := range [][][]int64{c.InSplits, c.OutSplits, dsts} {
 		b = binary.AppendUvarint(b, uint64(len(list)))
 		for _, row := range list {
 			b = ints(b, row)

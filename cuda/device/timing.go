@@ -109,7 +109,7 @@ func (d *Device) worldBarrier() (*plan, error) {
 		return nil, nil
 	}
 	c := &rt.Collective{Op: rt.Barrier, Group: world.name, Label: "timing"}
-	return d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(world, c, alone) })
+	return d.planned(d.collectiveKey(c, alone, nil), func() (*plan, error) { return d.planCollective(world, c, alone, nil) })
 }
 
 // meetOn lets a stream go on when those of all ranks have come here.

@@ -1,0 +1,203 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/internal/llama"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// TestStages runs decoders that pass pipeline cuts into stages, and stages that meet in every
+// collective: all ranks give what the interpreter gives, to the bit. Captured, large transfers are
+// copies straight into the peers' results, which lie elsewhere than the sender's; small ones and
+// those of eager runs are packets.
+func TestStages(t *testing.T) {
+	symmetricOnly(t)
+	fakeOnly(t)
+	for _, c := range []struct {
+		passes string
+		model  int64
+		how    how
+		form   string // of transfers
+	}{
+		{"pipeline{stages=4,micro-batches=4},default", 1, eager, ""},
+		{"pipeline{stages=2,micro-batches=2},default", 2, graph, "copies"},
+		{"", 2, eager, ""},
+		{"", 2, packed, "packets and chunks"},
+	} {
+		t.Run(fmt.Sprintf("%s/%d/%v", c.passes, c.model, c.how), func(t *testing.T) {
+			noGoroutines(t)
+			m, s := stages(t, llama.Step{Layers: 4 / c.model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 8, Data: 1, Model: c.model, DType: ir.F64}, c.passes)
+			in := make([][]interp.Tensor, m.World)
+			for place, name := range m.Stages()[0].Funcs {
+				all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range m.Stages()[0].Ranks(place) {
+					in[r] = all[r]
+				}
+			}
+			want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			drv, devs, o := target(t, m.World)
+			var forms collected
+			o.Log = slog.New(&forms)
+			got, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
+				return device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, f)
+			}, c.how)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r := range want {
+				for i := range want[r] {
+					if !interp.Equal(got[r][i], want[r][i]) {
+						t.Errorf("rank %d, result %d differs", r, i)
+					}
+				}
+			}
+			if len(forms.list) == 0 && c.how != eager {
+				t.Error("no collective was captured")
+			}
+			for _, f := range forms.list {
+				if strings.HasPrefix(f.name, "collective_permute") && !strings.HasPrefix(f.form, c.form) {
+					t.Errorf("%s has the form %s, want %s", f.name, f.form, c.form)
+				}
+			}
+		})
+	}
+}
+
+// TestStagesOverNCCL refuses transfers between stages over NCCL, whose turns could make stages
+// wait for each other.
+func TestStagesOverNCCL(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	_, s := stages(t, llama.Step{}, "")
+	drv, devs, o := overNCCL(t, 4)
+	in := make([][]interp.Tensor, 4)
+	for r := range in {
+		for _, q := range s.Of(r).Inputs {
+			n, _ := q.Tensors[0].Shape[0].Const()
+			x, err := interp.NewTensor(ir.F32, n)
+			if len(q.Tensors[0].Shape) == 2 {
+				x, err = interp.NewTensor(ir.F32, 8, 6)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			in[r] = append(in[r], x)
+		}
+	}
+	_, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
+		return device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, f)
+	}, graph)
+	if !errors.Is(err, rt.ErrUnsupported) || !strings.Contains(err.Error(), `stages meet on "pairs", which NCCL serves`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// meetings is stages that meet in every collective, with results and operands at other places in
+// each, some of them strided.
+func meetings(t *testing.T) *ir.Module {
+	const calls = `
+  %p = collective_permute %x, %z, %e on @pairs {pairs=[0, 1]} : async(f32[8,6], f32[6,8], f32[0])
+  %pw:3 = wait_tensor %p : f32[8,6], f32[6,8], f32[0]
+  %r = all_reduce %x on @all {reduce="sum"} : async f32[8,6]
+  %rw = wait_tensor %r : f32[8,6]
+  %g = all_gather %z on @all {dim=1} : async f32[6,32]
+  %gw = wait_tensor %g : f32[6,32]
+  %s = reduce_scatter %x on @all {dim=0, reduce="sum"} : async f32[2,6]
+  %sw = wait_tensor %s : f32[2,6]
+  %a = all_to_all %x on @all : async f32[8,6]
+  %aw = wait_tensor %a : f32[8,6]
+  %b = broadcast %x on @all {root=2} : async f32[8,6]
+  %bw = wait_tensor %b : f32[8,6]
+  return %pw#0, %pw#1, %rw, %gw, %sw, %aw, %bw
+}
+`
+	m, err := ir.Parse("t.ir", `world 4
+group @pp = [[0, 2], [1, 3]]
+group @all = [[0, 1, 2, 3]]
+group @pairs = [[0, 2], [1, 3]]
+stages @step on @pp = @first, @second
+
+func @first(%x: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,32], f32[2,6], f32[8,6], f32[8,6]) {
+  %z = permute %x {dims=[1, 0]} : f32[6,8:1,6]`+calls+`
+func @second(%u: f32[50], %y: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,32], f32[2,6], f32[8,6], f32[8,6]) {
+  %v = sum %u {dims=[0]} : f32[]
+  %x = add %y, %v : f32[8,6]
+  %z = permute %x {dims=[1, 0]} : f32[6,8:1,6]`+calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// stages cuts a step for each rank, if passes are given, and lowers the stages.
+func stages(t *testing.T, l llama.Step, text string) (*ir.Module, program.Stages) {
+	t.Helper()
+	m := meetings(t)
+	if text != "" {
+		f, err := l.Ranks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := standard.Table().Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m = f.Module().Clone()
+		g := passes.Manager{Costs: cost.Default()}
+		if _, err := g.Run(m, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := lower.Stages(m, m.Stages()[0], lower.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, s
+}
+
+// runStages runs the stages on the ranks of a world.
+func runStages(ctx context.Context, s program.Stages, in [][]interp.Tensor, world func(func(context.Context, *rt.Rank) error) error, h how) ([][]interp.Tensor, error) {
+	mods, err := rt.ModulesOf("step", s)
+	if err != nil {
+		return nil, err
+	}
+	outs := make([][]interp.Tensor, len(in))
+	return outs, world(func(ctx context.Context, r *rt.Rank) error {
+		k := r.Info().Rank
+		p := s.Of(k)
+		m := mods[slices.Index(s, p)]
+		if err := r.Add(ctx, m, nil); err != nil {
+			return err
+		}
+		vs, err := hostrun.Inputs(ctx, r, m, in[k])
+		if err != nil {
+			return err
+		}
+		outs[k], err = runStep(ctx, r, hostrun.Step{Module: m, Run: func(x *rt.Exec) { rt.Interpret(x, p) }}, vs, h, 2)
+		return err
+	})
+}
