@@ -48,8 +48,7 @@ func (d *Device) copyInto(c *driver.Commands, dst, src rt.Tensor) error {
 		return nil
 	}
 	if d.host != nil {
-		d.host.add(c, d, "copy", func() error { return hostops.Copy(d.host.view(d, dst), d.host.view(d, src)) })
-		return nil
+		return d.host.launch(c, d, "copy", &rt.Kernel{Op: "clone", Outs: []rt.Tensor{dst}, Ins: []rt.Tensor{src}})
 	}
 	return d.code.copy(c, d.at(dst), d.at(src), dst, src)
 }
@@ -65,10 +64,7 @@ func (d *Device) zero(c *driver.Commands, t rt.Tensor) error {
 		return nil
 	}
 	if d.host != nil {
-		d.host.add(c, d, "full", func() error {
-			return hostops.Run("full", rt.A("value", 0), []hostops.Tensor{d.host.view(d, t)}, nil)
-		})
-		return nil
+		return d.host.launch(c, d, "full", &rt.Kernel{Op: "full", Attrs: rt.A("value", 0), Outs: []rt.Tensor{t}})
 	}
 	return d.code.zero(c, d.at(t), t)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
-	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -66,8 +65,9 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 		return p, d.planRand(p, k)
 	case k.Op == program.OpFused:
 		p.writes = d.writes(k)
-		if d.host != nil {
-			return p, d.planHost(p, k)
+		if d.host != nil { // of which the text is for GPUs
+			p.algo = "host"
+			return p, d.host.launch(&p.cmds, d, p.name, k)
 		}
 		return p, d.planFused(p, k)
 	}
@@ -87,9 +87,7 @@ func (d *Device) planRand(p *plan, k *rt.Kernel) error {
 	case k.Outs[0].NumElems() == 0:
 		return nil
 	case d.host != nil:
-		outs := d.host.views(d, k.Outs)
-		d.host.add(&p.cmds, d, p.name, func() error { return hostops.Run(k.Op, k.Attrs, outs, nil) })
-		return nil
+		return d.host.launch(&p.cmds, d, p.name, k)
 	}
 	return d.code.draw(&p.cmds, d.at(k.Outs[0]), k.Outs[0], uint64(k.Attrs.Int("seed", 0)))
 }
@@ -264,35 +262,21 @@ func (d *Device) planFunc(p *plan, k *rt.Kernel) error {
 		return fmt.Errorf("no function for GPUs is registered as %q: %w", k.Target, rt.ErrUnsupported)
 	}
 	onHost := d.host != nil && f.Host != nil
-	tensors := func(ts []rt.Tensor) []rt.FuncTensor {
-		out := make([]rt.FuncTensor, len(ts))
-		for i, t := range ts {
-			out[i] = rt.FuncTensor{Tensor: t, Ptr: uint64(d.at(t))}
-			if lo, hi, err := t.Span(); onHost && err == nil && hi > lo {
-				out[i].Data = driver.HostBytes(driver.Ptr(out[i].Ptr), uint64(hi-lo))
-			}
+	c := k.Call(d.spec.Rank, d.spec.World, func(t rt.Tensor) rt.FuncTensor {
+		x := rt.FuncTensor{Tensor: t, Ptr: uint64(d.at(t))}
+		if _, hi, _ := t.Span(); onHost {
+			x.Data = d.hostBytes(min(t.Off, hi), hi)
 		}
-		return out
-	}
-	c := rt.FuncCall{Rank: d.spec.Rank, World: d.spec.World, Target: k.Target, Group: k.Group, Attrs: k.Attrs, Outs: tensors(k.Outs), Ins: tensors(k.Ins)}
-	run := func(f func(*rt.FuncCall) error, c rt.FuncCall) (err error) {
-		// The function is the user's: its panic becomes this call's error instead of
-		// taking down a process that other ranks depend on.
-		defer func() {
-			if v := recover(); v != nil {
-				err = fmt.Errorf("function %q panicked: %v", k.Target, v)
-			}
-		}()
-		return f(&c)
-	}
+		return x
+	})
 	if onHost {
-		d.host.add(&p.cmds, d, p.name, func() error { return run(f.Host, c) })
+		d.host.add(&p.cmds, d, p.name, func() error { return c.Run(f.Host) })
 		return nil
 	}
 	p.call = func(st *stream) error {
-		c := c
-		c.Stream, c.Context = uint64(st.h), uint64(d.rank.Ctx)
-		return run(f.GPU, c)
+		on := *c
+		on.Stream, on.Context = uint64(st.h), uint64(d.rank.Ctx)
+		return on.Run(f.GPU)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
-	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -222,20 +221,13 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		return d.call(k.Name(), err)
 	}
 	var run func() error
-	switch {
-	case k.Op == "call":
-		if run, err = d.function(k); err != nil {
-			return d.call(k.Name(), err)
-		}
-	case k.Op == program.OpFused && k.Code != nil:
-		if run, err = d.fused(k); err != nil {
-			return d.call(k.Name(), err)
-		}
-	default:
-		if !hostops.Has(k.Op) {
-			return d.call(k.Name(), fmt.Errorf("no host kernel: %w", rt.ErrUnsupported))
-		}
-		run = func() error { return hostops.Run(k.Op, k.Attrs, d.views(k.Outs), d.views(k.Ins)) }
+	if k.Op == "call" {
+		run, err = d.function(k)
+	} else {
+		run, err = k.OnHost(d.ownBytes)
+	}
+	if err != nil {
+		return d.call(k.Name(), err)
 	}
 	st.push(func() error {
 		st.hook()
@@ -259,25 +251,11 @@ func (d *Device) function(k *rt.Kernel) (func() error, error) {
 	if f == nil {
 		return nil, fmt.Errorf("no function is registered as %q: %w", k.Target, rt.ErrUnsupported)
 	}
-	tensors := func(ts []rt.Tensor) []rt.FuncTensor {
-		out := make([]rt.FuncTensor, len(ts))
-		for i, t := range ts {
-			_, hi, _ := t.Span()
-			out[i] = rt.FuncTensor{Tensor: t, Data: d.bytes(d.spec.Rank, min(t.Off, hi), hi)}
-		}
-		return out
-	}
-	return func() (err error) {
-		// The function is the user's: its panic becomes this call's error
-		// instead of taking down a process that other ranks depend on.
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("function %q panicked: %v", k.Target, p)
-			}
-		}()
-		return f(&rt.FuncCall{Rank: d.spec.Rank, World: d.spec.World, Target: k.Target, Group: k.Group, Attrs: k.Attrs,
-			Outs: tensors(k.Outs), Ins: tensors(k.Ins)})
-	}, nil
+	c := k.Call(d.spec.Rank, d.spec.World, func(t rt.Tensor) rt.FuncTensor {
+		_, hi, _ := t.Span()
+		return rt.FuncTensor{Tensor: t, Data: d.ownBytes(min(t.Off, hi), hi)}
+	})
+	return func() error { return c.Run(f) }, nil
 }
 
 // Copy implements runtime.Device.

@@ -44,6 +44,9 @@ func (d *Device) bytes(rank int, lo, hi int64) []byte {
 	return p.datas[rank][lo-p.at.Lo : hi-p.at.Lo : hi-p.at.Lo]
 }
 
+// ownBytes are bytes of this rank's.
+func (d *Device) ownBytes(lo, hi int64) []byte { return d.bytes(d.spec.Rank, lo, hi) }
+
 // arena is the end of the last region.
 func (d *Device) arena() int64 {
 	pieces := *d.pieces.Load()
