@@ -364,3 +364,40 @@ func TestFuncMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeoutNamesGroup: what a peer did last is told of groups that came later, too.
+func TestTimeoutNamesGroup(t *testing.T) {
+	errs := each(t, 2, rt.Config{Timeout: time.Second, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		if err := r.Device().AddGroup(ctx, rt.Group{Name: "later", Ranks: [][]int{{1, 0}}}); err != nil {
+			return err
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		c := sumOf(rt.C(0, rt.F32, 4))
+		c.Group = "later"
+		if err := run(ctx, r, c); err != nil || r.Info().Rank == 1 {
+			time.Sleep(2 * time.Second)
+			return err
+		}
+		return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+	})
+	if want := `rank 1 finished all_reduce on "later"`; errs[0] == nil || !strings.Contains(errs[0].Error(), want) {
+		t.Errorf("rank 0: %v; want %q", errs[0], want)
+	}
+}
+
+// TestClosedTakesNoGroup: the pads of processes are gone with the device.
+func TestClosedTakesNoGroup(t *testing.T) {
+	leak.Check(t)
+	r, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: &rt.Env{World: 1}})
+	if err != nil {
+		t.Skip(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Device().AddGroup(t.Context(), rt.Group{Name: "late", Ranks: [][]int{{0}}}); !errors.Is(err, rt.ErrClosed) {
+		t.Errorf("a closed device takes a group: %v", err)
+	}
+}

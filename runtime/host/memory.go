@@ -122,6 +122,10 @@ func (d *Device) change(f func([]*piece) []*piece) {
 // AddGroup implements runtime.Device. The channel may have served another group, whose
 // members counted apart: all that signals here starts anew.
 func (d *Device) AddGroup(_ context.Context, g rt.Group) error {
+	if d.life.Begin() != nil {
+		return rt.ErrClosed
+	}
+	defer d.life.Done()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	used := make([]bool, d.lay.channels)

@@ -285,9 +285,13 @@ func (d *Device) lastOf(peer int) string {
 		return fmt.Sprintf("rank %d has entered no collective", peer)
 	}
 	group := "?"
-	if i := int(q >> 48); i < len(d.spec.Groups) {
-		group = d.spec.Groups[i].Name
+	d.mu.Lock()
+	for name, ch := range d.chans {
+		if ch.id == int(q>>48) {
+			group = name
+		}
 	}
+	d.mu.Unlock()
 	what := fmt.Sprintf("%v on %q, its call %d there", rt.CollOp(q>>40&0xff), group, uint32(q>>1))
 	if q&1 != 0 {
 		return fmt.Sprintf("rank %d is in %s", peer, what)

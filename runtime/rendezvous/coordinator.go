@@ -422,7 +422,8 @@ func (c *coordinator) linger(limit time.Duration) {
 	}
 }
 
-// leave ends a rank's part in one group: what waits for it is decided.
+// leave ends a rank's part in one group: what waits for it is decided. A group that all
+// have left is forgotten: nobody can speak of it any more.
 func (c *coordinator) leave(g *roster, at int) {
 	g.left[at] = true
 	for _, turn := range slices.Sorted(maps.Keys(g.open)) {
@@ -431,4 +432,11 @@ func (c *coordinator) leave(g *roster, at int) {
 		}
 	}
 	g.forget(c)
+	over := g.key != ""
+	for i, r := range g.ranks {
+		over = over && (g.left[i] || c.status[r] == lost)
+	}
+	if over {
+		delete(c.groups, g.key)
+	}
 }

@@ -1,7 +1,9 @@
 package rendezvous
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -106,8 +108,8 @@ func (s *session) receive(m *message) {
 
 // tell calls the watchers in order, with s.mu held and given up for the calls.
 func (s *session) tell(e Event) {
-	for i := range s.watched {
-		if f := s.watchers[i]; f != nil {
+	for _, i := range slices.Sorted(maps.Keys(s.watchers)) {
+		if f := s.watchers[i]; f != nil { // one before may have stopped it
 			s.mu.Unlock()
 			f(e)
 			s.mu.Lock()

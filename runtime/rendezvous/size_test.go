@@ -44,3 +44,27 @@ func BenchmarkRanks(b *testing.B) {
 		}
 	}
 }
+
+// TestLeftGroups: a job may have any number of groups one after the other.
+func TestLeftGroups(t *testing.T) {
+	c := newCoordinator(hello{World: 3})
+	for r := range 3 {
+		c.join(hello{World: 3, Rank: r}, newOutbox())
+	}
+	say := func(rank int, key string, k kind) {
+		if err := c.receive(rank, &message{Kind: k, Group: key, Ranks: []int{0, 2}, Part: &part{}}); err != nil {
+			t.Fatalf("group %s: %v", key, err)
+		}
+	}
+	for i := range maxGroups {
+		key := fmt.Sprint("/", i)
+		say(0, key, kindArrive)
+		say(2, key, kindArrive)
+		say(0, key, kindLeave)
+		say(2, key, kindLeave)
+	}
+	say(0, "/last", kindLeave)
+	if c.end(2); len(c.groups) != 1 {
+		t.Errorf("%d groups are left", len(c.groups))
+	}
+}
