@@ -11,7 +11,8 @@ import (
 // OnHost readies a launch for a device whose arena the host sees: arena gives the bytes lo
 // to hi of it, in which the launch's tensors have been found to lie. A fused kernel is its
 // operations one after the other, on the parameters and on temporary memory: the results
-// are, bit for bit, those of launching them one by one.
+// are, bit for bit, those of launching them one by one. The error says that no host kernel
+// computes an operation, or that a temporary is malformed.
 func (k *Kernel) OnHost(arena func(lo, hi int64) []byte) (run func() error, err error) {
 	view := func(t Tensor) hostops.Tensor { return t.over(arena) }
 	if k.Op == program.OpFused && k.Code != nil {
@@ -125,7 +126,7 @@ func (k *Kernel) Call(rank, world int, place func(Tensor) FuncTensor) *FuncCall 
 }
 
 // Run makes the call. The function is the user's: its panic becomes this call's error
-// instead of taking down a process that other ranks depend on.
+// instead of taking down a process that other ranks depend on. Else the error is f's.
 func (c FuncCall) Run(f func(c *FuncCall) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
