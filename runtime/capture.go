@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,8 @@ type Capturer interface {
 	EndCapture(ctx context.Context, graph bool) (Captured, error)
 	// DropCapture forgets what was collected; what was planned for it stays planned.
 	DropCapture()
+	// Mark puts a mark into a stream of the step that is being collected.
+	Mark(s Stream) error
 	// Meet waits until all ranks of the world have called it as often as this one.
 	Meet(ctx context.Context) error
 }
@@ -31,6 +34,14 @@ type Captured interface {
 	// Time runs that many replays, one after the other without the host between them,
 	// and gives the milliseconds that each took on this rank. All ranks call it.
 	Time(ctx context.Context, reps int) ([]float64, error)
+	// Trace runs the step once, after all ranks have met on their devices, with every
+	// call between two events that tell the time, and gives the calls in the order in
+	// which they were made, in milliseconds since the step began. A step that is a graph
+	// runs packed instead. All ranks call it.
+	Trace(ctx context.Context) ([]Span, error)
+	// Marks tells when the last replay, which has ended, came past each mark, in the
+	// order in which they were put: milliseconds since the first.
+	Marks() ([]float64, error)
 	// Close gives the step back. Its replays have ended.
 	Close() error
 }
@@ -50,15 +61,6 @@ type Tracer interface {
 	// EndTrace waits for all streams and gives the calls in the order in which they were
 	// made.
 	EndTrace(ctx context.Context) ([]Span, error)
-}
-
-// StepTracer is a Captured that can tell when its calls ran.
-type StepTracer interface {
-	// Trace runs the step once, after all ranks have met on their devices, with every
-	// call between two events that tell the time, and gives the calls in the order in
-	// which they were made, in milliseconds since the step began. A step that is a graph
-	// runs packed instead. All ranks call it.
-	Trace(ctx context.Context) ([]Span, error)
 }
 
 // Step is a module's step, collected once and ready to run again and again. Methods
@@ -135,17 +137,37 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 func (s *Step) Run(ctx context.Context, inputs []Value) ([]Value, error) {
 	var outs []Value
 	err := s.replay(ctx, func() error {
-		x, err := s.r.begin(s.m, inputs, s.opts)
-		if err != nil {
-			return err
+		x, err := s.begin(inputs)
+		if err == nil {
+			outs, err = s.once(ctx, x)
 		}
-		if !maps.Equal(x.syms, s.syms) {
-			return x.misuse(fmt.Errorf("the inputs have sizes %v, the step was captured for %v", x.syms, s.syms))
-		}
-		outs, err = s.once(ctx, x)
 		return err
 	})
 	return outs, err
+}
+
+// Bind brings the inputs into the arena as Run does, and starts nothing: for timing replays of
+// a step that overwrites some of its inputs. Inputs in flight need Run. The error is a
+// *CallError for inputs that do not fit the step, ctx's, or what broke the world.
+func (s *Step) Bind(ctx context.Context, inputs []Value) error {
+	return s.replay(ctx, func() error {
+		for i := range inputs {
+			if inputs[i].Work != nil {
+				return &CallError{Rank: s.r.env.Rank, Op: "inputs of module " + s.m.Name, Err: fmt.Errorf("input %d is in flight: Run takes it, not a binding alone", i)}
+			}
+		}
+		_, err := s.begin(inputs)
+		return err
+	})
+}
+
+// begin binds the inputs, which must have the sizes of the step.
+func (s *Step) begin(inputs []Value) (*Exec, error) {
+	x, err := s.r.begin(s.m, inputs, s.opts)
+	if err == nil && !maps.Equal(x.syms, s.syms) {
+		err = x.misuse(fmt.Errorf("the inputs have sizes %v, the step was captured for %v", x.syms, s.syms))
+	}
+	return x, err
 }
 
 // once replays with bound inputs.
@@ -196,9 +218,8 @@ func (s *Step) Replay(ctx context.Context) error {
 // Time runs that many replays on what the arena holds, one after the other, and gives the
 // milliseconds that each took on this rank. All ranks call it. The error is ctx's, or what
 // broke the world.
-func (s *Step) Time(ctx context.Context, reps int) ([]float64, error) {
-	var ms []float64
-	err := s.replay(ctx, func() (err error) {
+func (s *Step) Time(ctx context.Context, reps int) (ms []float64, err error) {
+	err = s.replay(ctx, func() (err error) {
 		ms, err = s.cap.Time(context.WithoutCancel(ctx), reps)
 		return err
 	})
@@ -207,20 +228,28 @@ func (s *Step) Time(ctx context.Context, reps int) ([]float64, error) {
 
 // Trace runs the step once on what the arena holds and tells when each of its calls
 // ran, in the forms and on the streams that replays have. Timing costs a few
-// microseconds a call. All ranks call it. On a device that cannot tell the error wraps
-// ErrUnsupported.
-func (s *Step) Trace(ctx context.Context) ([]Span, error) {
-	t, ok := s.cap.(StepTracer)
-	if !ok {
-		return nil, &CallError{Rank: s.r.env.Rank, Op: "trace of module " + s.m.Name, Err: fmt.Errorf("a %s device does not tell times: %w", s.r.dev.Info().Kind, ErrUnsupported)}
-	}
-	var spans []Span
-	err := s.replay(ctx, func() (err error) {
-		spans, err = t.Trace(context.WithoutCancel(ctx))
+// microseconds a call. All ranks call it. The error is ctx's, or what broke the world.
+func (s *Step) Trace(ctx context.Context) (spans []Span, err error) {
+	err = s.replay(ctx, func() (err error) {
+		spans, err = s.cap.Trace(context.WithoutCancel(ctx))
 		return err
 	})
 	return spans, err
 }
+
+// Marks tells when the last replay came past each mark of the step, in the order in
+// which Exec.Mark put them: milliseconds since the first. It is an error before the
+// first replay.
+func (s *Step) Marks(ctx context.Context) (ms []float64, err error) {
+	err = s.replay(ctx, func() (err error) {
+		ms, err = s.cap.Marks()
+		return err
+	})
+	return ms, err
+}
+
+// ErrNotReplayed says that a step was never replayed, so that there is nothing to tell.
+var ErrNotReplayed = errors.New("the step was never replayed")
 
 func (s *Step) enqueueAndWait(ctx context.Context) error {
 	if err := s.cap.Enqueue(); err != nil {
@@ -325,4 +354,25 @@ func (r *Rank) traced(ctx context.Context, opts *Options, f func() error) error 
 		*opts.Trace, err = spans, terr
 	}
 	return err
+}
+
+// Mark puts a mark into a stream of a step that is being prepared: Step.Marks tells
+// when a replay came past it, that is, when everything before it in the stream had
+// ended. Calls on both sides of a mark are not made one, and what is behind it begins
+// when it has been passed: marks cost a microsecond or two each.
+func (x *Exec) Mark(stream string) {
+	op := opName("mark")
+	if _, ok := x.take(); !ok {
+		return
+	}
+	s, ok := x.stream(op, stream)
+	if !ok {
+		return
+	}
+	dev, ok := x.r.dev.(Capturer)
+	if !ok {
+		x.fail(op, fmt.Errorf("a %s device has no marks: %w", x.r.dev.Info().Kind, ErrUnsupported))
+		return
+	}
+	x.done(dev.Mark(s))
 }

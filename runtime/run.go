@@ -248,6 +248,19 @@ func Interpret(x *Exec, p *program.Program) {
 	t.run(0, len(p.Instrs))
 }
 
+// Instruct enqueues instruction number i of p on x, whose module is p's: for running
+// or timing a part of a program. What i needs to have happened is the caller's
+// concern.
+func Instruct(x *Exec, p *program.Program, i int) {
+	if i < 0 || i >= len(p.Instrs) {
+		x.fail(opName("instruct"), fmt.Errorf("instruction %d of %d", i, len(p.Instrs)))
+		return
+	}
+	if x.err == nil {
+		x.instr(p, &p.Instrs[i])
+	}
+}
+
 func (x *Exec) instr(p *program.Program, in *program.Instr) {
 	stream := p.Streams[in.Stream].Name
 	switch in.Kind {

@@ -6,7 +6,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// Mark implements runtime.Marker.
+// Mark implements runtime.Capturer.
 func (d *Device) Mark(s rt.Stream) error {
 	st, err := d.stream(s)
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *Device) Mark(s rt.Stream) error {
 	return nil
 }
 
-// Marks implements runtime.Marked.
+// Marks implements runtime.Captured.
 func (c *captured) Marks() ([]float64, error) {
 	d := c.d
 	if err := c.enter("marks"); err != nil {

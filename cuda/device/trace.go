@@ -127,7 +127,7 @@ func (t *trace) made(c tracedCall, st *stream, p *plan) {
 	t.calls = append(t.calls, c)
 }
 
-// Trace implements runtime.StepTracer. Kernels that replays would let begin early do
+// Trace implements runtime.Captured. Kernels that replays would let begin early do
 // not: an event stands in between.
 func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	d := c.d
