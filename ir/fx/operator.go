@@ -23,6 +23,9 @@ func (c *node) operation() error {
 		}
 		return c.orOpaque(err)
 	}
+	if strings.HasPrefix(c.Operator, foreachPrefix) {
+		return c.foreach()
+	}
 	signature, build, ok := collectiveOperator(c.Operator)
 	if !ok {
 		return c.opaque(false)

@@ -39,7 +39,7 @@ type recordedTensor struct {
 func (r recordedTensor) tensor(t *testing.T) interp.Tensor {
 	t.Helper()
 	dt, ok := dtype.Parse(map[string]string{"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16",
-		"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool"}[r.DType])
+		"float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool"}[r.DType])
 	if !ok {
 		t.Fatalf("element type %s", r.DType)
 	}
@@ -241,7 +241,8 @@ func TestDraws(t *testing.T) {
 		mean, variance float64
 	}{
 		{"aten.rand.default", "([4096],)", 0.5, 1.0 / 12}, {"aten.randn.default", "([4096],)", 0, 1}, {"aten.randint.low", "(-2, 5, [4096])", 1, 4},
-		{"aten.bernoulli.p", "(x0, 0.25)", 0.25, 3.0 / 16}, {"aten.exponential.default", "(x0, 2.0)", 0.5, 0.25},
+		{"aten.bernoulli.p", "(x0, 0.25)", 0.25, 3.0 / 16}, {"aten.exponential.default", "(x0, 2.0)", 0.5, 0.25}, {"aten.uniform.default", "(x0, -1.0, 5.0)", 2, 3},
+		{"prims.normal.default", "([4096], 3.0, 0.5)", 3, 0.25},
 	} {
 		var in []recordedTensor
 		if strings.Contains(c.args, "x0") {
@@ -258,6 +259,22 @@ func TestDraws(t *testing.T) {
 		if v != float64(i) {
 			t.Fatalf("randperm: %v in the place of %d", v, i)
 		}
+	}
+	weights := recordedTensor{DType: "float32", Shape: []int64{4}, Stride: []int64{1}}
+	for _, bits := range []string{"00000000", "3f800000", "3f800000", "40000000"} { // 0 1 1 2
+		weights.Data = append(weights.Data, json.RawMessage(`"`+bits+`"`))
+	}
+	places := draw("aten.multinomial.default", "(x0, 4096, True)", "", []recordedTensor{weights}, "int64")[0].Float64s()
+	if mean, variance := moments(places); slices.Min(places) != 1 || math.Abs(mean-2.25) > 6/math.Sqrt(n) || math.Abs(variance-0.6875) > 12/math.Sqrt(n) {
+		t.Errorf("multinomial: mean %v and variance %v from %v on", mean, variance, slices.Min(places))
+	}
+	once := recorded{Target: "aten.multinomial.default", Args: "(x0, 3)", In: []recordedTensor{weights}, Out: []recordedTensor{{DType: "int64", Shape: []int64{3}, Stride: []int64{1}}}}
+	three, msg := once.run(t)
+	if msg != "" {
+		t.Fatal(msg)
+	}
+	if v := three[0].Float64s(); slices.Min(v) != 1 || v[0]+v[1]+v[2] != 6 || v[0]*v[1]*v[2] != 6 {
+		t.Errorf("multinomial without replacement: %v", v)
 	}
 	out := draw("aten.native_dropout.default", "(x0, 0.75, True)", "", []recordedTensor{x}, "float32", "bool")
 	kept := 0.0

@@ -136,6 +136,8 @@ The others:
 | --- | --- |
 %s
 Beside the core set the importer knows %d more: %s.
+
+Operators on lists of tensors (`+"`aten._foreach_add.List`"+`) are imported as the operator on each.
 `, len(core), complete, rows.String(), without.String(), len(beside), strings.Join(beside, ", "))
 	have, err := os.ReadFile(path)
 	switch {

@@ -95,3 +95,36 @@ def places(r):
         r.call("aten.median.default", x)
         r.call("aten.median.dim", x, 1, True)
         r.call("aten.median.dim", x, 0)
+
+
+def lists(r):
+    """One operator for each tensor of a list, norms, and products of 8-bit numbers."""
+    for dt in [torch.float32, torch.bfloat16]:
+        a, b, at = [r.data(dt, 3, 2), r.data(dt, 5)], [r.data(dt, 3, 2, low=0.5), r.data(dt, 5, low=0.5)], torch.tensor(0.75, dtype=dt)
+        for name in ["add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max"]:
+            r.call("aten._foreach_%s.List" % name, a, b)
+            r.call("aten._foreach_%s.Scalar" % name, a, 1.5)
+            r.call("aten._foreach_%s.ScalarList" % name, a, [1.5, -2.0])
+        for name in ["add", "mul", "div"]:
+            r.call("aten._foreach_%s.Tensor" % name, a, at)
+        r.call("aten._foreach_add.List", a, b, alpha=-0.5)
+        r.call("aten._foreach_pow.List", b, a)
+        r.call("aten._foreach_pow.Scalar", a, 2.0)
+        r.call("aten._foreach_pow.ScalarAndTensor", 2.0, a)
+        for name in ["abs", "neg", "exp", "sqrt", "reciprocal", "sign"]:
+            r.call("aten._foreach_%s.default" % name, b)
+        for p in [0, 1, 2, 3, float("inf")]:
+            r.call("aten._foreach_norm.Scalar", a, p)
+            r.call("aten.linalg_vector_norm.default", r.data(dt, 4, 3, 5), p, [0, -1], True)
+        r.call("aten.linalg_vector_norm.default", b[0], float("-inf"))
+        r.call("aten.linalg_vector_norm.default", b[0], dtype=torch.float32)
+    m, n = r.data(torch.float32, 4, 16).to(torch.float8_e4m3fn), r.data(torch.float32, 8, 16).to(torch.float8_e4m3fn).t()
+    one, rows, columns, bias = torch.tensor(0.5), r.data(torch.float32, 4, 1, low=0.1, high=2), r.data(torch.float32, 1, 8, low=0.1, high=2), r.data(torch.bfloat16, 8)
+
+    def scaled(a, b, x, y, bias=None, result=None, out_dtype=None, fast=False):
+        z = (a.float() @ b.float()) * x * y
+        return (z if bias is None else z + bias.float()).to(out_dtype)
+
+    r.call("aten._scaled_mm.default", m, n, one, one, out_dtype=torch.float32, instead=scaled)
+    r.call("aten._scaled_mm.default", m, n, rows, columns, bias, out_dtype=torch.bfloat16, instead=scaled)
+    r.call("aten._scaled_mm.default", m, n.to(torch.float8_e5m2), one, one, bias, None, torch.bfloat16, True, instead=scaled)

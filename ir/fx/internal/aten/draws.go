@@ -3,8 +3,10 @@ package aten
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -16,6 +18,8 @@ var drawOps = []row{
 	{"aten.rand_like.default", "self", random},
 	{"aten.randn.default", "size", normal},
 	{"aten.randn_like.default", "self", normal},
+	{"prims.normal.default", "shape mean std requires_grad generator", normal},
+	{"aten.normal_functional.default", "self mean std * generator", normal},
 	{"aten.randint.default", "high size", integers},
 	{"aten.randint.low", "low high size", integers},
 	{"aten.randint_like.default", "self high", integers},
@@ -24,6 +28,8 @@ var drawOps = []row{
 	{"aten.bernoulli.p aten.bernoulli.Tensor", "self p * generator", chances},
 	{"aten.bernoulli.default", "p * generator", chances},
 	{"aten.exponential.default", "self lambd * generator", exponential},
+	{"aten.multinomial.default", "self num_samples replacement * generator", multinomial},
+	{"aten.uniform.default", "self from to * generator", uniformIn},
 	{"aten.native_dropout.default", "input p train", dropout},
 }
 
@@ -40,6 +46,14 @@ func (c *call) uniform(shape []int64) *ir.Value {
 // untilFirst draws how long something takes that happens once in a unit of time.
 func (c *call) untilFirst(shape []int64) *ir.Value {
 	return c.Make(ir.OpNeg, nil, c.Make(ir.OpLog1p, nil, c.Make(ir.OpNeg, nil, c.uniform(shape))))
+}
+
+// numOr is a number argument, or def if absent.
+func (c *call) numOr(param string, def float64) float64 {
+	if v, ok := c.Num(param); ok {
+		def, _ = v.AsFloat()
+	}
+	return def
 }
 
 // drawn is the shape of the result.
@@ -99,16 +113,29 @@ func chances(c *call) error {
 	return c.Settle(c.With(ir.OpLt, c.uniform(shape), p))
 }
 
+// uniformIn draws from one number to below another.
+func uniformIn(c *call) error {
+	shape, err := c.drawn()
+	if err != nil {
+		return err
+	}
+	from, to := c.numOr("from", 0), c.numOr("to", 1)
+	if !(from <= to && to-from <= math.MaxFloat32) {
+		c.Reject("to", c.Arg("to"), "no number from %v to below %v", from, to)
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(c.With(ir.OpAdd, c.With(ir.OpMul, c.uniform(shape), to-from), from))
+}
+
 // exponential is never 0: logarithms of it are common.
 func exponential(c *call) error {
 	shape, err := c.drawn()
 	if err != nil {
 		return err
 	}
-	rate := 1.0
-	if v, ok := c.Num("lambd"); ok {
-		rate, _ = v.AsFloat()
-	}
+	rate := c.numOr("lambd", 1)
 	if !(rate > 0) {
 		c.Reject("lambd", c.Arg("lambd"), "a rate of %v", rate)
 	}
@@ -151,8 +178,48 @@ func normal(c *call) error {
 	if err != nil {
 		return err
 	}
+	mean, deviation := c.numOr("mean", 0), c.numOr("std", 1)
+	if c.Err != nil {
+		return c.Err
+	}
 	far := c.Make(ir.OpSqrt, nil, c.With(ir.OpMul, c.untilFirst(shape), 2))
-	return c.Settle(c.Make(ir.OpMul, nil, far, c.Make(ir.OpCos, nil, c.With(ir.OpMul, c.uniform(shape), 2*math.Pi))))
+	x := c.Make(ir.OpMul, nil, far, c.Make(ir.OpCos, nil, c.With(ir.OpMul, c.uniform(shape), 2*math.Pi)))
+	if deviation != 1 {
+		x = c.With(ir.OpMul, x, deviation)
+	}
+	if mean != 0 {
+		x = c.With(ir.OpAdd, x, mean)
+	}
+	return c.Settle(x)
+}
+
+// multinomial draws places as often as their weights say: the first to happen of what happens
+// at these rates. What does not come back is among the first ones; else each draw is a race of
+// its own.
+func multinomial(c *call) error {
+	p, n, back := c.Tensor("self"), c.Need("num_samples"), c.Bool("replacement", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	s, dt := traced.Static(p), p.Type().DType()
+	r := len(s)
+	if r < 1 || r > 2 || !dt.IsFloat() || n < 1 || s[r-1] < 1 || !back && n > s[r-1] || n > traced.MaxElems/max(traced.Count(s), 1) {
+		return traced.ErrForm
+	}
+	race := func(p *ir.Value) *ir.Value {
+		return c.Make(ir.OpDiv, nil, p, c.With(ir.OpMaximum, c.untilFirst(traced.Static(p)), 0x1p-25))
+	}
+	p = c.In(dtype.F32, p)
+	if !back || n == 1 {
+		top := append(slices.Clone(s[:r-1]), n)
+		l := traced.DimAttr(int64(r-1)).With("k", attr.Int(n))
+		return c.Settle(c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(ir.F32, top...), ir.Tensor(ir.I64, top...)}, race(p))[1])
+	}
+	p, fits := c.Broadcast(c.Unsqueezed(p, int64(r-1)), slices.Concat(s[:r-1], []int64{n, s[r-1]}))
+	if !fits {
+		return traced.ErrForm
+	}
+	return c.Settle(c.Make(ir.OpArgmax, traced.DimAttr(int64(r)), race(p)))
 }
 
 // permutation is the order of random numbers.

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -163,19 +164,45 @@ func (c *call) mask(param string, n int) []bool {
 
 // distance folds differences along the last dimension by the p-norm.
 func (c *call) distance(x *ir.Value, p float64) *ir.Value {
-	d := int64(x.Type().Rank() - 1)
+	return c.length(x, p, false, int64(x.Type().Rank()-1))
+}
+
+// length is the p-norm over dims, all if there are none.
+func (c *call) length(x *ir.Value, p float64, keep bool, dims ...int64) *ir.Value {
 	x = c.Make(ir.OpAbs, nil, x)
 	switch {
 	case p == 0:
-		return c.Over(ir.OpSum, c.In(x.Type().DType(), c.With(ir.OpNe, x, 0)), false, d)
+		return c.Over(ir.OpSum, c.In(x.Type().DType(), c.With(ir.OpNe, x, 0)), keep, dims...)
 	case p == 1:
-		return c.Over(ir.OpSum, x, false, d)
+		return c.Over(ir.OpSum, x, keep, dims...)
 	case p == 2:
-		return c.Make(ir.OpSqrt, nil, c.Over(ir.OpSum, c.Make(ir.OpMul, nil, x, x), false, d))
+		return c.Make(ir.OpSqrt, nil, c.Over(ir.OpSum, c.Make(ir.OpMul, nil, x, x), keep, dims...))
 	case math.IsInf(p, 1):
-		return c.Over(ir.OpAmax, x, false, d)
+		return c.Over(ir.OpAmax, x, keep, dims...)
+	case math.IsInf(p, -1):
+		return c.Over(ir.OpAmin, x, keep, dims...)
 	}
-	return c.With(ir.OpPow, c.Over(ir.OpSum, c.With(ir.OpPow, x, p), false, d), 1/p)
+	return c.With(ir.OpPow, c.Over(ir.OpSum, c.With(ir.OpPow, x, p), keep, dims...), 1/p)
+}
+
+// vectorNorm computes in the type of the result, in single precision at least.
+func vectorNorm(c *call) error {
+	x, p := c.Tensor("self"), 2.0
+	if v, ok := c.Num("ord"); ok {
+		p, _ = v.AsFloat()
+	}
+	ts, err := c.Types()
+	if err != nil || c.Err != nil {
+		return cmp.Or(c.Err, err)
+	}
+	dims, keep := c.Dims("dim", x.Type().Rank()), c.Bool("keepdim", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	if len(ts) != 1 || !ts[0].DType().IsFloat() {
+		return traced.ErrForm
+	}
+	return c.Settle(c.length(c.In(accType(ts[0].DType()), x), p, keep, dims...))
 }
 
 // norm reads p.

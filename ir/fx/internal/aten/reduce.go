@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -20,6 +21,7 @@ var reduceOps = []row{
 	{"aten.min.default", "self", reduce(ir.OpAmin)},
 	{"aten.prod.default", "self", reduce(ir.OpProd)},
 	{"aten.prod.dim_int", "self dim keepdim", reduce(ir.OpProd)},
+	{"aten.linalg_vector_norm.default", "self ord dim keepdim", vectorNorm},
 	{"aten.cumsum.default", "self dim", along(ir.OpCumsum)},
 	{"aten._softmax.default", "self dim half_to_float", along(ir.OpSoftmax)},
 	{"aten._log_softmax.default", "self dim half_to_float", along(ir.OpLogSoftmax)},
@@ -64,6 +66,7 @@ var productOps = []row{
 	{"aten.mm.default aten.bmm.default aten.matmul.default", "self mat2", matmul},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
+	{"aten._scaled_mm.default", "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum", scaledMM},
 }
 
 func matmul(c *call) error {
@@ -91,6 +94,43 @@ func groupedMM(c *call) error {
 		return c.EmitErr(ir.OpMatmul, nil, a, b)
 	}
 	return c.EmitErr(ir.OpGroupedMatmul, nil, a, b, c.Tensor("offs"))
+}
+
+// scaledMM is the product of 8-bit numbers, each operand with one scale or one for each row or
+// column: summed up and scaled in single precision.
+func scaledMM(c *call) error {
+	a, b := c.Tensor("self"), c.Tensor("mat2")
+	factors := []*ir.Value{c.Tensor("scale_a"), c.Tensor("scale_b")}
+	if c.IsTensor("scale_result") {
+		factors = append(factors, c.Tensor("scale_result"))
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	if a.Type().DType() != b.Type().DType() {
+		a, b = c.In(dtype.BF16, a), c.In(dtype.BF16, b) // which has all numbers of both
+	}
+	c.Shares = 1
+	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dtype.F32, c.Shape(0)))
+	if c.Err != nil {
+		return c.Err
+	}
+	m, n := traced.SizeAt(a, 0), traced.SizeAt(b, 1)
+	for i, f := range factors {
+		switch s := traced.Static(f); {
+		case traced.Count(s) == 1:
+			f = c.Shaped(f)
+		case i == 0 && slices.Equal(s, []int64{m, 1}), i == 1 && slices.Equal(s, []int64{1, n}):
+		default:
+			return traced.ErrForm // scales of blocks
+		}
+		factors[i] = c.In(dtype.F32, f)
+	}
+	scaled := c.mul(y, factors[:2]...)
+	if c.IsTensor("bias") {
+		scaled = c.add(scaled, c.In(dtype.F32, c.Tensor("bias")))
+	}
+	return c.Settle(c.mul(scaled, factors[2:]...))
 }
 
 // addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
