@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Opener opens CUDA devices for ranks that are processes, each with one device. The driver
@@ -35,39 +33,10 @@ func LocalOpener(drv driver.Driver, devs []int, o Options) rt.Opener {
 	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) { return s.open(ctx, drv, spec, o) }
 }
 
-// Local runs a world of goroutines of this process, rank r on device devs[r]: it
-// joins the ranks with these modules, calls f once for each, and closes them. Env and
-// Job of cfg are ignored. If f fails on one rank the world is broken, so that the
-// others do not wait for it; the result joins the errors of all ranks in order.
+// Local runs a world of goroutines of this process, rank r on device devs[r], see
+// runtime.Local.
 func Local(ctx context.Context, drv driver.Driver, devs []int, cfg rt.Config, o Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
-	if len(devs) < 1 {
-		return fmt.Errorf("a world of %d ranks", len(devs))
-	}
-	cfg.Job = rendezvous.NewLocal()
-	joining, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	open := LocalOpener(drv, devs, o)
-	errs := make([]error, len(devs))
-	var wg sync.WaitGroup
-	for i := range devs {
-		wg.Go(func() {
-			cfg := cfg
-			cfg.Env = &rt.Env{Rank: i, World: len(devs), LocalRank: i, LocalWorld: len(devs), Source: "goroutines of one process"}
-			r, err := rt.Join(joining, open, cfg, mods...)
-			if err != nil {
-				cancel(err)
-				errs[i] = err
-				return
-			}
-			err = f(ctx, r)
-			if err != nil && r.Err() == nil {
-				r.Abort(err)
-			}
-			errs[i] = errors.Join(err, r.Close())
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return rt.Local(ctx, len(devs), 0, LocalOpener(drv, devs, o), cfg, mods, f)
 }
 
 // ordinal is the device of a rank.

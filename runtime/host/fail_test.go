@@ -401,3 +401,15 @@ func TestClosedTakesNoGroup(t *testing.T) {
 		t.Errorf("a closed device takes a group: %v", err)
 	}
 }
+
+// TestLocalFails: nobody waits for a rank that cannot even join.
+func TestLocalFails(t *testing.T) {
+	leak.Check(t)
+	synctest.Test(t, func(t *testing.T) {
+		stage := &rt.Module{Name: "stage", Streams: []string{"s"}, Joint: "a stage of two", Ranks: []int{0}}
+		err := host.Local(t.Context(), 2, rt.Config{}, host.Options{}, []*rt.Module{stage}, func(context.Context, *rt.Rank) error { return nil })
+		if err == nil || errors.Is(err, rt.ErrTimeout) || !strings.Contains(err.Error(), "this stage is for ranks [0]") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -178,12 +178,12 @@ type process struct {
 
 // place says where a rank is on its host.
 func (s *Spec) place(rank int) []string {
-	if s.Hosts <= 1 {
-		return []string{"LOCAL_RANK=" + strconv.Itoa(rank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(s.World)}
+	e := rt.OnHosts(rank, s.World, s.Hosts)
+	env := []string{"LOCAL_RANK=" + strconv.Itoa(e.LocalRank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(e.LocalWorld)}
+	if e.Host != "" { // NCCL uses its network, too
+		env = append(env, rt.EnvHost+"="+e.Host, "NCCL_HOSTID="+e.Host)
 	}
-	each := (s.World + s.Hosts - 1) / s.Hosts
-	return []string{"LOCAL_RANK=" + strconv.Itoa(rank%each), "LOCAL_WORLD_SIZE=" + strconv.Itoa(min(each, s.World-rank/each*each)),
-		rt.EnvHost + "=host" + strconv.Itoa(rank/each), "NCCL_HOSTID=host" + strconv.Itoa(rank/each)} // NCCL uses its network, too
+	return env
 }
 
 func (l *launcher) process(ctx context.Context, rank int) (*process, error) {
