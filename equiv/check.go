@@ -108,6 +108,7 @@ func (p *Prover) Compare(before, after *Meaning) (*Report, error) {
 	c.signature()
 	c.results()
 	c.effects()
+	c.stages()
 	c.order()
 	rep := &Report{Before: before.values, After: after.values}
 	if p.z != nil {

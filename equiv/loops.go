@@ -50,7 +50,7 @@ func (r *reader) rounds(n *ir.Node) bool {
 		}
 	}
 	for i := range m.effects[len(r.m.effects):] {
-		r.place(m.effects[len(r.m.effects)+i].kind)
+		r.note(m.effects[len(r.m.effects)+i].kind)
 	}
 	*r.m = m
 	for k, v := range n.DeclaredResults() {

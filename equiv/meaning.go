@@ -19,6 +19,7 @@ type Meaning struct {
 	left    []leftover // what in-place writes leave in inputs
 	donated []donation // in the order of the inputs
 	comms   []comm     // collectives in order
+	met     []effect   // collectives with other stages, in order; self is the group
 	fences  int        // opaque calls that communicate
 	values  int
 	halves  bool // of a joint function, run one after the other
@@ -88,6 +89,9 @@ type reader struct {
 	root    map[home]*ir.Value // of inputs
 	vals    []*ir.Value        // by ValueID: those of storages of the function's own
 	placed  [len(ordered)]int  // effects of a kind so far
+	stages  *ir.Stages         // that the function is one of, nil if it is none
+	place   int                // in them
+	met     map[*ir.Group]int  // how often the stage has met others there, -1 where it never does; look-up only
 	nums    []valueID          // not yet given away, as are the following
 	own     []home
 }
@@ -107,11 +111,13 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
 	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
 		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
+	r.stages, r.place = f.Module().StagesOf(f)
+	r.met = map[*ir.Group]int{}
 	for _, s := range f.Module().Symbols() {
 		p.symbols[s.Name] = max(p.symbols[s.Name], s.Max)
 	}
 	for _, e := range before.effects {
-		r.place(e.kind)
+		r.note(e.kind)
 	}
 	for _, n := range f.Order() {
 		switch {
@@ -119,6 +125,8 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 			r.input(n)
 		case n.Op() == ir.OpReturn:
 			r.ret(n)
+		case n.Op().IsCollective() && r.meets(n.Group()):
+			r.meet(n)
 		case n.Op().IsCollective():
 			r.collective(n)
 		case n.Op() == ir.OpWaitTensor:
@@ -358,7 +366,7 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 			self += fmt.Sprintf(", effect %d of kind %d", r.placed[i], kind)
 		}
 	}
-	r.place(eff)
+	r.note(eff)
 	r.m.effects = append(r.m.effects, effect{n.Name(), eff, what, self, args})
 	if eff&ir.EffectCommunicates != 0 {
 		r.m.fences++
@@ -385,8 +393,8 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 	return self
 }
 
-// place notes an effect among those of its kinds.
-func (r *reader) place(kinds ir.Effect) {
+// note counts an effect among those of its kinds.
+func (r *reader) note(kinds ir.Effect) {
 	for i, kind := range ordered {
 		if kinds&kind != 0 {
 			r.placed[i]++

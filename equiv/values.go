@@ -100,6 +100,8 @@ type rankGroup struct {
 	size int
 	list [][]int32 // the subgroup of a rank, in group-rank order
 	at   []int32   // the rank's place in it
+	// Ranks that are in no subgroup, as other stages may be, run nothing that communicates on
+	// it: what stands for their values meets itself.
 }
 
 func newRankGroup(lists [][]int, world int) *rankGroup {
@@ -114,6 +116,11 @@ func newRankGroup(lists [][]int, world int) *rankGroup {
 			if r >= 0 && r < world { // the verifier reports others
 				g.list[r], g.at[r] = row, int32(i)
 			}
+		}
+	}
+	for r := range g.list {
+		if g.list[r] == nil {
+			g.list[r] = slices.Repeat([]int32{int32(r)}, g.size)
 		}
 	}
 	return g

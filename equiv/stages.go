@@ -1,0 +1,80 @@
+package equiv
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// A collective between stages is seen from outside, as a result and an input are: what a stage
+// sends, the other one reads, and what it receives is nothing that the stage computes. A function
+// that is proved alone has to bring the same to each such call of a group, in order; whatever comes
+// back is only itself.
+
+// meets reports whether a collective is one with other stages.
+func (r *reader) meets(g *ir.Group) bool {
+	if r.stages == nil {
+		return false
+	}
+	if _, ok := r.met[g]; !ok {
+		if places, err := r.stages.Meets(r.place, g); err == nil && len(places) == 1 {
+			r.met[g] = -1
+		}
+	}
+	return r.met[g] >= 0
+}
+
+// meet numbers the results of a collective with other stages.
+func (r *reader) meet(n *ir.Node) {
+	v, g := n.Result(0), n.Group()
+	e := effect{node: n.Name(), self: g.Name, what: fmt.Sprint(n.Op().Name(), n.Attrs())}
+	for _, a := range n.DeclaredArgs() {
+		e.what += " " + ir.TensorOf(a.Type().DType(), a.Type().Shape()).String()
+	}
+	if r.sends(n) {
+		e.args = r.args(n)
+	}
+	call := r.met[g]
+	r.met[g]++
+	nums := r.numbers(len(v.Type().Tensors()))
+	for k, t := range v.Type().Tensors() { // may differ by rank, as what random numbers are part of
+		nums[k] = r.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d @%s", call, g.Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
+	}
+	r.m.met = append(r.m.met, e)
+	r.set(v, nums, r.stored(v))
+}
+
+// sends reports whether some rank of the stage gives a collective anything: who only receives a
+// permute brings a tensor that nobody reads.
+func (r *reader) sends(n *ir.Node) bool {
+	if n.Op() != ir.OpCollectivePermute {
+		return true
+	}
+	pairs := n.Attrs().Ints("pairs")
+	for _, rank := range r.stages.Ranks(r.place) {
+		_, at := n.Group().Of(rank)
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == int64(at) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stages compares what stages bring to each other, group by group.
+func (c *comparison) stages() {
+	var groups []string
+	for _, e := range slices.Concat(c.a.met, c.b.met) {
+		if !slices.Contains(groups, e.self) {
+			groups = append(groups, e.self)
+		}
+	}
+	for _, g := range groups {
+		of := func(m *Meaning) []effect {
+			return slices.DeleteFunc(slices.Clone(m.met), func(e effect) bool { return e.self != g })
+		}
+		c.paired("what stages bring to the collectives of @"+g+" is kept, in its order", of(c.a), of(c.b))
+	}
+}
