@@ -109,6 +109,7 @@ type Job struct {
 	funcs  []*compile.Function // forward, and backward if there is one
 	pair   *step.Pair          // they after the passes
 	traced *step.Pair          // and before
+	stages *staged             // instead, where each rank runs the function of its place; pair is the first's
 	inputs [][]interp.Tensor   // by rank; nil where each rank makes its own
 	// indices, by rank, has the integers among inputs made by hash; nil: they are made so, too
 	indices [][]interp.Tensor
@@ -255,7 +256,12 @@ func (j *Job) execute(ctx context.Context, t *Console, p *platform) ([]*outcome,
 	}
 	var fw, bw [][]interp.Tensor
 	for range j.Steps {
-		if fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{Symbols: j.Symbols}), in); err != nil {
+		if j.stages != nil {
+			fw, err = j.stages.interpret(ctx, j.stages.r.Module, in)
+		} else {
+			fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{Symbols: j.Symbols}), in)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

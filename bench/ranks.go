@@ -54,8 +54,13 @@ type notes struct {
 	Spans    [][]rt.Span `json:"spans,omitempty"` // by half
 }
 
-// lowered lowers the functions of the step; both go into one world.
+// lowered lowers the functions of the step, and gives what the world begins with: both go into
+// one. Of stages there is a half for each, and every rank adds its own.
 func (j *Job) lowered() ([]half, []*rt.Module, error) {
+	if j.stages != nil {
+		halves, err := j.stages.lowered()
+		return halves, nil, err
+	}
 	var halves []half
 	var mods []*rt.Module
 	for i, f := range j.funcs {
@@ -77,6 +82,13 @@ var halfNames = [...]string{"fw", "bw"}
 
 // rank does everything that was asked for on one joined rank.
 func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, error) {
+	if j.stages != nil {
+		place := j.stages.s.Place(r.Info().Rank)
+		halves = halves[place : place+1]
+		if err := r.Add(ctx, halves[0].step.Module, nil); err != nil {
+			return nil, err
+		}
+	}
 	if j.Steps == 0 {
 		return new(outcome), j.capture(ctx, r, halves)
 	}

@@ -132,6 +132,9 @@ func (got results) loss(j *Job, rank int) (float64, bool) {
 		}
 		return p.First()
 	}
+	if len(got.outs[rank][0]) == 0 {
+		return 0, false // a stage
+	}
 	t := got.outs[rank][0][0]
 	if len(t.Shape) > 0 {
 		return 0, false
@@ -144,6 +147,9 @@ func (j *Job) compared(ctx context.Context, t *Console, got results) ([]step.Res
 	defer t.Phase("computing what is expected")()
 	if j.prints != nil {
 		return j.comparedPrints(got.prints)
+	}
+	if j.stages != nil {
+		return j.stages.compared(ctx, j, got.outs)
 	}
 	want, err := j.expected(ctx)
 	if err != nil {
@@ -412,12 +418,9 @@ func tracedPlaces(f *ir.Func) ([][]int, error) {
 
 // summary prints the outputs where there is nothing to compare them with.
 func (j *Job) summary(t *Console, outs [][][]interp.Tensor) error {
-	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
-		if f == nil {
-			continue
-		}
-		slots := interp.OutputSlots(f)
+	for i := range outs[0] {
 		for r := range outs {
+			slots := interp.OutputSlots([]*ir.Func{j.pairOf(r).Forward, j.pair.Backward}[i])
 			for k, out := range outs[r][i] {
 				if k >= 4 && !j.All {
 					fmt.Fprintf(t.Out, "rank %d %s  ... %d more outputs; -all lists them\n", r, halfNames[i], len(outs[r][i])-k)

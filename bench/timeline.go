@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -15,6 +16,9 @@ const timelineWidth = 100
 
 // timelines prints the simulated timeline of each half.
 func (j *Job) timelines(t *Console) error {
+	if j.stages != nil {
+		return writeStageTimelines(t.Out, j.stages.r.Module, j.stages.s, j.Model)
+	}
 	for _, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
 		if f == nil {
 			continue
@@ -27,6 +31,22 @@ func (j *Job) timelines(t *Console) error {
 	}
 	fmt.Fprintln(t.Out, timelineLegend)
 	return nil
+}
+
+// writeStageTimelines prints the simulated timeline of each stage, all with the step's columns.
+func writeStageTimelines(w io.Writer, m *ir.Module, s *ir.Stages, model *cost.Model) error {
+	staged, err := compile.MeasureStages(m, s, model)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "@%s, simulated: %.3f ms, of which stages wait %.1f%%\n", s.Name, staged.Step, 100*staged.Bubble)
+	for place, name := range s.Funcs {
+		tl := *staged.Lines[place]
+		tl.Makespan = staged.Step
+		writeTimeline(w, m.Func(name), staged.Models[place], &tl)
+	}
+	_, err = fmt.Fprintln(w, timelineLegend)
+	return err
 }
 
 // timelineLegend says what the signs of writeTimeline are.

@@ -217,9 +217,16 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 	}
 	var out []timing
 	for i := range halves {
-		t := timing{Func: j.pair.Name + "." + halves[i].name, Ranks: len(found), Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
-		for _, o := range found {
-			m := &o.notes.Measured[i]
+		ranks := len(found)
+		if j.stages != nil {
+			ranks = len(j.stages.s.Ranks(i))
+		}
+		t := timing{Func: j.pair.Name + "." + halves[i].name, Ranks: ranks, Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
+		for rank, o := range found {
+			m := &o.notes.Measured[min(i, len(o.notes.Measured)-1)]
+			if j.stages != nil && j.stages.s.Place(rank) != i {
+				continue
+			}
 			t.Ms = max(t.Ms, median(m.Graph))
 			t.Least = max(t.Least, slices.Min(m.Graph))
 			t.Calls = max(t.Calls, median(m.Calls))
@@ -245,6 +252,14 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 // simulated is the simulated time of a half and its exposed communication: of the
 // program where there is a calibration, else of the function's nodes.
 func (j *Job) simulated(t *Console, h *half) (ms, exposed float64, err error) {
+	if j.stages != nil {
+		m, err := compile.MeasureStages(j.stages.r.Module, j.stages.s, j.Model)
+		if err != nil {
+			return 0, 0, err
+		}
+		f := m.Stages[slices.Index(j.stages.s.Funcs, h.f.Name)]
+		return f.Makespan, f.Exposed, nil
+	}
 	st, err := j.simulatedProgram(h)
 	if err != nil {
 		return 0, 0, err

@@ -1,16 +1,37 @@
 package compile
 
 import (
+	"errors"
+
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
+	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/sim"
 )
 
 // Staged is what the simulator says of stages that run side by side. Times are in milliseconds.
 type Staged struct {
-	Step   float64   // the last end
-	Bubble float64   // part of the time of all stages in which they do not compute
-	Stages []Figures // by place, without bounds; Makespan is when the stage ends
+	Step   float64      // the last end
+	Bubble float64      // part of the time of all stages in which they do not compute
+	Stages []Figures    // by place, without bounds; Makespan is when the stage ends
+	Models []*sim.Model // by place
+	Lines  []*sim.Timeline
+}
+
+// Stages lowers stages of the module as Function.Program does functions; see lower.Stages.
+func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
+	p, err := lower.Stages(r.Module, s, lower.Options{Kernels: r.target.Device == GPU})
+	for i := 0; err == nil && r.validate && i < len(p); i++ {
+		if err = proof.Check(r.Module.Func(s.Funcs[i]), p[i]); errors.Is(err, proof.ErrControl) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // MeasureStages simulates stages of a module, each in its own order: a transfer begins when both
@@ -63,7 +84,7 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 	if err != nil {
 		return nil, err
 	}
-	out := &Staged{}
+	out := &Staged{Models: models, Lines: lines}
 	computed := 0.0
 	for place, tl := range lines {
 		f := Figures{Nodes: models[place].Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak}

@@ -62,7 +62,7 @@ func (p path) join(q path) path {
 // Bounds lists, for each output tensor of the halves of the step, how far a run may
 // be from the reference interpreter. O(nodes and operands).
 func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
-	paths := pathsTo(p.Forward, nil, kind)
+	paths := pathsTo(p.Forward, nil, kind, nil)
 	fw = boundsOf(paths, LossTolerance)
 	if p.Backward == nil {
 		return fw, nil, nil
@@ -77,7 +77,41 @@ func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
 			in[i] = paths[w.src]
 		}
 	}
-	return fw, boundsOf(pathsTo(p.Backward, in, kind), GradientTolerance), nil
+	return fw, boundsOf(pathsTo(p.Backward, in, kind, nil), GradientTolerance), nil
+}
+
+// StageBounds is Bounds of the functions of stages of a module, by place: what a stage receives has
+// come the way to the operand that was sent. O(nodes and operands) for each time that something goes
+// through all stages.
+func StageBounds(m *ir.Module, s *ir.Stages, kind Rounding) [][]Bound {
+	type meeting struct {
+		g    *ir.Group
+		call int // of the group, on each stage
+		k    int // operand
+	}
+	out := make([][]Bound, len(s.Funcs))
+	for at, moved := map[meeting]path{}, true; moved; { // at is looked up only
+		moved = false
+		for place, name := range s.Funcs {
+			calls := map[*ir.Node]int{}
+			next := map[*ir.Group]int{}
+			out[place] = boundsOf(pathsTo(m.Func(name), nil, kind, func(n *ir.Node, k int, p path) path {
+				if met, err := s.Meets(place, n.Group()); err != nil || len(met) < 2 {
+					return p
+				}
+				if _, ok := calls[n]; !ok {
+					calls[n] = next[n.Group()]
+					next[n.Group()]++
+				}
+				c := meeting{n.Group(), calls[n], k}
+				if was := at[c]; was.join(p) != was {
+					at[c], moved = was.join(p), true
+				}
+				return at[c]
+			}), GradientTolerance)
+		}
+	}
+	return out
 }
 
 // boundsOf turns paths into bounds of at most so much.
@@ -92,8 +126,9 @@ func boundsOf(paths []path, most float64) []Bound {
 }
 
 // pathsTo finds the paths to each output tensor from those to the input tensors, nil
-// for none.
-func pathsTo(f *ir.Func, in []path, kind Rounding) []path {
+// for none. met is the path to an operand of a collective on any rank, given that on this one; nil
+// where they are the same.
+func pathsTo(f *ir.Func, in []path, kind Rounding, met func(n *ir.Node, k int, p path) path) []path {
 	at := make([][]path, f.NumValueIDs()) // by value and tensor
 	inputs := 0
 	for _, n := range f.Order() {
@@ -115,7 +150,9 @@ func pathsTo(f *ir.Func, in []path, kind Rounding) []path {
 					p = in[inputs]
 					inputs++
 				case n.Op().IsCollective(): // a bucket is its members
-					p = at[n.Arg(k).ID()][0]
+					if p = at[n.Arg(k).ID()][0]; met != nil {
+						p = met(n, k, p)
+					}
 				case n.Op() == ir.OpWaitTensor && !r.IsVersion():
 					p = at[n.Arg(0).ID()][i]
 				}

@@ -114,7 +114,7 @@ func (t tool) program(ctx context.Context, path string, src source) (program.Sta
 		return nil, err
 	}
 	if c.function == nil {
-		return t.stages(c, src)
+		return t.stages(c)
 	}
 	p, err := t.lowered(c)
 	return program.Stages{p}, err

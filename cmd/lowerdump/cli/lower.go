@@ -60,7 +60,7 @@ Examples:
 // text is what lower prints.
 func (t tool) text(c *compiled, f *lowerFlags) ([]byte, error) {
 	if c.function == nil {
-		s, err := t.stages(c, f.source)
+		s, err := t.stages(c)
 		return []byte(s.String()), err
 	}
 	p, err := t.lowered(c)

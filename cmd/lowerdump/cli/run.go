@@ -39,6 +39,10 @@ apart. A backward function gets the forward function's outputs, and ones as
 incoming gradients. An async input gets a collective that is under way when the
 program starts; async outputs are awaited.
 
+Of a FILE that holds stages, or gets them by pass pipeline, each rank runs the function of its
+place. With -expect=interp those that FILE holds give what the interpreter makes of them, and what
+the pass has cut, the average of the step over the micro-batches.
+
 -device=host lowers the functions and runs the programs on ranks that are
 goroutines, or with -procs processes, over shared memory, and over TCP between the hosts that
 -hosts declares; -device=cuda the same on
@@ -71,6 +75,7 @@ Examples:
   lowerdump run -procs -expect interp mlp.ir
   lowerdump run -procs -hosts=2 -expect interp mlp.ir
   lowerdump run -func=fw,bw -passes=order-only -expect interp step.ir
+  lowerdump run -passes='pipeline{stages=4,micro-batches=8},default' -expect interp step.ir
   lowerdump run -device=interp add.mlir tests/
   lowerdump run -device=cuda -bench -trace step.json -random=hash step.graph.json.gz`,
 	run: runRun,
@@ -245,8 +250,11 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 			} else if w > mostRanks {
 				return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, w, mostRanks)
 			}
-			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing}, nil); err != nil {
+			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing, staged: len(halves) == 1}, nil); err != nil {
 				return nil, err
+			}
+			if c.function == nil {
+				return t.staged(f, in, c)
 			}
 			for _, step := range c.Report.Steps {
 				f.reassociates = f.reassociates || step.Changed && strings.Contains(step.Spec, "reassociate=true")
@@ -269,6 +277,23 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 	}
 	cfg.Data = dataBeside(c.path)
 	return bench.New(cfg, name, fs...)
+}
+
+// staged readies a run of stages, which FILE has, or a pass has made.
+func (t tool) staged(f *runFlags, in *input, c *compiled) (*bench.Job, error) {
+	if c.Module.World > mostRanks {
+		return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, c.Module.World, mostRanks)
+	}
+	cfg, err := f.config(t, c)
+	if err != nil {
+		return nil, err
+	}
+	var whole *ir.Func
+	if len(c.Input.Stages()) == 0 {
+		whole = c.Input.Funcs()[0]
+	}
+	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
+	return bench.NewStages(cfg, name, c.Result, whole)
 }
 
 // dataBeside is the file NAME.data.safetensors beside a traced graph, if it is there.

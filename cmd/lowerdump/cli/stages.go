@@ -5,7 +5,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/seed-ee968945/concert/compile"
-	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -60,10 +59,10 @@ func (t tool) stageStats(c *compiled, json bool) error {
 }
 
 // stages lowers the stages of a file.
-func (t tool) stages(c *compiled, src source) (program.Stages, error) {
+func (t tool) stages(c *compiled) (program.Stages, error) {
 	s := c.Module.Stages()[0]
 	defer t.busy.phase("lowering @" + s.Name)()
-	return lower.Stages(c.Module, s, lower.Options{Kernels: t.deviceOf(src) == compile.GPU})
+	return c.Stages(s)
 }
 
 // checkStages proves programs of stages, each alone and all together.
