@@ -25,26 +25,31 @@ import (
 )
 
 // TestStages runs decoders that pass pipeline cuts into stages, and stages that meet in every
-// collective: all ranks give what the interpreter gives, to the bit. Captured, large transfers are
+// collective: all ranks give what the interpreter gives, to the bit on the fake driver. Captured, large transfers are
 // copies straight into the peers' results, which lie elsewhere than the sender's; small ones and
 // those of eager runs are packets.
 func TestStages(t *testing.T) {
 	symmetricOnly(t)
-	fakeOnly(t)
+	passes, limit := "default", 0.0
+	if *onGPU {
+		passes, limit = "cuda", 1e-4
+	}
 	for _, c := range []struct {
 		passes string
 		model  int64
 		how    how
 		form   string // of transfers
 	}{
-		{"pipeline{stages=4,micro-batches=4},default", 1, eager, ""},
-		{"pipeline{stages=2,micro-batches=2},default", 2, graph, "copies"},
-		{"", 2, eager, ""},
-		{"", 2, packed, "packets and chunks"},
+		{"pipeline{stages=4,micro-batches=4}", 1, eager, ""},
+		{"pipeline{stages=2,micro-batches=4,schedule=zero-bubble}", 1, packed, "copies"},
+		{"pipeline{stages=2,micro-batches=4,schedule=interleaved}", 1, graph, "copies"},
+		{"pipeline{stages=2,micro-batches=2}", 2, graph, "copies"},
+		{"", 1, eager, ""},
+		{"", 1, packed, "packets and chunks"},
 	} {
 		t.Run(fmt.Sprintf("%s/%d/%v", c.passes, c.model, c.how), func(t *testing.T) {
 			noGoroutines(t)
-			m, s := stages(t, llama.Step{Layers: 4 / c.model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 8, Data: 1, Model: c.model, DType: ir.F64}, c.passes)
+			m, s := stages(t, llama.Step{Layers: 4 / c.model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 16, Data: 1, Model: c.model, DType: ir.F32}, c.passes, passes)
 			in := make([][]interp.Tensor, m.World)
 			for place, name := range m.Stages()[0].Funcs {
 				all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
@@ -70,8 +75,9 @@ func TestStages(t *testing.T) {
 			}
 			for r := range want {
 				for i := range want[r] {
-					if !interp.Equal(got[r][i], want[r][i]) {
-						t.Errorf("rank %d, result %d differs", r, i)
+					d, err := interp.Compare(got[r][i], want[r][i])
+					if err != nil || !(d.Rel <= limit) || limit == 0 && !interp.Equal(got[r][i], want[r][i]) {
+						t.Errorf("rank %d, result %d: %v, %v", r, i, d, err)
 					}
 				}
 			}
@@ -79,7 +85,7 @@ func TestStages(t *testing.T) {
 				t.Error("no collective was captured")
 			}
 			for _, f := range forms.list {
-				if strings.HasPrefix(f.name, "collective_permute") && !strings.HasPrefix(f.form, c.form) {
+				if limit == 0 && strings.HasPrefix(f.name, "collective_permute") && !strings.HasPrefix(f.form, c.form) {
 					t.Errorf("%s has the form %s, want %s", f.name, f.form, c.form)
 				}
 			}
@@ -92,9 +98,9 @@ func TestStages(t *testing.T) {
 func TestStagesOverNCCL(t *testing.T) {
 	fakeOnly(t)
 	noGoroutines(t)
-	_, s := stages(t, llama.Step{}, "")
-	drv, devs, o := overNCCL(t, 4)
-	in := make([][]interp.Tensor, 4)
+	_, s := stages(t, llama.Step{}, "", "")
+	drv, devs, o := overNCCL(t, 2)
+	in := make([][]interp.Tensor, 2)
 	for r := range in {
 		for _, q := range s.Of(r).Inputs {
 			n, _ := q.Tensors[0].Shape[0].Const()
@@ -124,26 +130,26 @@ func meetings(t *testing.T) *ir.Module {
   %pw:3 = wait_tensor %p : f32[8,6], f32[6,8], f32[0]
   %r = all_reduce %x on @all {reduce="sum"} : async f32[8,6]
   %rw = wait_tensor %r : f32[8,6]
-  %g = all_gather %z on @all {dim=1} : async f32[6,32]
-  %gw = wait_tensor %g : f32[6,32]
-  %s = reduce_scatter %x on @all {dim=0, reduce="sum"} : async f32[2,6]
-  %sw = wait_tensor %s : f32[2,6]
+  %g = all_gather %z on @all {dim=1} : async f32[6,16]
+  %gw = wait_tensor %g : f32[6,16]
+  %s = reduce_scatter %x on @all {dim=0, reduce="sum"} : async f32[4,6]
+  %sw = wait_tensor %s : f32[4,6]
   %a = all_to_all %x on @all : async f32[8,6]
   %aw = wait_tensor %a : f32[8,6]
-  %b = broadcast %x on @all {root=2} : async f32[8,6]
+  %b = broadcast %x on @all {root=1} : async f32[8,6]
   %bw = wait_tensor %b : f32[8,6]
   return %pw#0, %pw#1, %rw, %gw, %sw, %aw, %bw
 }
 `
-	m, err := ir.Parse("t.ir", `world 4
-group @pp = [[0, 2], [1, 3]]
-group @all = [[0, 1, 2, 3]]
-group @pairs = [[0, 2], [1, 3]]
+	m, err := ir.Parse("t.ir", `world 2
+group @pp = [[0, 1]]
+group @all = [[0, 1]]
+group @pairs = [[0, 1]]
 stages @step on @pp = @first, @second
 
-func @first(%x: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,32], f32[2,6], f32[8,6], f32[8,6]) {
+func @first(%x: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,16], f32[4,6], f32[8,6], f32[8,6]) {
   %z = permute %x {dims=[1, 0]} : f32[6,8:1,6]`+calls+`
-func @second(%u: f32[50], %y: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,32], f32[2,6], f32[8,6], f32[8,6]) {
+func @second(%u: f32[50], %y: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[8,6], f32[6,16], f32[4,6], f32[8,6], f32[8,6]) {
   %v = sum %u {dims=[0]} : f32[]
   %x = add %y, %v : f32[8,6]
   %z = permute %x {dims=[1, 0]} : f32[6,8:1,6]`+calls)
@@ -153,16 +159,16 @@ func @second(%u: f32[50], %y: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[
 	return m
 }
 
-// stages cuts a step for each rank, if passes are given, and lowers the stages.
-func stages(t *testing.T, l llama.Step, text string) (*ir.Module, program.Stages) {
+// stages cuts a step for each rank by a pass, if it is given, and lowers the stages after others.
+func stages(t *testing.T, l llama.Step, cut, then string) (*ir.Module, program.Stages) {
 	t.Helper()
 	m := meetings(t)
-	if text != "" {
+	if cut != "" {
 		f, err := l.Ranks()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := standard.Table().Parse(text)
+		p, err := standard.Table().Parse(cut + "," + then)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +178,7 @@ func stages(t *testing.T, l llama.Step, text string) (*ir.Module, program.Stages
 			t.Fatal(err)
 		}
 	}
-	s, err := lower.Stages(m, m.Stages()[0], lower.Options{})
+	s, err := lower.Stages(m, m.Stages()[0], lower.Options{Kernels: *onGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
