@@ -91,28 +91,28 @@ func (s *Scope) below() (out []*Scope) {
 }
 
 // seize takes the tokens of s and of all below it, and adds them to all, lowest first.
-// Everybody takes an owner's before those of what it owns.
+// Everybody takes an owner's before those of what it owns, and tells it to stop before it
+// waits for them: who ends one of those may wait for what Stop ends.
 func (s *Scope) seize(ctx context.Context, mine bool, all []*Scope) ([]*Scope, error) {
 	if !mine && !s.take(ctx) {
 		return all, &HeldError{Name: s.name, Busy: []string{"another call that ends it"}, Err: context.Cause(ctx)}
 	}
-	s.mu.Lock()
-	below := s.below()
-	s.mu.Unlock()
-	var err error
-	for _, c := range below {
-		if all, err = c.seize(ctx, false, all); err != nil {
-			break
-		}
-	}
-	all = append(all, s)
 	if !s.hooked && s.State() != Released {
 		s.hooked = true
 		if s.hooks.Stop != nil {
 			s.hooks.Stop()
 		}
 	}
-	return all, err
+	s.mu.Lock()
+	below := s.below()
+	s.mu.Unlock()
+	for _, c := range below {
+		var err error
+		if all, err = c.seize(ctx, false, all); err != nil {
+			return append(all, s), err
+		}
+	}
+	return append(all, s), nil
 }
 
 // take waits for the token, for a little longer than whoever has it drains.

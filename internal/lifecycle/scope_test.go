@@ -339,3 +339,22 @@ func TestManyEnds(t *testing.T) {
 		}
 	}
 }
+
+// What ends a scope may wait for what its owner's Stop ends.
+func TestStopBeforeBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, stop := New("world"), make(chan struct{})
+		if err := w.Work(Hooks{Stop: func() { close(stop) }}); err != nil {
+			t.Fatal(err)
+		}
+		s := child(t, w, "stream", Hooks{})
+		if err := s.Defer("goroutine", func() error { <-stop; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		go s.End(context.Background())
+		synctest.Wait()
+		if err := w.End(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
