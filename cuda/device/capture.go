@@ -28,7 +28,7 @@ type recording struct {
 	graph  bool           // it becomes a graph
 	calls  []entry        // what a replay enqueues, of which last is the last
 	last   *called
-	before []*stream                // by group of the device: who used it last before the capture
+	before map[*group]*stream       // who used a group last before the capture
 	sums   map[*group]hash.Hash     // of what was collected for a group, see agree.go
 	open   map[*group][]*collective // those of a group whose form is open, in order
 }
@@ -60,7 +60,7 @@ func (d *Device) BeginCapture() error {
 	if d.rec != nil || d.trace != nil {
 		return d.call("capture", errors.New("a trace or a capture is under way"))
 	}
-	r := &recording{d: d, sums: map[*group]hash.Hash{}, open: map[*group][]*collective{}}
+	r := &recording{d: d, before: map[*group]*stream{}, sums: map[*group]hash.Hash{}, open: map[*group][]*collective{}}
 	var err error
 	if r.life, err = d.life.New("step"); err != nil {
 		return d.call("capture", err)
@@ -73,8 +73,7 @@ func (d *Device) BeginCapture() error {
 		return d.call("capture", errors.Join(err, r.life.EndInCall()))
 	}
 	for _, g := range d.turns() {
-		r.before = append(r.before, g.last)
-		g.last = nil
+		r.before[g], g.last = g.last, nil
 	}
 	d.rec = r
 	return nil
@@ -205,11 +204,11 @@ func (r *recording) lay(t *trace) {
 func (d *Device) endRecording() *recording {
 	r := d.rec
 	d.rec = nil
-	for i, g := range d.turns() {
+	for _, g := range d.turns() {
 		if g.last != nil {
 			r.groups = append(r.groups, g)
 		}
-		g.last = r.before[i]
+		g.last = r.before[g]
 	}
 	return r
 }
