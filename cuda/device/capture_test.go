@@ -261,3 +261,23 @@ func TestFunc(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGroupsDuringCapture: groups come and go while a step is being collected.
+func TestGroupsDuringCapture(t *testing.T) {
+	err := device.Local(t.Context(), newFake(t, 1), []int{0}, rt.Config{}, small(1), nil, func(ctx context.Context, r *rt.Rank) error {
+		d := r.Device()
+		own := func(name string) error { return d.AddGroup(ctx, rt.Group{Name: name, Ranks: [][]int{{0}}}) }
+		_, err := d.NewStream("compute")
+		if err = errors.Join(err, own("gone"), d.(rt.Capturer).BeginCapture(), d.DropGroup("gone"), own("a"), own("b")); err != nil {
+			return err
+		}
+		c, err := d.(rt.Capturer).EndCapture(ctx, false)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
