@@ -4,6 +4,7 @@ package cudnn
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/symm"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // standIn builds the stand-ins of cuDNN and of the driver and opens a library on them.
@@ -92,6 +94,67 @@ func TestDescriptors(t *testing.T) {
 		if _, err := l.Plan(bw); !errors.Is(err, library.ErrNotServed) {
 			t.Errorf("with little workspace: %v", err)
 		}
+	}
+}
+
+// kernels is a driver with any kernel.
+type kernels struct{ *librarytest.Driver }
+
+func (kernels) ModuleLoad(driver.Ctx, []byte) (driver.Module, error)            { return 1, nil }
+func (kernels) ModuleUnload(driver.Ctx, driver.Module) error                    { return nil }
+func (kernels) Function(driver.Ctx, driver.Module, string) (driver.Func, error) { return 1, nil }
+
+// The same for convolutions of two and three dimensions and their gradients: a call of the
+// library, with copies before and behind where tensors lie otherwise.
+func TestConvolutionDescriptors(t *testing.T) {
+	bare, _ := standIn(t, Options{})
+	l, err := Open(kernels{&librarytest.Driver{}}, &symm.Rank{Ctx: 42}, Options{Dir: standInDir, Compile: func(name, source string, options ...string) ([]byte, error) {
+		return []byte(source), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, c := range convCases {
+		for i, call := range c.calls(dtype.BF16) {
+			k := &library.Call{Op: opConvolution, Attrs: call.attrs, Ins: call.ins[:], Outs: []library.Tensor{call.out}, Workspace: 8192, WorkspaceBytes: 1 << 20}
+			need, err := l.Workspace(k)
+			if err != nil {
+				t.Fatalf("%s/%s: %v", c.name, call.name, err)
+			}
+			s, err := l.Plan(k)
+			if err != nil {
+				t.Fatalf("%s/%s: %v", c.name, call.name, err)
+			}
+			want, words, n := fmt.Sprintf("cudnn 91900 convolution engine 2 workspace %d", need), 4, c.moves[i]
+			if n > 0 {
+				want += fmt.Sprintf(", %d tensors in another layout", n)
+				var launch driver.Commands
+				launch.Launch(driver.Main, 1, 1, 1, 0, make([]byte, 23*8))
+				words += n * launch.Len()
+				if _, err := bare.Plan(k); !errors.Is(err, library.ErrNotServed) {
+					t.Errorf("%s/%s without a compiler: %v", c.name, call.name, err)
+				}
+			}
+			var cmds driver.Commands
+			if s.AddTo(&cmds); s.String() != want || need < 4096 || need > 4096 != (n > 0) || cmds.Len() != words {
+				t.Errorf("%s/%s: %v, %d bytes, %d words, want %s, %d words", c.name, call.name, s, need, cmds.Len(), want, words)
+			}
+		}
+	}
+	call := convCases[0].calls(dtype.F64)[0]
+	k := &library.Call{Op: opConvolution, Attrs: call.attrs, Ins: call.ins[:], Outs: []library.Tensor{call.out}}
+	if _, err := l.Plan(k); !errors.Is(err, library.ErrNotServed) || !strings.Contains(err.Error(), "f64 and f64 to f64") {
+		t.Errorf("another type: %v", err)
+	}
+	call = convCases[0].calls(dtype.BF16)[0]
+	k = &library.Call{Op: opConvolution, Attrs: call.attrs, Ins: call.ins[:], Outs: []library.Tensor{call.out}, WorkspaceBytes: 4095}
+	if _, err := l.Plan(k); !errors.Is(err, library.ErrNotServed) || !strings.Contains(err.Error(), "needs 4096 bytes of workspace, there are 4095") {
+		t.Errorf("little workspace: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ type oneEngine struct {
 	index, workspace int64
 	notes            []int32
 	broken           bool // its plan cannot be built
+	fallback         bool // the heuristics that are asked first do not know it
 }
 
 // engines is a library that knows these, best first. Descriptors are numbers; those of
@@ -25,6 +26,7 @@ type engines struct {
 	next  desc
 	kind  map[desc]descKind
 	of    map[desc]int // which engine a configuration, an engine or a plan is
+	mode  int32        // of the heuristics that were made last
 	freed int
 }
 
@@ -34,13 +36,18 @@ func (l *engines) create(k descKind) (desc, error) {
 	return l.next, nil
 }
 
-func (l *engines) destroy(desc)                                                 { l.freed++ }
-func (l *engines) setInts(fmt.Stringer, desc, attribute, ...int64) error        { return nil }
-func (l *engines) setEnum(fmt.Stringer, desc, attribute, attrType, int32) error { return nil }
-func (l *engines) setFloat(fmt.Stringer, desc, attribute, float32) error        { return nil }
-func (l *engines) setTrue(fmt.Stringer, desc, attribute) error                  { return nil }
-func (l *engines) setHandle(fmt.Stringer, desc, attribute) error                { return nil }
-func (l *engines) setPointers(fmt.Stringer, desc, attribute, ...uintptr) error  { return nil }
+func (l *engines) destroy(desc)                                          { l.freed++ }
+func (l *engines) setInts(fmt.Stringer, desc, attribute, ...int64) error { return nil }
+func (l *engines) setEnum(_ fmt.Stringer, _ desc, a attribute, _ attrType, v int32) error {
+	if a == attrHeurMode {
+		l.mode = v
+	}
+	return nil
+}
+func (l *engines) setFloat(fmt.Stringer, desc, attribute, float32) error       { return nil }
+func (l *engines) setTrue(fmt.Stringer, desc, attribute) error                 { return nil }
+func (l *engines) setHandle(fmt.Stringer, desc, attribute) error               { return nil }
+func (l *engines) setPointers(fmt.Stringer, desc, attribute, ...uintptr) error { return nil }
 func (l *engines) setDescs(_ fmt.Stringer, d desc, a attribute, v ...desc) error {
 	if a == attrPlanCfg {
 		l.of[d] = l.of[v[0]]
@@ -71,10 +78,17 @@ func (l *engines) getDescs(_ fmt.Stringer, d desc, a attribute, into []desc) (in
 		l.of[into[0]] = l.of[d]
 		return 1, nil
 	}
-	for i, c := range into {
-		l.of[c] = i
+	n := 0
+	for i, e := range l.list {
+		if e.fallback != (l.mode == heurFallback) {
+			continue
+		}
+		if n < len(into) {
+			l.of[into[n]] = i
+		}
+		n++
 	}
-	return int64(len(l.list)), nil
+	return int64(n), nil
 }
 
 // Which engine of several is taken, and why not the others.
@@ -122,6 +136,50 @@ func TestChoice(t *testing.T) {
 		}
 		if got := fmt.Sprintf("%d after %d", e.index, e.tried); got != c.want {
 			t.Errorf("%s: engine %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Which engine computes a convolution: none whose numbers are not those asked for, and of
+// the slow ones only where there is no other.
+func TestConvolutionChoice(t *testing.T) {
+	note := func(index int64, notes ...int32) oneEngine { return oneEngine{index: index, notes: notes} }
+	slow := oneEngine{index: 9, fallback: true}
+	for _, c := range []struct {
+		name       string
+		list       []oneEngine
+		typ        dtype.DType
+		tf32, fast bool
+		want       string
+	}{
+		{"tensor cores", []oneEngine{note(1, noteTensorCore), slow}, dtype.BF16, false, false, "1 after 0"},
+		{"no tensor cores for f32", []oneEngine{note(1, noteTensorCore), note(2), slow}, dtype.F32, false, false, "2 after 1"},
+		{"no rounded operands", []oneEngine{note(1, noteNarrowed), note(2), slow}, dtype.F32, false, false, "2 after 1"},
+		{"TF32", []oneEngine{note(1, noteTensorCore, noteNarrowed), note(2), slow}, dtype.F32, true, false, "1 after 0"},
+		{"TF32 is for f32", []oneEngine{note(1, noteNarrowed), note(2), slow}, dtype.BF16, true, false, "2 after 1"},
+		{"sums of f32", []oneEngine{note(1, noteReduced), note(2), slow}, dtype.F16, true, true, "2 after 1"},
+		{"reproducible", []oneEngine{note(1, noteUnreproduced), note(2), slow}, dtype.BF16, false, false, "2 after 1"},
+		{"fast", []oneEngine{note(1, noteUnreproduced), note(2), slow}, dtype.BF16, false, true, "1 after 0"},
+		{"attention's engine 1 is another", []oneEngine{note(unreproduced)}, dtype.BF16, false, false, "1 after 0"},
+		{"a slow one", []oneEngine{note(1, noteUnreproduced), slow}, dtype.BF16, false, false, "9 after 1"},
+		{"too much workspace", []oneEngine{{index: 1, workspace: convolutionWorkspace + 1}, slow}, dtype.BF16, false, false, "9 after 1"},
+		{"none", []oneEngine{note(1, noteTensorCore)}, dtype.F32, false, false, "engine 1: its numbers are not those asked for (notes [0])"},
+	} {
+		call := convCases[3].calls(c.typ)[0]
+		v, err := newConvolution(&library.Call{Op: opConvolution, Attrs: call.attrs, Ins: call.ins[:], Outs: []library.Tensor{call.out}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, _ := v.graph(c.tf32)
+		lib := &engines{list: c.list, kind: map[desc]descKind{}, of: map[desc]int{}}
+		got := ""
+		if e, err := newEngine(lib, g, !c.fast, g.most, 0); err == nil {
+			got = fmt.Sprintf("%d after %d", e.index, e.tried)
+		} else if got = err.Error(); !errors.Is(err, library.ErrNotServed) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }

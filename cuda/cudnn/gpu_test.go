@@ -341,10 +341,6 @@ const workspace = 2 << 30 // cuDNN's backward pass takes 1 GiB for 32 heads of 4
 // forms opens what can be opened.
 func (g *gpu) forms(t *testing.T) []form {
 	var fs []form
-	var libs []string
-	if *preload != "" {
-		libs = strings.Split(*preload, ",")
-	}
 	compiler, err := nvrtc.Open(*rtc, "")
 	if err != nil {
 		t.Error(err)
@@ -369,21 +365,39 @@ func (g *gpu) forms(t *testing.T) []form {
 		fs = append(fs, form{"own", own, true})
 	}
 	for _, fast := range []bool{false, true}[:map[bool]int{false: 1, true: 2}[*fast]] {
-		free, _, _ := g.drv.MemInfo(g.rank.Ctx)
-		from := time.Now()
-		l, err := Open(g.drv, g.rank, Options{Dir: *dir, Preload: libs, Fast: fast})
-		if err != nil {
-			t.Errorf("cuDNN: %v", err)
-			break
-		}
-		after, _, _ := g.drv.MemInfo(g.rank.Ctx)
-		t.Logf("cuDNN %d opened in %v, %d MiB of the device", l.Version(), time.Since(from).Round(time.Millisecond), (int64(free)-int64(after))>>20)
-		t.Cleanup(func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		l := g.open(t, fast)
 		fs = append(fs, form{map[bool]string{false: "exact", true: "fast"}[fast], l, !fast})
 	}
 	return fs
+}
+
+// open opens cuDNN.
+func (g *gpu) open(t *testing.T, fast bool) *Library {
+	t.Helper()
+	o := Options{Dir: *dir, Fast: fast}
+	if compiler, err := nvrtc.Open(*rtc, ""); err != nil {
+		t.Error(err)
+	} else {
+		o.Compile = func(name, source string, options ...string) ([]byte, error) {
+			image, _, err := compiler.Compile(name, source, append(options, nvrtc.Arch(g.rank.Info.Major, g.rank.Info.Minor)))
+			return image, err
+		}
+	}
+	if *preload != "" {
+		o.Preload = strings.Split(*preload, ",")
+	}
+	free, _, _ := g.drv.MemInfo(g.rank.Ctx)
+	from := time.Now()
+	l, err := Open(g.drv, g.rank, o)
+	if err != nil {
+		t.Fatalf("cuDNN: %v", err)
+	}
+	after, _, _ := g.drv.MemInfo(g.rank.Ctx)
+	t.Logf("cuDNN %d opened in %v, %d MiB of the device", l.Version(), time.Since(from).Round(time.Millisecond), (int64(free)-int64(after))>>20)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
 }

@@ -3,7 +3,6 @@ package cudnn
 import (
 	"fmt"
 	"math"
-	"slices"
 )
 
 // dataType is cuDNN's number of an element type.
@@ -47,17 +46,19 @@ const (
 	external             // an operand or result of the call
 	scratch              // in the workspace, before what the engine asks for
 	scalar               // one f32 that the host passes
+	moved                // in the workspace, a copy of an operand or result of the call
 )
 
-// tensor is one tensor of a graph. Sizes and strides have four entries.
+// tensor is one tensor of a graph. Sizes and strides have four entries, of convolutions of
+// three dimensions five.
 type tensor struct {
 	uid           int64
 	name          string
 	typ           dataType
 	role          role
 	dims, strides []int64
-	port          port    // of an external tensor
-	offset        uint64  // of a scratch tensor
+	port          port    // of an external tensor, or of a copy
+	offset        uint64  // in the workspace
 	value         float32 // of a scalar
 }
 
@@ -75,6 +76,9 @@ const (
 	portDK
 	portDV
 	portBias
+	portImage
+	portFilter
+	portResult
 	numPorts
 )
 
@@ -85,6 +89,9 @@ const (
 	pointwise
 	reduction
 	reshape
+	convForward // image, filter
+	convData    // gradient of the result, filter
+	convFilter  // image, gradient of the result
 )
 
 // node is one operation. Its operands are, for matmul, A and B; for pointwise, X, B
@@ -97,18 +104,20 @@ type node struct {
 	axis int64    // of modeIndex
 	ins  []*tensor
 	out  *tensor
+	win  *slide // of a convolution
 }
 
-// graph is a list of operations in an order that respects what they read.
+// graph is a list of operations in an order that respects what they read, and what is asked
+// of the engine that computes them.
 type graph struct {
 	tensors []*tensor
 	nodes   []*node
 	scratch uint64 // bytes of its scratch tensors
-}
 
-// forward says that the graph computes no gradients.
-func (g *graph) forward() bool {
-	return !slices.ContainsFunc(g.tensors, func(t *tensor) bool { return t.role == external && t.port == portGrad })
+	modes   []int32 // heuristics that are asked, one after the other
+	never   []int32 // notes of engines that are not taken
+	varying []int64 // engines whose results vary from run to run, though no note says so
+	most    uint64  // bytes of workspace, whatever there is
 }
 
 const scratchAlign = 256
@@ -141,13 +150,24 @@ func (g *graph) scalar(name string, v float32) *tensor {
 // workspace gives a packed f32 tensor in the workspace.
 func (g *graph) workspace(name string, dims []int64) *tensor {
 	t := g.add(name, typeF32, scratch, dims, nil)
-	t.offset = g.scratch
-	n := uint64(4)
-	for _, d := range dims {
-		n *= uint64(d)
-	}
-	g.scratch += (n + scratchAlign - 1) &^ (scratchAlign - 1)
+	g.place(t, 4*uint64(elements(dims)))
 	return t
+}
+
+// copies counts the tensors that are in the workspace in another layout.
+func (g *graph) copies() (n int) {
+	for _, t := range g.tensors {
+		if t.role == moved {
+			n++
+		}
+	}
+	return n
+}
+
+// place gives a tensor bytes of the workspace.
+func (g *graph) place(t *tensor, bytes uint64) {
+	t.offset = g.scratch
+	g.scratch += (bytes + scratchAlign - 1) &^ (scratchAlign - 1)
 }
 
 // into appends a node with a given result.

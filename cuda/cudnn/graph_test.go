@@ -143,7 +143,7 @@ func evaluate(t *testing.T, g *graph, ports map[port]hostops.Tensor) map[port]*v
 			switch x.role {
 			case scalar:
 				v.at[0] = float64(x.value)
-			case external:
+			case external, moved:
 				src, ok := ports[x.port]
 				if !ok {
 					t.Fatalf("%v reads %v, which is no operand", n, x)
@@ -167,7 +167,7 @@ func evaluate(t *testing.T, g *graph, ports map[port]hostops.Tensor) map[port]*v
 			}
 		}
 		vals[n.out] = v
-		if n.out.role == external {
+		if n.out.role == external || n.out.role == moved {
 			results[n.out.port] = v
 		}
 	}
@@ -224,6 +224,8 @@ func (n *node) evaluate(t *testing.T, vals map[*tensor]*value) *value {
 		})
 	case pointwise:
 		each(out.dims, func(i int64, x []int64) { out.at[i] = n.point(t, vals, x) })
+	case convForward, convData, convFilter:
+		n.slide(vals, out)
 	}
 	return out
 }

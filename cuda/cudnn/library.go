@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -27,6 +28,11 @@ type Options struct {
 	// and a forward pass of few queries may split the keys. Without it every plan is
 	// reproducible, and a backward pass needs workspace for the gradients of all scores.
 	Fast bool
+	// TF32 lets convolutions of f32 be rounded to TF32's 10 bits of mantissa first.
+	TF32 bool
+	// Compile makes machine code for the rank's device from CUDA C++. Without it no
+	// convolution is served whose tensors have different layouts.
+	Compile func(name, source string, options ...string) ([]byte, error)
 }
 
 // backend is the library with a handle in a context.
@@ -41,13 +47,14 @@ type backend interface {
 	step(plan, pack desc) (fn driver.CFunc, arg uint64, free func())
 }
 
-// Library serves "attention" and "attention_backward" of bf16 and f16. It implements
-// library.Library.
+// Library serves "attention" and "attention_backward" of bf16 and f16, and "convolution" of
+// f32, too. It implements library.Library.
 type Library struct {
 	b       backend
 	o       Options
 	engines map[string]*engine // by key
 	load    *library.Loader    // once for each engine
+	code    *library.Code      // that moves tensors
 	steps   map[*step]bool     // that have not been released
 }
 
@@ -61,7 +68,11 @@ func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Library{b: b, o: o, engines: map[string]*engine{}, steps: map[*step]bool{}, load: library.NewLoader(drv, r.Ctx)}, nil
+	if o.Compile == nil {
+		o.Compile = func(string, string, ...string) ([]byte, error) { return nil, nvrtc.ErrNoCompiler }
+	}
+	return &Library{b: b, o: o, engines: map[string]*engine{}, steps: map[*step]bool{}, load: library.NewLoader(drv, r.Ctx),
+		code: library.NewCode(drv, r.Ctx, o.Compile, nil)}, nil
 }
 
 // Version is cuDNN's: 10000*major + 100*minor + patch.
@@ -77,18 +88,55 @@ func (l *Library) Close() error {
 		e.low.free()
 	}
 	l.steps, l.engines = nil, nil
-	return errors.Join(l.load.Close(), l.b.close())
+	return errors.Join(l.load.Close(), l.code.Close(), l.b.close())
+}
+
+// request is a call as the graph that computes it and the addresses of what it works on.
+type request struct {
+	op        string
+	graph     *graph
+	at        [numPorts]uintptr
+	zero      []library.Tensor // to be cleared before
+	moves     []move
+	workspace driver.Ptr
+	bytes     uint64
+	sms       int
+}
+
+// request says what a call asks for.
+func (l *Library) request(c *library.Call) (*request, error) {
+	r := &request{op: c.Op, workspace: c.Workspace, bytes: c.WorkspaceBytes, sms: c.SMs}
+	if c.Op == opConvolution {
+		v, err := newConvolution(c)
+		if err != nil {
+			return nil, err
+		}
+		r.graph, r.moves = v.graph(l.o.TF32)
+		r.at = v.addresses()
+		return r, nil
+	}
+	p, err := attention.ProblemOf(c)
+	if err == nil {
+		err = l.serves(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.at, r.zero = addresses(p), p.Zero
+	if r.graph = forwardGraph(p); p.Op == attention.Backward {
+		r.graph = backwardGraph(p, !l.o.Fast)
+	}
+	return r, nil
 }
 
 // Workspace says how many bytes a call needs, whatever addresses and workspace it
 // names. It plans the call: Plan finds the plan ready.
 func (l *Library) Workspace(c *library.Call) (uint64, error) {
-	p, err := attention.ProblemOf(c)
+	r, err := l.request(c)
 	if err != nil {
 		return 0, err
 	}
-	p.Bytes = math.MaxUint64
-	e, err := l.engine(p)
+	e, err := l.engine(r, r.graph.most)
 	if err != nil {
 		return 0, err
 	}
@@ -97,41 +145,54 @@ func (l *Library) Workspace(c *library.Call) (uint64, error) {
 
 // Plan readies a call. What it does not serve wraps library.ErrNotServed: other
 // types, dropout, rows that are not contiguous, addresses or strides that are not
-// multiples of 16 bytes, lengths or widths that no engine takes, and too little
-// workspace.
+// multiples of 16 bytes, lengths or widths that no engine takes, convolutions of other
+// layouts than channels first or last, and too little workspace.
 func (l *Library) Plan(c *library.Call) (library.Step, error) {
-	p, err := attention.ProblemOf(c)
+	r, err := l.request(c)
 	if err != nil {
 		return nil, err
 	}
-	e, err := l.engine(p)
+	// What was planned before must not matter, so the engine for any workspace comes first.
+	e, err := l.engine(r, r.graph.most)
+	if err == nil && e.bytes() > r.bytes {
+		e, err = l.engine(r, r.bytes)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &step{lib: l, op: p.Op, engine: e, version: l.b.version()}
+	s := &step{lib: l, op: r.op, engine: e, version: l.b.version()}
 	l.steps[s] = true
 	e.steps++
-	if err := l.ready(s, p); err != nil {
+	if err := l.ready(s, r); err != nil {
 		return nil, errors.Join(err, s.Release())
 	}
 	return s, nil
 }
 
 // ready fixes a step's addresses and loads what it needs.
-func (l *Library) ready(s *step, p *attention.Problem) error {
-	e := s.engine
-	if e.bytes() > p.Bytes {
-		return fmt.Errorf("%w: %s needs %d bytes of workspace, there are %d", library.ErrNotServed, p.Op, e.bytes(), p.Bytes)
-	}
-	for _, z := range p.Zero {
+func (l *Library) ready(s *step, r *request) error {
+	for _, z := range r.zero {
 		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(elements(z.Shape)) / 4})
 	}
-	if err := l.b.in(func() error { return l.bind(s, p) }); err != nil {
+	for _, m := range r.moves {
+		f, err := l.code.Function(moveUnit, fmt.Sprintf("move%d", m.size), 0)
+		if err != nil {
+			return err
+		}
+		c := &s.before
+		if m.back {
+			c = &s.after
+		}
+		if err := m.add(c, f, r); err != nil {
+			return err
+		}
+	}
+	if err := l.b.in(func() error { return l.bind(s, r) }); err != nil {
 		return err
 	}
 	var trial driver.Commands
 	s.AddTo(&trial)
-	if err := l.load.Load(e, &trial); err != nil {
+	if err := l.load.Load(s.engine, &trial); err != nil {
 		return fmt.Errorf("%v: %w", s, err)
 	}
 	return nil
@@ -162,7 +223,7 @@ func (s *step) free() {
 }
 
 // bind fixes the addresses of a step.
-func (l *Library) bind(s *step, p *attention.Problem) error {
+func (l *Library) bind(s *step, r *request) error {
 	var values []float32
 	for _, t := range s.engine.graph.tensors {
 		if t.role == scalar {
@@ -173,7 +234,7 @@ func (l *Library) bind(s *step, p *attention.Problem) error {
 	s.frees = append(s.frees, free)
 	low := &lowering{api: l.b}
 	s.frees = append(s.frees, low.free)
-	pack, err := s.engine.pack(low, addresses(p), uintptr(p.Workspace), at)
+	pack, err := s.engine.pack(low, &r.at, uintptr(r.workspace), at)
 	if err != nil {
 		return err
 	}
@@ -182,8 +243,8 @@ func (l *Library) bind(s *step, p *attention.Problem) error {
 	return nil
 }
 
-func addresses(p *attention.Problem) *[numPorts]uintptr {
-	a := &[numPorts]uintptr{portQ: uintptr(p.Q.At), portK: uintptr(p.K.At), portV: uintptr(p.V.At), portOut: uintptr(p.Out.At),
+func addresses(p *attention.Problem) [numPorts]uintptr {
+	a := [numPorts]uintptr{portQ: uintptr(p.Q.At), portK: uintptr(p.K.At), portV: uintptr(p.V.At), portOut: uintptr(p.Out.At),
 		portLSE: uintptr(p.LSE.At), portGrad: uintptr(p.Grad.At), portDQ: uintptr(p.DQ.At), portDK: uintptr(p.DK.At), portDV: uintptr(p.DV.At)}
 	if p.Bias != nil {
 		a[portBias] = uintptr(p.Bias.At)
@@ -199,17 +260,10 @@ func elements(shape []int64) int64 {
 	return n
 }
 
-// engine gives the plan of a problem, made on first use.
-func (l *Library) engine(p *attention.Problem) (*engine, error) {
-	if err := l.serves(p); err != nil {
-		return nil, err
-	}
-	exact := !l.o.Fast
-	g := forwardGraph(p)
-	if p.Op == attention.Backward {
-		g = backwardGraph(p, exact)
-	}
-	key, err := g.key(p.SMs)
+// engine gives the plan of a request with at most limit bytes of workspace, made on first
+// use.
+func (l *Library) engine(r *request, limit uint64) (*engine, error) {
+	key, err := r.graph.key(r.sms, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -218,11 +272,11 @@ func (l *Library) engine(p *attention.Problem) (*engine, error) {
 	}
 	var e *engine
 	err = l.b.in(func() (err error) {
-		e, err = newEngine(l.b, g, exact, p.Bytes, p.SMs)
+		e, err = newEngine(l.b, r.graph, !l.o.Fast, limit, r.sms)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cuDNN: %s: %w", r.op, err)
 	}
 	e.key = key
 	l.engines[key] = e
@@ -230,20 +284,33 @@ func (l *Library) engine(p *attention.Problem) (*engine, error) {
 }
 
 // key is equal for graphs that one plan serves.
-func (g *graph) key(sms int) (string, error) {
+func (g *graph) key(sms int, limit uint64) (string, error) {
 	type row struct {
 		Type, Role, Port int
 		Dims, Strides    []int64
 		Bits             uint32
 	}
+	type window struct {
+		Kind                        nodeKind
+		Pre, Post, Stride, Dilation []int64
+		Flip                        bool
+	}
 	rows := make([]row, len(g.tensors))
 	for i, t := range g.tensors {
 		rows[i] = row{int(t.typ), int(t.role), int(t.port), t.dims, t.strides, math.Float32bits(t.value)}
 	}
+	var windows []window
+	for _, n := range g.nodes {
+		if w := n.win; w != nil {
+			windows = append(windows, window{n.kind, w.pre, w.post, w.stride, w.dilation, w.flip})
+		}
+	}
 	b, err := json.Marshal(struct {
 		Rows       []row
+		Windows    []window
 		Nodes, SMs int
-	}{rows, len(g.nodes), sms})
+		Limit      uint64
+	}{rows, windows, len(g.nodes), sms, limit})
 	return string(b), err
 }
 
@@ -315,6 +382,8 @@ type step struct {
 	fn      driver.CFunc
 	arg     uint64
 	zero    []span
+
+	before, after driver.Commands // copies
 }
 
 // AddTo adds the call on driver.Main.
@@ -322,10 +391,16 @@ func (s *step) AddTo(c *driver.Commands) {
 	for _, z := range s.zero {
 		c.Memset32(driver.Main, z.at, 0, z.words)
 	}
+	c.Append(&s.before)
 	c.Call(driver.Main, s.fn, s.arg)
+	c.Append(&s.after)
 }
 
 // String names the version, the engine and its workspace.
 func (s *step) String() string {
-	return fmt.Sprintf("cudnn %d %s engine %d workspace %d", s.version, s.op, s.engine.index, s.engine.bytes())
+	text := fmt.Sprintf("cudnn %d %s engine %d workspace %d", s.version, s.op, s.engine.index, s.engine.bytes())
+	if n := s.engine.graph.copies(); n > 0 {
+		text += fmt.Sprintf(", %d tensors in another layout", n)
+	}
+	return text
 }

@@ -141,6 +141,8 @@ func (l *lowering) node(n *node) (desc, error) {
 		return l.build(n, descOpReshape, l.in(n, attrOpReshapeX, 0), out(attrOpReshapeY))
 	case pointwise:
 		return l.pointwise(n)
+	case convForward, convData, convFilter:
+		return l.convolution(n)
 	}
 	return 0, fmt.Errorf("%v: kind %d", n, n.kind)
 }
@@ -164,4 +166,32 @@ func (l *lowering) pointwise(n *node) (desc, error) {
 		s = append(s, func(d desc) error { return l.setFloat(n, d, a, 1) })
 	}
 	return l.build(n, descOpPointwise, s...)
+}
+
+// convolution gives one of the three operations. Their attributes are numbered alike: alpha,
+// beta, the convolution, and the tensors in an order of their own.
+func (l *lowering) convolution(n *node) (desc, error) {
+	w := n.win
+	mode := int32(1) // a cross-correlation
+	if w.flip {
+		mode = 0
+	}
+	how, err := l.build(n, descConvolution, l.enum(n, attrConvPrec, typeDataType, int32(n.prec)), l.enum(n, attrConvMode, typeConvMode, mode),
+		l.ints(n, attrConvDims, int64(len(w.stride))), l.ints(n, attrConvPre, w.pre...), l.ints(n, attrConvPost, w.post...),
+		l.ints(n, attrConvDilations, w.dilation...), l.ints(n, attrConvStrides, w.stride...))
+	if err != nil {
+		return 0, err
+	}
+	kind, first, tensors := descOpForward, attrOpForwardA, [3]*tensor{n.ins[1], n.ins[0], n.out} // filter, image, result
+	switch n.kind {
+	case convData:
+		kind, first, tensors = descOpData, attrOpDataA, [3]*tensor{n.ins[1], n.out, n.ins[0]}
+	case convFilter:
+		kind, first, tensors = descOpFilter, attrOpFilterA, [3]*tensor{n.out, n.ins[0], n.ins[1]}
+	}
+	s := []setting{l.descs(n, first+2, how), func(d desc) error { return l.setFloat(n, d, first, 1) }, func(d desc) error { return l.setFloat(n, d, first+1, 0) }}
+	for i, t := range tensors {
+		s = append(s, l.descs(n, first+3+attribute(i), l.tensors[t]))
+	}
+	return l.build(n, kind, s...)
 }

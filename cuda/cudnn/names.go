@@ -9,10 +9,14 @@ type descKind int32
 
 const (
 	descPointwise   descKind = 0
+	descConvolution descKind = 1
 	descEngine      descKind = 2
 	descEngineCfg   descKind = 3
 	descHeuristics  descKind = 4
 	descPlan        descKind = 5
+	descOpForward   descKind = 10
+	descOpFilter    descKind = 11
+	descOpData      descKind = 12
 	descOpPointwise descKind = 13
 	descOpGraph     descKind = 15
 	descPack        descKind = 16
@@ -32,6 +36,13 @@ const (
 	attrPointMode     attribute = 0
 	attrPointPrec     attribute = 1
 	attrPointAxis     attribute = 9
+	attrConvPrec      attribute = 100
+	attrConvMode      attribute = 101
+	attrConvDilations attribute = 102
+	attrConvStrides   attribute = 103
+	attrConvPost      attribute = 104
+	attrConvPre       attribute = 105
+	attrConvDims      attribute = 106
 	attrHeurMode      attribute = 200
 	attrHeurGraph     attribute = 201
 	attrHeurResults   attribute = 202
@@ -40,6 +51,9 @@ const (
 	attrPlanHandle    attribute = 400
 	attrPlanCfg       attribute = 401
 	attrPlanWorkspace attribute = 402
+	attrOpForwardA    attribute = 700 // of each of the three: alpha, beta, the convolution, tensors
+	attrOpDataA       attribute = 706
+	attrOpFilterA     attribute = 712
 	attrOpPointDesc   attribute = 750
 	attrOpPointX      attribute = 751
 	attrOpPointB      attribute = 752
@@ -85,6 +99,7 @@ const (
 	typeInt64       attrType = 3
 	typeFloat       attrType = 4
 	typePointer     attrType = 6
+	typeConvMode    attrType = 7
 	typeHeurMode    attrType = 8
 	typeNote        attrType = 11
 	typePointMode   attrType = 14
@@ -94,12 +109,21 @@ const (
 )
 
 const (
-	heurA            = 3 // heuristics of cuDNN's own choosing, in order of expected speed
-	noteUnreproduced = 4 // the engine's results may differ from run to run
+	heurFallback = 2 // engines that serve most, however slow
+	heurA        = 3 // heuristics of cuDNN's own choosing, in order of expected speed
+)
+
+// What the library notes of an engine's numbers.
+const (
+	noteTensorCore   = 0
+	noteNarrowed     = 1 // operands are rounded to a narrower type
+	noteReduced      = 2 // sums are kept in less than the type that was asked for
+	noteUnreproduced = 4 // results may differ from run to run
 )
 
 var kindNames = map[descKind]string{descPointwise: "pointwise", descEngine: "engine", descEngineCfg: "engine configuration",
 	descHeuristics: "heuristics", descPlan: "execution plan", descOpPointwise: "pointwise operation", descOpGraph: "operation graph",
+	descConvolution: "convolution", descOpForward: "convolution operation", descOpFilter: "filter gradient operation", descOpData: "data gradient operation",
 	descPack: "variant pack", descTensor: "tensor", descMatmul: "matmul", descOpMatmul: "matmul operation",
 	descReduction: "reduction", descOpReduction: "reduction operation", descOpReshape: "reshape operation", descKindHandle: "the handle"}
 
@@ -128,5 +152,6 @@ func (e *Error) Error() string {
 	return s
 }
 
-// unsupported says that the library understood the call and does not serve it.
-func (e *Error) unsupported() bool { return e.Status >= 3000 && e.Status < 4000 }
+// unsupported says that the library does not serve the call: what an engine cannot do some
+// versions call a bad parameter.
+func (e *Error) unsupported() bool { return e.Status >= 2000 && e.Status < 4000 }

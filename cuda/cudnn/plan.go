@@ -42,25 +42,26 @@ func newEngine(a api, g *graph, exact bool, limit uint64, sms int) (_ *engine, e
 	if err != nil {
 		return nil, err
 	}
-	configs, err := low.heuristics(ops, sms)
-	if err != nil {
-		return nil, err
-	}
 	var why []string
-	for i, c := range configs {
-		e := &engine{low: low, graph: g, tried: i}
-		reason, err := e.try(c, exact, limit)
+	for _, mode := range g.modes {
+		configs, err := low.heuristics(ops, mode, sms)
 		if err != nil {
+			return nil, err
+		}
+		for _, c := range configs {
+			e := &engine{low: low, graph: g, tried: len(why)}
+			reason, err := e.try(c, exact, limit)
 			var bad *Error
-			if !errors.As(err, &bad) {
+			switch {
+			case errors.As(err, &bad):
+				reason = err.Error()
+			case err != nil:
 				return nil, err
+			case reason == "":
+				return e, nil
 			}
-			reason = err.Error()
+			why = append(why, fmt.Sprintf("engine %d: %s", e.index, reason))
 		}
-		if reason == "" {
-			return e, nil
-		}
-		why = append(why, fmt.Sprintf("engine %d: %s", e.index, reason))
 	}
 	if len(why) == 0 {
 		why = []string{"the heuristics know no engine for this graph"}
@@ -78,9 +79,9 @@ func served(err error) error {
 }
 
 // heuristics gives the configurations for an operation graph, best first.
-func (l *lowering) heuristics(ops desc, sms int) ([]desc, error) {
+func (l *lowering) heuristics(ops desc, mode int32, sms int) ([]desc, error) {
 	on := descHeuristics
-	s := []setting{l.descs(on, attrHeurGraph, ops), l.enum(on, attrHeurMode, typeHeurMode, heurA)}
+	s := []setting{l.descs(on, attrHeurGraph, ops), l.enum(on, attrHeurMode, typeHeurMode, mode)}
 	if sms > 0 {
 		s = append(s, l.enum(on, attrHeurSMs, typeInt32, int32(sms)))
 	}
@@ -102,11 +103,6 @@ func (l *lowering) heuristics(ops desc, sms int) ([]desc, error) {
 	return configs[:max(min(n, int64(len(configs))), 0)], err
 }
 
-// unreproduced is an engine of forward passes that splits the keys of few queries. It
-// carries no note of it, but with one query and 512 keys 10 of 50 runs of cuDNN 9.19 on
-// an H200 differed from the first.
-const unreproduced = 1
-
 // try builds a plan of a configuration, or says why not.
 func (e *engine) try(config desc, exact bool, limit uint64) (reason string, err error) {
 	l := e.low
@@ -124,8 +120,11 @@ func (e *engine) try(config desc, exact bool, limit uint64) (reason string, err 
 	if err != nil {
 		return "", err
 	}
-	if exact && (slices.Contains(notes, noteUnreproduced) || e.index == unreproduced && e.graph.forward()) {
+	if exact && (slices.Contains(notes, noteUnreproduced) || slices.Contains(e.graph.varying, e.index)) {
 		return "its results may differ from run to run", nil
+	}
+	if slices.ContainsFunc(notes, func(n int32) bool { return slices.Contains(e.graph.never, n) }) {
+		return fmt.Sprintf("its numbers are not those asked for (notes %v)", notes), nil
 	}
 	e.plan, err = l.build(descPlan, descPlan, l.descs(descPlan, attrPlanCfg, config),
 		func(d desc) error { return l.setHandle(descPlan, d, attrPlanHandle) })
@@ -153,7 +152,7 @@ func (e *engine) pack(l *lowering, ports *[numPorts]uintptr, workspace uintptr, 
 			continue
 		case external:
 			p = ports[t.port]
-		case scratch:
+		case scratch, moved:
 			p = workspace + uintptr(t.offset)
 		case scalar:
 			p, scalars = scalars[0], scalars[1:]

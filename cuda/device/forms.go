@@ -130,7 +130,8 @@ func (r *recording) busy(k int) bool {
 // one of which nothing is known. Package program answers that by the operation
 // (program.Instr.Holds), for simulations, which know of no device: who serves a launch is
 // decided here, and a library may serve more than matmuls and attention. For what the
-// standard libraries serve the answers are the same, which a test holds them to.
+// standard libraries serve the answers are the same, which a test holds them to, but for
+// convolutions: programs have kernels for these, which libraries may do without.
 func (p *plan) holds() bool { return p.step != nil || p.call != nil }
 
 // recordedBefore is the item that recorded an event last before item k, -1 if none did.

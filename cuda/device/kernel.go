@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -64,14 +65,53 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	case k.Op == "rand":
 		return p, d.planRand(p, k)
 	case k.Op == program.OpFused:
-		p.writes = d.writes(k)
-		if d.host != nil { // of which the text is for GPUs
-			p.algo = "host"
-			return p, d.host.launch(&p.cmds, d, p.name, k)
-		}
-		return p, d.planFused(p, k)
+		return p, d.planGenerated(p, k, st)
 	}
 	return p, d.planLibrary(p, k, st)
+}
+
+// planGenerated plans a launch of a generated kernel: of one operation that a library may
+// serve only where none does.
+func (d *Device) planGenerated(p *plan, k *rt.Kernel, st *stream) error {
+	why := ""
+	if c, ok := d.alone(k); ok {
+		err := d.planLibrary(p, c, st)
+		var not *UnservedError
+		if !errors.As(err, &not) {
+			return err
+		}
+		why = strings.ReplaceAll(not.Reason, "\n", "; ")
+		if log := d.opts.Log; log != nil {
+			log.Info("generated kernel", "rank", d.spec.Rank, "name", p.name, "operation", c.Op, "reason", why)
+		}
+	}
+	p.writes = d.writes(k)
+	err := d.planFused(p, k)
+	if why != "" {
+		p.algo += ": " + why
+	}
+	return err
+}
+
+// alone is the operation of a generated kernel as a launch of its own, if libraries serve
+// such.
+func (d *Device) alone(k *rt.Kernel) (*rt.Kernel, bool) {
+	if len(k.Code.Body) != 1 || k.Code.Body[0].Op != "convolution" {
+		return nil, false
+	}
+	s := &k.Code.Body[0]
+	c := &rt.Kernel{Op: s.Op, Attrs: s.Attrs, Label: k.Label}
+	params := slices.Concat(k.Ins, k.Outs)
+	place := func(ts []rt.CodeTensor) (out []rt.Tensor) {
+		for i := range ts {
+			if t, err := ts[i].Place(params); err == nil && ts[i].Param >= 0 {
+				out = append(out, t)
+			}
+		}
+		return out
+	}
+	c.Ins, c.Outs = place(s.Ins), place(s.Outs)
+	return c, len(c.Ins) == len(s.Ins) && len(c.Outs) == len(s.Outs)
 }
 
 // planRand draws random numbers, whose seed the runtime has derived for this rank and
@@ -94,6 +134,10 @@ func (d *Device) planRand(p *plan, k *rt.Kernel) error {
 
 // planFused launches a compiled kernel of a module.
 func (d *Device) planFused(p *plan, k *rt.Kernel) error {
+	if d.host != nil { // the text is for GPUs
+		p.algo = "host"
+		return d.host.launch(&p.cmds, d, p.name, k)
+	}
 	f, err := d.code.function(k.Unit, k.Target)
 	if err != nil {
 		return err

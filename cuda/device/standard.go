@@ -18,12 +18,12 @@ import (
 type Paths struct {
 	CuBLASLt string        // the library itself
 	CuDNN    cudnn.Options // its folder, and what it needs
-	NoCuDNN  bool          // attention by our own kernels alone
+	NoCuDNN  bool          // attention and convolutions by our own kernels alone
 }
 
 // Standard are cuBLASLt for matmuls, and where it is not installed our own kernels for
-// Hopper's tensor cores; and for attention our own kernels where sequences are short, and
-// cuDNN. What they do not serve, or where they are not installed, kernels of our own do,
+// Hopper's tensor cores; for attention our own kernels where sequences are short, and
+// cuDNN; and cuDNN for convolutions. What they do not serve, or where they are not installed, kernels of our own do,
 // which every device has.
 func Standard(p Paths) []OpenLibrary {
 	images := sync.OnceValues(kernels.NewSet)
@@ -52,7 +52,11 @@ func Standard(p Paths) []OpenLibrary {
 		ownAttention(true),
 	}
 	if !p.NoCuDNN {
-		out = append(out, func(e LibraryEnv) (library.Library, error) { return cudnn.Open(e.Driver, e.Rank, p.CuDNN) })
+		out = append(out, func(e LibraryEnv) (library.Library, error) {
+			o := p.CuDNN
+			o.Compile = e.Compile
+			return cudnn.Open(e.Driver, e.Rank, o)
+		})
 	}
 	return out
 }

@@ -25,7 +25,7 @@ type libraryFlags struct {
 
 func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for products; empty: where the loader finds it")
-	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention; empty: where the loader finds it, none: without it")
+	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention and convolutions; empty: where the loader finds it, none: without it")
 	fs.StringVar(&f.nvrtc, "nvrtc", "", "path of libnvrtc, which compiles generated kernels; empty: where the loader finds it")
 	fs.Var(&f.preload, "preload", "path of a library that cuDNN wants and the loader would not find; may be given several times")
 	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives beside compute; 0 for the default, negative for none")
@@ -53,7 +53,7 @@ func (l *listFlag) Set(v string) error {
 }
 
 // options are the device's: products by cuBLASLt, attention by our own kernels and
-// cuDNN.
+// cuDNN, convolutions by cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
 	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
 		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}

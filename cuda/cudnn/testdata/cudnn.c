@@ -65,13 +65,18 @@ int cudnnBackendDestroyDescriptor(void *d)
 	return 0;
 }
 
-// want is the type and the number of elements of an attribute; 0 elements are any.
+// want is the type and the number of elements of an attribute; 0 elements are any. Tensors
+// have 4 or 5 sizes, of which 2 or 3 are spatial.
+enum { SIZES = -4, SPATIAL = -2 };
 static const struct {
 	int attr, type, n;
 } want[] = {
-	{0, 14, 1},    {1, 1, 1},     {9, 3, 1},	  {200, 8, 1},	 {201, 15, 1},	{203, 23, 1},  {400, 0, 1},
+	{0, 14, 1},    {1, 1, 1},     {9, 3, 1},	  {100, 1, 1},	 {101, 7, 1},	{102, 3, SPATIAL}, {103, 3, SPATIAL},
+	{104, 3, SPATIAL}, {105, 3, SPATIAL}, {106, 3, 1}, {700, 4, 1}, {701, 4, 1}, {702, 15, 1}, {703, 15, 1}, {704, 15, 1},
+	{705, 15, 1},  {706, 4, 1},   {707, 4, 1},   {708, 15, 1},	 {709, 15, 1},	{710, 15, 1},  {711, 15, 1},
+	{712, 4, 1},   {713, 4, 1},   {714, 15, 1},  {715, 15, 1},	 {716, 15, 1},	{717, 15, 1},  {200, 8, 1},	 {201, 15, 1},	{203, 23, 1},  {400, 0, 1},
 	{401, 15, 1},  {750, 15, 1},  {751, 15, 1},  {752, 15, 1},	 {753, 15, 1},	{754, 4, 1},   {755, 4, 1},
-	{758, 15, 1},  {800, 0, 1},   {801, 15, 0},  {900, 3, 1},	 {901, 1, 1},	{902, 3, 4},   {903, 3, 4},
+	{758, 15, 1},  {800, 0, 1},   {801, 15, 0},  {900, 3, 1},	 {901, 1, 1},	{902, 3, SIZES}, {903, 3, SIZES},
 	{906, 3, 1},   {907, 2, 1},   {908, 2, 1},	  {1000, 3, 0},	 {1001, 6, 0},	{1003, 6, 1},  {1500, 1, 1},
 	{1520, 15, 1}, {1521, 15, 1}, {1522, 15, 1}, {1523, 15, 1}, {1600, 18, 1}, {1601, 1, 1}, {1610, 15, 1},
 	{1611, 15, 1}, {1612, 15, 1}, {2200, 15, 1}, {2201, 15, 1},
@@ -85,7 +90,8 @@ int cudnnBackendSetAttribute(void *d, int attr, int type, int64_t n, const void 
 	size_t i = 0;
 	while (i < sizeof want / sizeof *want && want[i].attr != attr)
 		i++;
-	if (i == sizeof want / sizeof *want || want[i].type != type || (want[i].n && want[i].n != n))
+	if (i == sizeof want / sizeof *want || want[i].type != type || (want[i].n > 0 && want[i].n != n) ||
+	    (want[i].n < 0 && n != -want[i].n && n != 1 - want[i].n))
 		return fail(BAD_PARAM, "type or count of attribute", attr);
 	if (type == 15)
 		for (int64_t k = 0; k < n; k++)
