@@ -48,6 +48,7 @@ func TestSourceNumbers(t *testing.T) {
 			"MAXRANKS": MaxRanks, "MAXSEGS": MaxSegs, "MAXBLOCKS": MaxBlocks, "CTL_ABORT": CtlAbort, "CTL_LEFT": CtlLeft,
 			"CTL_RECORD": CtlRecord, "CTL_ENTRY": CtlEntry, "CTL_EPOCH": CtlEpoch, "CTL_LEPOCH": CtlDirect, "CTL_EXIT": CtlExit,
 			"CTL_CHUNKS": CtlChunks, "CTL_PUSHED": CtlPushed, "CTL_CREDIT": CtlCredit, "CTL_FLAGGED": CtlFlagged, "CTL_CHANNEL": CtlChannel,
+			"CTL_CAME": CtlCame, "CTL_GATHERED": CtlGathered, "CTL_SENT": CtlSent, "CTL_TICKET": CtlTicket, "CTL_SENDERS": CtlSenders, "CTL_GATHERS": CtlGathers,
 			"F64": uint64(dtype.F64), "F32": uint64(dtype.F32), "F16": uint64(dtype.F16), "BF16": uint64(dtype.BF16),
 			"I64": uint64(dtype.I64), "I32": uint64(dtype.I32), "I8": uint64(dtype.I8), "U8": uint64(dtype.U8),
 			"SUM": uint64(Sum), "AVG": uint64(Avg), "PROD": uint64(Prod), "MIN": uint64(Min), "MAX": uint64(Max),
@@ -100,6 +101,8 @@ func TestControlPage(t *testing.T) {
 		at, bytes uint64
 	}{
 		{"abort", CtlAbort, 4}, {"left", CtlLeft, 4}, {"record", CtlRecord, 48}, {"entries", CtlEntry, 4 * MaxRanks},
+		{"entries of matmuls", CtlCame, 4 * MaxRanks}, {"gathered", CtlGathered, 4 * MaxRanks}, {"sent", CtlSent, 4 * MaxRanks},
+		{"ticket", CtlTicket, 4}, {"senders", CtlSenders, 4}, {"matmuls that gather", CtlGathers, 4 * MaxBlocks},
 		{"epochs", CtlEpoch, 4 * MaxBlocks}, {"direct calls", CtlDirect, 4 * MaxBlocks}, {"chunks", CtlChunks, 4 * MaxBlocks},
 		{"exits", CtlExit, rows}, {"channels", CtlChannel, 64 * 128}, {"flags of streams", CtlStreamFlags, 16 * 4 * MaxRanks},
 		{"epochs of packets with flags", CtlFlagged, 4 * MaxBlocks}, {"pushed", CtlPushed, rows}, {"credits", CtlCredit, rows},

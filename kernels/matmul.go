@@ -17,6 +17,9 @@ type Matmul struct {
 	args    [5]uint32 // rows, cols, depth, batch, band
 }
 
+// gatherUnits is how many units of 16 bytes the blocks of a matmul that gathers send at a time.
+const gatherUnits = 2048
+
 // MatmulShape is what a matmul multiplies: Batch times A of M by K and B of K by N. TransA
 // says that A lies column by column, TransB that B does.
 type MatmulShape struct {
@@ -70,6 +73,36 @@ const partsFor = 132
 func NewMatmul(s MatmulShape, sms int) (*Matmul, error) {
 	like := s.best(partsFor, nil)
 	return s.Tiled(s.best(sms, &like), sms)
+}
+
+// NewGatheringMatmul is NewMatmul for rows of n ranks, s.M of each, which are gathered while it
+// computes (gather.h). Its results have the bits of the matmul of all rows.
+func NewGatheringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
+	all := s
+	all.M *= int64(n)
+	like := all.best(partsFor, nil)
+	s.Batch = int64(n)
+	switch {
+	case s.TransA || all.Batch != 1:
+		return nil, fmt.Errorf("no kernel gathers columns, or batches: %d of %d rows", all.Batch, s.M)
+	case like.Split > 1:
+		return nil, fmt.Errorf("no kernel gathers %d x %d for sums that are cut: %v", s.M, s.K, like)
+	case s.M*s.K%8 != 0 || s.M*s.K >= 1<<34:
+		return nil, fmt.Errorf("no kernel gathers %d x %d in units of 16 bytes", s.M, s.K)
+	}
+	m, err := s.Tiled(s.best(sms, &like), min(sms, MaxBlocks))
+	if err != nil {
+		return nil, err
+	}
+	m.Image, m.Name = m.Image+"_gather", m.Name+"_gather"
+	m.Shared += 32 // Sending of gather.h
+	return m, nil
+}
+
+// Gather sets what of a's arguments is not the rank's: the own rows, and where those of rank 0 lie.
+func (m *Matmul) Gather(a *Args, own, gathered, bytes uint64) []byte {
+	a.Units, a.Per, a.Segs = uint32(bytes/16), gatherUnits, []Seg{{Src: own, Dst: gathered, Bytes: bytes}}
+	return a.Pack(nil, 1)
 }
 
 // best is the fastest tile, of those that sum as like does if that is not nil.

@@ -20,10 +20,11 @@ const (
 	Broadcast // these three are made of the others' kernels and of copies
 	Permute
 	Reduce
+	AllGatherMatmul // a matmul that gathers its left operand, see NewGatheringMatmul
 )
 
 var collectiveNames = [...]string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_to_all_uneven",
-	"broadcast", "collective_permute", "reduce"}
+	"broadcast", "collective_permute", "reduce", "all_gather_matmul"}
 
 // String is the collective's name in kernels and errors.
 func (c Collective) String() string {

@@ -160,6 +160,17 @@ func (m *Member) finish(l *kernels.Launch, k symm.CallKind) (*Prepared, error) {
 	return &Prepared{m: m, l: l, f: f, buf: a.Pack(nil, l.Segs)}, nil
 }
 
+// PrepareOwn plans a call of a kernel that is not this package's: add adds it to c, given the
+// arguments that depend on the rank.
+func (m *Member) PrepareOwn(kind kernels.Collective, add func(a *kernels.Args, c *driver.Commands) error) (*Prepared, error) {
+	if err := m.Begin(); err != nil {
+		return nil, err
+	}
+	defer m.Done()
+	a, p := m.Args(symm.KindOf(kind), 0), &Prepared{m: m, cmds: &driver.Commands{}}
+	return p, add(&a, p.cmds)
+}
+
 // Piece is a part of an uneven all_to_all.
 type Piece struct {
 	At    driver.Ptr

@@ -7,6 +7,7 @@ package wgmma
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -83,22 +84,27 @@ func (l *Library) launch(c *library.Call, p *lt.Problem, m *kernels.Matmul, earl
 	if p.Swapped {
 		at[0], at[1] = at[1], at[0]
 	}
-	var maps [3][]byte
-	for i, t := range []*driver.TensorMap{
+	return l.encode(m, early, []*driver.TensorMap{
 		tensorMap(at[1], p.Y, p.K, p.N, p.Batch, m.A), tensorMap(at[0], p.X, p.M, p.K, p.Batch, m.B), tensorMap(c.Outs[0].At, p.D, p.M, p.N, p.Batch, m.D),
-	} {
+	})
+}
+
+// encode makes the step of a kernel whose parameters are three maps, the tiles, further maps, and more.
+func (l *Library) encode(m *kernels.Matmul, early bool, maps []*driver.TensorMap, more ...[]byte) (library.Step, error) {
+	var params [][]byte
+	for _, t := range maps {
 		b, err := l.drv.TensorMap(l.ctx, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s, tensor map %+v: %w", m.Name, *t, err)
 		}
-		maps[i] = b[:]
+		params = append(params, b[:])
 	}
 	f, err := l.kernel(m)
 	if err != nil {
 		return nil, err
 	}
 	s := &step{name: m.Name}
-	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, early, maps[0], maps[1], maps[2], m.Tiles())
+	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, early, append(slices.Insert(params, 3, m.Tiles()), more...)...)
 	return s, l.load.Load(f, &s.cmds)
 }
 

@@ -11,7 +11,11 @@
 //
 // Each sum is taken over K in order, by one thread, or by several for parts of K, whose sums are
 // added in order: results do not depend on the grid.
+//
+// A may be rows of several ranks, that come while the kernel computes (gather.h): each rank's are
+// a part of the batch, the own ones, which have a map of their own, the first. All have the same B.
 #pragma once
+#include "gather.h"
 #include "wgmma.h"
 
 // Matmul is the part of a kernel's parameters behind the maps of A, B and D; kernels/matmul.go
@@ -80,9 +84,10 @@ template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *
   }
 }
 
-template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, bool HALF, int TRANSA, int TRANSB, int CM, int CN, int SPLIT>
-DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, const Matmul &g) {
+template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, bool HALF, int TRANSA, int TRANSB, int CM, int CN, int SPLIT, class G>
+DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, const Matmul &g, const TensorMap *gathered, const G &from) {
   static_assert(ROWS == 128 || (CN == 1 && SPLIT == 1 && N * 2 <= TURNS * WIDTH));
+  static_assert(!G::on || (!TRANSA && SPLIT == 1));
   using T = Tile<ROWS, N, STAGES, WIDTH, TURNS, TRANSB>;
   constexpr u32 CLUSTER = CM * CN * SPLIT, SLICES = N / WIDTH;
   extern SHARED __attribute__((aligned(1024))) unsigned char dynamic[];
@@ -107,12 +112,26 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
   u32 tiles = g.rows * g.cols * g.batch, k0 = g.depth * part / SPLIT, k1 = g.depth * (part + 1) / SPLIT, m, n, z;
   if (group == 0) {
     registersLess<40>();
-    u32 s = 0, phase = 1;
+    u32 s = 0, phase = 1, call = 0, taken = 0;
+    if constexpr (G::on) {
+      call = lastEpoch(from.a, CTL_GATHERS) + 1;
+      syncNamed(5, 128); // all have read it before the block writes it
+      if (tid() >= 32)
+        send(from, call, tid() - 32, (volatile Sending *)(dynamic + T::bars + 16 * STAGES));
+    }
     if (tid() == 0 || SPLIT > 1)
       for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
         if (tid() == 0) {
           tileOf(g, t, m, n, z);
-          u32 y = (m * CM + cm) * ROWS, x = (n * CN + cn) * N;
+          const TensorMap *rows = am;
+          u32 y = (m * CM + cm) * ROWS, x = (n * CN + cn) * N, zb = z;
+          if constexpr (G::on) {
+            if (z > taken) // tiles come in the order of the ranks
+              take(from.a, call, peerAt(from.a, taken = z));
+            if (z > 0)
+              rows = gathered;
+            z = z > 0 ? peerAt(from.a, z) : 0, zb = 0;
+          }
           u32 beside = 0, below = ((1 << CM) - 1) << (first + cn * CM);
           _Pragma("unroll") for (u32 i = 0; i < CN; i++) beside |= 1 << (first + i * CM + cm);
           for (u32 k = k0; k < k1; k++) {
@@ -122,15 +141,15 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
             if constexpr (TRANSA) {
               _Pragma("unroll") for (u32 c = 0; c < ROWS / 64; c++)
                 if (c % CN == cn)
-                  tileLoad<(CN > 1)>(a + c * 64 * STEP * 2, am, bar, y + c * 64, k * STEP, z, beside);
+                  tileLoad<(CN > 1)>(a + c * 64 * STEP * 2, rows, bar, y + c * 64, k * STEP, z, beside);
             } else
-              tileLoad<(CN > 1)>(a + cn * (T::a / CN), am, bar, k * STEP, y + cn * (ROWS / CN), z, beside);
+              tileLoad<(CN > 1)>(a + cn * (T::a / CN), rows, bar, k * STEP, y + cn * (ROWS / CN), z, beside);
             if constexpr (TRANSB) {
               _Pragma("unroll") for (u32 c = 0; c < (N + 63) / 64; c++)
                 if (c % CM == cm)
-                  tileLoad<(CM > 1)>(b + c * 64 * STEP * 2, bm, bar, x + c * 64, k * STEP, z, below);
+                  tileLoad<(CM > 1)>(b + c * 64 * STEP * 2, bm, bar, x + c * 64, k * STEP, zb, below);
             } else
-              tileLoad<(CM > 1)>(b + cm * (T::b / CM), bm, bar, k * STEP, x + cm * (N / CM), z, below);
+              tileLoad<(CM > 1)>(b + cm * (T::b / CM), bm, bar, k * STEP, x + cm * (N / CM), zb, below);
             if (++s == STAGES)
               s = 0, phase ^= 1;
           }
@@ -152,6 +171,8 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
     u32 giver = first + (t0 < CM ? cn * CM + t0 : (t0 - CM < cn ? t0 - CM : t0 - CM + 1) * CM + cm);
     for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
       tileOf(g, t, m, n, z);
+      if constexpr (G::on)
+        z = peerAt(from.a, z);
       u32 last = 0;
       for (u32 k = k0; k < k1; k++) {
         mbarWait(full + 8 * s, phase);
@@ -224,26 +245,39 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
 
 #define MATMUL(NAME, ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT) \
   GLOBAL void BOUNDS(384, 1) NAME(const TensorMap, const TensorMap, const TensorMap, const Matmul g) { \
-    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g); \
+    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g, nullptr, NoGather{}); \
+  }
+#define GATHERING(NAME, ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSB, CM, CN) \
+  GLOBAL void BOUNDS(384, 1) NAME(const TensorMap, const TensorMap, const TensorMap, const Matmul g, const TensorMap, const Gather from) { \
+    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, TRANSB, CM, CN, 1>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g, PARAM(NAME, 4), from); \
   }
 #define MATMUL_(...) MATMUL(__VA_ARGS__)
+#define GATHERING_(...) GATHERING(__VA_ARGS__)
 // MATMULS makes the kernels of a tile: A and B each as they lie (n) or transposed (t).
 #define MATMULS(TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
   MATMUL_(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 1, CM, CN, SPLIT) \
   MATMUL_(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 0, CM, CN, SPLIT) \
   MATMUL_(matmul_##TYPE##_tn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 1, CM, CN, SPLIT) \
   MATMUL_(matmul_##TYPE##_tt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 0, CM, CN, SPLIT)
-// As many stages as shared memory has room for; kernels/matmul.go has the same.
-#define MATMULS_OF(TYPE, HALF) \
-  MATMULS(TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 192, 5, 64, 1, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 176, 5, 88, 1, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 160, 5, 40, 2, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
-  MATMULS(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
-  MATMULS(TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
-  MATMULS(TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)
+// GATHERINGS makes those that gather A, which lies as it is.
+#define GATHERINGS(TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
+  GATHERING_(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT##_gather, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, CM, CN) \
+  GATHERING_(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT##_gather, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, CM, CN)
+#define NO_GATHERINGS(...)
+// As many stages as shared memory has room for; kernels/matmul.go has the same. CUT makes those
+// that cut sums over blocks, which do not gather.
+#define TILES(MAKE, CUT, TYPE, HALF) \
+  MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
+  MAKE(TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 192, 5, 64, 1, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 176, 5, 88, 1, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 160, 5, 40, 2, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
+  MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
+  MAKE(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
+  CUT(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
+  MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
+  MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)
+#define MATMULS_OF(TYPE, HALF) TILES(MATMULS, MATMULS, TYPE, HALF)
+#define GATHERINGS_OF(TYPE, HALF) TILES(GATHERINGS, NO_GATHERINGS, TYPE, HALF)

@@ -58,6 +58,11 @@ enum {
   CTL_LEFT = 4,       // u32, in the host page: nonzero once a kernel of this rank has left early
   CTL_RECORD = 64,    // the error record, see report()
   CTL_ENTRY = 512,    // u32[MAXRANKS]: direct collectives entered by each peer
+  CTL_CAME = 576,     // u32[MAXRANKS]: matmuls that gather (gather.h) entered by each peer
+  CTL_GATHERED = 640, // u32[MAXRANKS]: the last of them for which each peer's rows have come
+  CTL_SENT = 704,     // u32[MAXRANKS]: pieces sent to the k-th peer in this one
+  CTL_TICKET = 768,   // u32: pieces dealt out in this one
+  CTL_SENDERS = 772,  // u32: blocks that have seen the last
   CTL_EPOCH = 1024,   // u32[MAXBLOCKS]: collectives by packets without flags done, one copy per block
   CTL_LEPOCH = 2048,  // u32[MAXBLOCKS]: direct collectives done, one copy per block
   CTL_EXIT = 4096,    // u32[MAXBLOCKS][MAXRANKS]: direct collective left by each peer's block
@@ -65,6 +70,7 @@ enum {
   CTL_PUSHED = 32768, // u32[MAXBLOCKS][MAXRANKS]: chunks that each peer's block has staged here
   CTL_CREDIT = 49152, // u32[MAXBLOCKS][MAXRANKS]: chunks of ours that each peer's block has folded
   CTL_FLAGGED = 30720, // u32[MAXBLOCKS]: collectives by packets with flags done, one copy per block
+  CTL_GATHERS = 31744, // u32[MAXBLOCKS]: matmuls that gather done, one copy per block
   CTL_CHANNEL = 20480, // per channel u32[MAXRANKS] signals by peer, u32[MAXRANKS] consumed; 64 channels
 };
 

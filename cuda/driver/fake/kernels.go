@@ -46,8 +46,12 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 	if run, err, ok := benchKernel(name, buf); ok {
 		return run, err
 	}
-	if run, err, ok := matmulKernel(name, buf); ok {
-		return run, err
+	if m, err, ok := matmulKernel(name, buf); ok {
+		if err != nil || m.gathered == nil {
+			return m.run, err
+		}
+		a, err := kernels.Unpack(buf[matmulBytes+driver.TensorMapBytes:], 1)
+		return blocks(a, func(b *block) error { return b.gathering(m) }), err
 	}
 	body, ok := bodyOf(name)
 	if !ok {
@@ -137,9 +141,11 @@ func (b block) launch(body func(*block) error) error {
 
 func word(at uint64) uint32       { return hostmem.Load32(uintptr(at)) }
 func setWord(at uint64, v uint32) { hostmem.Store32(uintptr(at), v) }
-func addWord(at uint64, v uint32) { atomic.AddUint32((*uint32)(hostmem.Pointer(uintptr(at))), v) }
-func long(at uint64) uint64       { return atomic.LoadUint64((*uint64)(hostmem.Pointer(uintptr(at)))) }
-func setLong(at, v uint64)        { atomic.StoreUint64((*uint64)(hostmem.Pointer(uintptr(at))), v) }
+func addWord(at uint64, v uint32) uint32 {
+	return atomic.AddUint32((*uint32)(hostmem.Pointer(uintptr(at))), v)
+}
+func long(at uint64) uint64 { return atomic.LoadUint64((*uint64)(hostmem.Pointer(uintptr(at)))) }
+func setLong(at, v uint64)  { atomic.StoreUint64((*uint64)(hostmem.Pointer(uintptr(at))), v) }
 
 func (b *block) aborted() bool { return word(b.a.Ctl+kernels.CtlAbort) != 0 }
 

@@ -35,12 +35,12 @@ func tensorMap(b []byte) *driver.TensorMap {
 
 // matmulKernel gives the work of a matmul of kernels/src/matmul.h, or false. The sum of
 // each element, or of each part of K, is taken in float32 in order; tensor cores round otherwise.
-func matmulKernel(name string, buf []byte) (func() error, error, bool) {
-	part := strings.Split(name, "_") // matmul, type, transposes, columns, blocks of a cluster
-	if len(part) != 5 || part[0] != "matmul" {
+func matmulKernel(name string, buf []byte) (*matmul, error, bool) {
+	part := strings.Split(name, "_") // matmul, type, transposes, columns, blocks of a cluster, and perhaps gather
+	if len(part) < 5 || part[0] != "matmul" {
 		return nil, nil, false
 	}
-	if len(buf) < 3*driver.TensorMapBytes+20 {
+	if len(buf) < matmulBytes || len(part) > 5 && len(buf) < matmulBytes+driver.TensorMapBytes {
 		return nil, fmt.Errorf("%s: parameters of %d bytes", name, len(buf)), true
 	}
 	m := &matmul{typ: map[string]dtype.DType{"bf16": dtype.BF16, "f16": dtype.F16}[part[1]], transA: part[2][0] == 't', transB: part[2][1] == 't'}
@@ -50,16 +50,22 @@ func matmulKernel(name string, buf []byte) (func() error, error, bool) {
 	for i, to := range []**driver.TensorMap{&m.a, &m.b, &m.d} {
 		*to = tensorMap(buf[i*driver.TensorMapBytes:])
 	}
+	if len(part) > 5 {
+		m.gathered = tensorMap(buf[matmulBytes:])
+	}
 	for i, to := range []*int{&m.rows, &m.cols, &m.depth, &m.batch} {
 		*to = int(binary.LittleEndian.Uint32(buf[3*driver.TensorMapBytes+4*i:]))
 	}
-	return m.run, nil, true
+	return m, nil, true
 }
+
+// matmulBytes are the parameters of a matmul without gaps; one that gathers has a map and arguments more.
+const matmulBytes = 3*driver.TensorMapBytes + 20
 
 type matmul struct {
 	typ                      dtype.DType
 	transA, transB           bool
-	a, b, d                  *driver.TensorMap
+	a, b, d, gathered        *driver.TensorMap
 	height, columns          int // of a tile
 	below, beside, parts     int // blocks of a cluster
 	rows, cols, depth, batch int
@@ -67,21 +73,26 @@ type matmul struct {
 
 // run computes the tiles of all blocks.
 func (m *matmul) run() error {
-	const step = 64
-	k := m.depth * step
 	for z := range m.batch {
-		// Whole panels of A and B, with zeros beyond the tensors as the copies bring them.
-		rows, cols := m.rows*m.below*m.height, m.cols*m.beside*m.columns
-		a := m.panel(m.a, m.transA, z, rows, k)
-		b := m.panel(m.b, !m.transB, z, cols, k)
-		for i := range min(rows, int(m.d.Sizes[1])) {
-			out := bytesAt(m.d.At+driver.Ptr(uint64(z)*m.d.Strides[1]+uint64(i)*m.d.Strides[0]), 2*m.d.Sizes[0])
-			for j := range min(cols, int(m.d.Sizes[0])) {
-				putFloat(m.typ, out[2*j:], m.sum(a[i*k:(i+1)*k], b[j*k:(j+1)*k]))
-			}
-		}
+		m.product(m.a, z, z, z)
 	}
 	return nil
+}
+
+// product multiplies whole panels of A and B, with zeros beyond the tensors as the copies bring
+// them: those of a batch each, into D's.
+func (m *matmul) product(from *driver.TensorMap, za, zb, zd int) {
+	const step = 64
+	k := m.depth * step
+	rows, cols := m.rows*m.below*m.height, m.cols*m.beside*m.columns
+	a := m.panel(from, m.transA, za, rows, k)
+	b := m.panel(m.b, !m.transB, zb, cols, k)
+	for i := range min(rows, int(m.d.Sizes[1])) {
+		out := bytesAt(m.d.At+driver.Ptr(uint64(zd)*m.d.Strides[1]+uint64(i)*m.d.Strides[0]), 2*m.d.Sizes[0])
+		for j := range min(cols, int(m.d.Sizes[0])) {
+			putFloat(m.typ, out[2*j:], m.sum(a[i*k:(i+1)*k], b[j*k:(j+1)*k]))
+		}
+	}
 }
 
 // sum multiplies a row by a column. Tiles of 64 rows have the halves of each step apart, the

@@ -1,0 +1,52 @@
+package wgmma
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// PlanGather plans a matmul that gathers its left operand. Of the call, the operands are this
+// rank's rows and the right operand, the results the rows of all ranks, in symmetric memory, and
+// their product; args are those of a call of the group, which the plan completes. What has no
+// kernel is an error that wraps library.ErrNotServed: then it takes an all_gather and a matmul,
+// whose result has the same bits. All ranks of the group have to be given as many multiprocessors,
+// and c.SMs must leave some to every kernel on this device that a rank of the group may wait for.
+func (l *Library) PlanGather(c *library.Call, args *kernels.Args) (library.Step, error) {
+	if len(c.Ins) != 2 || len(c.Outs) != 2 {
+		return nil, fmt.Errorf("%w: %d operands and %d results", library.ErrNotServed, len(c.Ins), len(c.Outs))
+	}
+	own, gathered, n := c.Ins[0], c.Outs[0], int64(args.N)
+	all := library.Call{Op: "matmul", Ins: []library.Tensor{gathered, c.Ins[1]}, Outs: c.Outs[1:], SMs: c.SMs}
+	p, err := problemOf(&all)
+	if err != nil {
+		return nil, err
+	}
+	rows := p.N / n
+	if !p.Swapped || p.Y.Trans || p.Batch != 1 || rows*n != p.N || p.Y.LD != p.K || own.At%16 != 0 || own.DType != gathered.DType || !isRows(own, rows, p.K) {
+		return nil, fmt.Errorf("%w: rows of %v, strides %v, gathered as %v, strides %v", library.ErrNotServed, own.Shape, own.Strides, gathered.Shape, gathered.Strides)
+	}
+	sms := l.sms
+	if c.SMs > 0 {
+		sms = min(sms, c.SMs)
+	}
+	s := shapeOf(p)
+	s.M = rows
+	m, err := kernels.NewGatheringMatmul(s, int(n), sms)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
+	}
+	// A batch is a rank's rows.
+	p.Y.Stride, p.D.Stride = rows*p.Y.LD, rows*p.D.LD
+	return l.encode(m, true, []*driver.TensorMap{
+		tensorMap(own.At, p.Y, p.K, rows, 1, m.A), tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B), tensorMap(c.Outs[1].At, p.D, p.M, rows, n, m.D),
+		tensorMap(gathered.At, p.Y, p.K, rows, n, m.A),
+	}, m.Gather(args, uint64(own.At), uint64(gathered.At), uint64(2*rows*p.K)))
+}
+
+// isRows says whether t is so many rows, one behind the other.
+func isRows(t library.Tensor, rows, cols int64) bool {
+	return len(t.Shape) == 2 && t.Shape[0] == rows && t.Shape[1] == cols && t.Strides[1] == 1 && (rows == 1 || t.Strides[0] == cols)
+}

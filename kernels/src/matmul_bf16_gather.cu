@@ -1,0 +1,3 @@
+#include "matmul.h"
+
+GATHERINGS_OF(bf16, false)
