@@ -57,6 +57,7 @@ func (r *recording) says(g *group, c *rt.Collective) {
 const (
 	saysAlone  = '.'
 	saysBeside = '+'
+	saysWithin = '*'
 )
 
 // said is what this rank has collected: for each group a digest, a character for each
@@ -71,8 +72,11 @@ func (r *recording) said() string {
 		b = append(b, '/')
 		for _, c := range r.open[g] {
 			form := byte(saysAlone)
-			if c.beside {
+			switch {
+			case c.beside:
 				form = saysBeside
+			case c.within != nil:
+				form = saysWithin
 			}
 			b = append(b, form)
 		}
@@ -117,6 +121,9 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 				c.beside = c.beside || open[k] == saysBeside
 				if c.tells() {
 					places = c.told(pos, places)
+				}
+				if open[k] != saysWithin {
+					c.within = nil
 				}
 			}
 		}

@@ -135,9 +135,13 @@ func (r *recording) assemble(ctx context.Context) error {
 		return err
 	}
 	r.besides()
+	if err := r.withins(); err != nil {
+		return err
+	}
 	if err := r.d.agree(ctx, r); err != nil {
 		return err
 	}
+	r.place()
 	if err := r.form(); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ type collective struct {
 	g      *group
 	c      rt.Collective
 	beside bool      // compute runs beside it
+	within *inMatmul // where it is done within a matmul, see inmatmul.go
 	dsts   [][]int64 // of one that tells: by result and place in the group, where it begins there
 }
 

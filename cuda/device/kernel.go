@@ -204,6 +204,9 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 		p.owned, _ = step.(library.Releaser)
 		if p.cmds.Len() == 0 && out.Shape == nil {
 			p.step = step
+			if k.Op == "matmul" {
+				p.asked = c
+			}
 		}
 		step.AddTo(&p.cmds)
 		if out.Shape != nil {

@@ -25,6 +25,7 @@ type plan struct {
 	call    func(st *stream) error // instead of cmds
 	ops     []nccl.Op              // what call gives to NCCL, for groups that it serves
 	step    library.Step           // what cmds are, if they are one call of a library
+	asked   *library.Call          // what step is, of a matmul
 
 	owned   library.Releaser // a call of a library that cmds have and that has to be given back, see held.go
 	holders int              // under Device.mu

@@ -18,7 +18,7 @@ type libraryFlags struct {
 	preload                       listFlag
 	staging, fetch                int64
 	sms                           int
-	noBeside, noEarly             bool
+	noBeside, noEarly, gather     bool
 	products, protocols           string
 	transport, nccl               string
 }
@@ -32,6 +32,7 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
 	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
 	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
+	fs.BoolVar(&f.gather, "gather-in-products", false, "let a gather that nothing computes beside take place within the product that waits for it, by concert's own kernel for Hopper")
 	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
 	fs.StringVar(&f.products, "products", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
 	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
@@ -55,7 +56,7 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: products by cuBLASLt, attention by our own kernels and
 // cuDNN, convolutions by cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, GatherInMatmul: f.gather, Prefetch: f.fetch, SMs: f.sms,
 		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
 	switch o.Transport {
 	case "", topo.Symmetric, topo.NCCL:

@@ -1,0 +1,238 @@
+//go:build linux
+
+package device_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/wgmma"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// gathered is a step of three ranks: rows are gathered, and multiplied by w to y. Of the other tensors,
+// v is another right operand, z its product, s a sum.
+type gathered struct{ x, all, w, v, y, z, s rt.Tensor }
+
+func newGathered(y int64) gathered {
+	const rows, k, n = 16, 64, 24
+	return gathered{x: rt.C(0, rt.BF16, rows, k), all: rt.C(4096, rt.BF16, 3*rows, k), w: rt.C(16384, rt.BF16, k, n), v: rt.C(20480, rt.BF16, k, n),
+		y: rt.C(y, rt.BF16, 3*rows, n), z: rt.C(28672, rt.BF16, 3*rows, n), s: rt.C(32768, rt.BF16, rows, k)}
+}
+
+func (g gathered) gather(e *rt.Exec) {
+	e.Record("compute", 0)
+	e.Wait("comm.tp", 0)
+	e.At("gather").AllGather("comm.tp", "tp", 0, rt.Ts{g.all}, rt.Ts{g.x})
+	e.Record("comm.tp", 1)
+}
+
+func (g gathered) multiply(e *rt.Exec, y, w rt.Tensor) {
+	e.At("matmul").Launch("compute", "matmul", nil, rt.Ts{y}, rt.Ts{g.all, w})
+}
+
+// plain is the gather, and then the matmul.
+func (g gathered) plain(e *rt.Exec) {
+	g.gather(e)
+	e.Wait("compute", 1)
+	g.multiply(e, g.y, g.w)
+}
+
+// sum is a collective in a stream of its own, whose end is event 3.
+func (g gathered) sum(e *rt.Exec) {
+	e.Record("compute", 2)
+	e.Wait("comm.other", 2)
+	e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+	e.Record("comm.other", 3)
+}
+
+// TestGatherInMatmul captures steps with gathers that a matmul waits for. They take place within it where
+// nothing is beside them, on all ranks or on none, and results have the bits of the step without it.
+func TestGatherInMatmul(t *testing.T) {
+	symmetricOnly(t)
+	fakeOnly(t)
+	const plainY = 24576
+	for _, c := range []struct {
+		name string
+		step func(gathered, *rt.Exec)
+		onX  bool // the result lies on the own rows
+		off  bool
+		lack int // the rank that has no such library, from 1
+		want int // gathers within matmuls
+	}{
+		{name: "plain", step: gathered.plain, want: 1},
+		{name: "off", step: gathered.plain, off: true},
+		{name: "a rank that cannot", step: gathered.plain, lack: 2},
+		{name: "the result on the own rows", step: gathered.plain, onX: true},
+		{name: "a second matmul", step: func(g gathered, e *rt.Exec) {
+			g.plain(e)
+			g.multiply(e, g.z, g.v)
+		}, want: 1},
+		{name: "twice", step: func(g gathered, e *rt.Exec) {
+			g.plain(e)
+			g.gather(e)
+			e.Wait("compute", 1)
+			g.multiply(e, g.z, g.v)
+		}, want: 2},
+		{name: "something else first", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Wait("compute", 1)
+			e.Launch("compute", "add", nil, rt.Ts{g.s}, rt.Ts{g.s, g.s})
+			g.multiply(e, g.y, g.w)
+		}},
+		{name: "compute beside", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Launch("compute", "add", nil, rt.Ts{g.s}, rt.Ts{g.s, g.s})
+			e.Wait("compute", 1)
+			g.multiply(e, g.y, g.w)
+		}},
+		{name: "compute beside, enqueued before", step: func(g gathered, e *rt.Exec) {
+			e.Record("compute", 0)
+			e.Launch("compute", "add", nil, rt.Ts{g.s}, rt.Ts{g.s, g.s})
+			e.Wait("comm.tp", 0)
+			e.At("gather").AllGather("comm.tp", "tp", 0, rt.Ts{g.all}, rt.Ts{g.x})
+			e.Record("comm.tp", 1)
+			e.Wait("compute", 1)
+			g.multiply(e, g.y, g.w)
+		}},
+		{name: "a collective beside", step: func(g gathered, e *rt.Exec) {
+			g.sum(e)
+			g.plain(e)
+			e.Wait("compute", 3)
+		}},
+		{name: "a collective beside, enqueued behind", step: func(g gathered, e *rt.Exec) {
+			e.Record("compute", 2)
+			g.plain(e)
+			e.Wait("comm.other", 2)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 3)
+		}},
+		{name: "a collective before and one behind", step: func(g gathered, e *rt.Exec) {
+			g.sum(e)
+			e.Wait("compute", 3)
+			g.plain(e)
+			g.sum(e)
+			e.Wait("compute", 3)
+		}, want: 1},
+		{name: "a collective behind the gather", step: func(g gathered, e *rt.Exec) {
+			g.plain(e)
+			e.Wait("comm.other", 1)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 3)
+		}},
+		{name: "another stream waits first", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Wait("comm.other", 1)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 1)
+			g.multiply(e, g.y, g.w)
+			e.Wait("compute", 3)
+		}},
+		{name: "the right operand", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Wait("compute", 1)
+			across := rt.S(g.all.Off, rt.BF16, rt.Dims{64, 48}, rt.Dims{1, 64})
+			e.Launch("compute", "matmul", nil, rt.Ts{rt.C(g.y.Off, rt.BF16, 16, 48)}, rt.Ts{g.x, across})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGathered(plainY)
+			if c.onX {
+				g = newGathered(0)
+			}
+			m := &rt.Module{Name: "gathered", World: 3, Arena: 40960, Streams: []string{"compute", "comm.tp", "comm.other"}, Events: 4,
+				Groups: []rt.Group{{Name: "tp", Ranks: [][]int{{0, 1, 2}}}, {Name: "other", Ranks: [][]int{{0, 1, 2}}}}}
+			for _, p := range []struct {
+				name string
+				t    rt.Tensor
+			}{{"x", g.x}, {"w", g.w}, {"v", g.v}, {"s", g.s}} {
+				m.Inputs = append(m.Inputs, rt.Param{Name: p.name, Tensors: rt.Ts{p.t}})
+			}
+			for _, p := range []struct {
+				name string
+				t    rt.Tensor
+			}{{"all", g.all}, {"y", g.y}, {"z", g.z}, {"s", g.s}} {
+				m.Outputs = append(m.Outputs, rt.Param{Name: p.name + "out", Tensors: rt.Ts{p.t}})
+			}
+			var log collected
+			o := small(3)
+			o.GatherInMatmul, o.Log = !c.off, slog.New(&log)
+			drv := newFake(t, 3)
+			o.Libraries = []device.OpenLibrary{func(e device.LibraryEnv) (library.Library, error) {
+				if e.Rank.ID == c.lack-1 {
+					return nil, library.ErrUnavailable
+				}
+				return wgmma.Open(e.Driver, e.Rank.Ctx, driver.DeviceInfo{Major: 9, SMs: 4}, imageSet())
+			}}
+			o = hosted(drv, o)
+			runGathered(t, drv, o, m, func(e *rt.Exec) { c.step(g, e) })
+			n := 0
+			for _, d := range log.list {
+				if strings.HasSuffix(d.form, "_gather") {
+					n++
+				}
+			}
+			if n != 2*c.want { // in two captures
+				t.Errorf("%d gathers within matmuls, want %d: %+v", n, 2*c.want, log.list)
+			}
+		})
+	}
+}
+
+// runGathered holds replays of a step against the step as its calls come.
+func runGathered(t *testing.T, drv *fake.Driver, o device.Options, m *rt.Module, step func(*rt.Exec)) {
+	err := device.Local(t.Context(), drv, devices(m.World), rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		rng := rand.New(rand.NewPCG(1, uint64(r.Info().Rank)))
+		var in []rt.Value
+		for _, p := range m.Inputs {
+			x := p.Tensors[0]
+			v := rt.Value{DType: x.DType, Shape: x.Shape, Data: make([]byte, x.Bytes())}
+			for i := 0; i < len(v.Data); i += 2 {
+				dtype.StoreFloat(dtype.BF16, v.Data[i:], rng.NormFloat64())
+			}
+			in = append(in, v)
+		}
+		want, err := rt.RunModule(ctx, r, m, step, in, rt.Options{})
+		if err != nil {
+			return err
+		}
+		want = slices.Clone(want)
+		for _, graph := range []bool{false, true} {
+			s, err := rt.Prepare(ctx, r, m, step, rt.Options{}, graph)
+			if err != nil {
+				return err
+			}
+			for range 2 {
+				got, err := s.Run(ctx, in)
+				if err != nil {
+					return err
+				}
+				for i := range got {
+					if !bytes.Equal(got[i].Data, want[i].Data) {
+						t.Errorf("rank %d, graph %v: output %s differs from the run without a capture", r.Info().Rank, graph, m.Outputs[i].Name)
+					}
+				}
+			}
+			if err := s.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
