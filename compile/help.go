@@ -7,14 +7,17 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
 )
 
 // Help is what a schedule would gain if something were twice as fast: the collectives of a
-// group, or what computes. Times are in milliseconds.
+// group, or what computes. Of stages, figures but the gain are those of the stage that has most.
+// Times are in milliseconds.
 type Help struct {
-	Group       string // of the collectives, empty for what computes
+	Group       string // of the collectives, empty for what computes and between stages
 	Ranks       int    // that communicate with each other
 	Domains     int    // NVLink domains that they are in, 0 if the costs know no machine
+	Stages      int    // of all collectives between stages: how many of these there are
 	Collectives int
 	Busy        float64 // of the group's stream, or of what computes
 	Exposed     float64 // computing waits for collectives of this group
@@ -24,32 +27,76 @@ type Help struct {
 // Helps says what would make a function faster in the order that it has: each group, and what
 // computes, twice as fast. The largest gain comes first. Errors are Simulate's.
 func (f *Function) Helps() ([]Help, error) {
-	model := f.result.costs
-	_, now, err := Simulate(f.Func, model)
+	p := &play{funcs: []*ir.Func{f.Func}}
+	err := p.model(f.result.costs)
 	if err != nil {
 		return nil, err
 	}
-	out := []Help{{Busy: now.Compute}}
+	return p.helps(f.result.costs)
+}
+
+// helps plays as things are, and once for each group, and for what computes, with that twice as fast.
+func (p *play) helps(model *cost.Model) ([]Help, error) {
+	now, err := p.run(nil)
+	if err != nil {
+		return nil, err
+	}
+	out := []Help{{}}
 	groups := []*ir.Group{nil}
-	for i, n := range f.Func.Order() {
-		switch {
-		case n.Op().IsCollective() && n.Group() != nil:
-			h := &out[groupAt(&out, &groups, n.Group(), model)]
-			h.Collectives++
-			h.Busy += now.End[i] - now.Begin[i]
-		case n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Group() != nil:
-			out[groupAt(&out, &groups, n.Arg(0).Def().Group(), model)].Exposed += max(0, now.End[i]-now.Issue[i])
+	at := func(g *ir.Group) int { return groupAt(&out, &groups, g, model) }
+	if p.s != nil {
+		out, groups = append(out, Help{Stages: len(p.funcs)}), append(groups, &ir.Group{})
+		within := at
+		at = func(g *ir.Group) int {
+			if p.between(g) {
+				return 1
+			}
+			return within(g)
+		}
+	}
+	for place, f := range p.funcs {
+		tl, own := now[place], make([]Help, len(out)) // of this stage
+		own[0].Busy = tl.Compute
+		entry := func(g *ir.Group) *Help {
+			k := at(g)
+			for k >= len(own) {
+				own = append(own, Help{})
+			}
+			return &own[k]
+		}
+		for i, n := range f.Order() {
+			switch {
+			case n.Op().IsCollective() && n.Group() != nil:
+				h := entry(n.Group())
+				h.Collectives++
+				h.Busy += tl.End[i] - tl.Begin[i]
+			case n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Group() != nil:
+				entry(n.Arg(0).Def().Group()).Exposed += max(0, tl.End[i]-tl.Issue[i])
+			}
+		}
+		for k, h := range own {
+			out[k].Collectives = max(out[k].Collectives, h.Collectives)
+			out[k].Busy, out[k].Exposed = max(out[k].Busy, h.Busy), max(out[k].Exposed, h.Exposed)
 		}
 	}
 	for k := range out {
-		then, err := f.faster(model, groups[k])
+		then, err := p.run(func(n *ir.Node) bool {
+			return n.Group() != nil && n.Op().IsCollective() && at(n.Group()) == k || k == 0 && !n.Op().IsCollective()
+		})
 		if err != nil {
 			return nil, err
 		}
-		out[k].Gain = max(0, now.Makespan-then)
+		out[k].Gain = max(0, makespan(now)-makespan(then))
 	}
 	slices.SortStableFunc(out, func(a, b Help) int { return cmp.Compare(b.Gain, a.Gain) })
-	return slices.DeleteFunc(out, func(h Help) bool { return h.Gain <= 0.001*now.Makespan }), nil
+	return slices.DeleteFunc(out, func(h Help) bool { return h.Gain <= 0.001*makespan(now) }), nil
+}
+
+func makespan(lines []*sim.Timeline) (ms float64) {
+	for _, l := range lines {
+		ms = max(ms, l.Makespan)
+	}
+	return ms
 }
 
 // String says it in a sentence.
@@ -59,6 +106,9 @@ func (h Help) String() string {
 			return fmt.Sprintf("%.4f", ms)
 		}
 		return fmt.Sprintf("%.2f", ms)
+	}
+	if h.Stages > 0 {
+		return fmt.Sprintf("%s ms less if twice as fast: transfers between %d stages (%d), busy %s ms and exposed %s", figure(h.Gain), h.Stages, h.Collectives, figure(h.Busy), figure(h.Exposed))
 	}
 	if h.Group == "" {
 		return fmt.Sprintf("%s ms less if twice as fast: computing, %s ms", figure(h.Gain), figure(h.Busy))
@@ -81,20 +131,4 @@ func groupAt(out *[]Help, groups *[]*ir.Group, g *ir.Group, model *cost.Model) i
 	}
 	*out, *groups = append(*out, h), append(*groups, g)
 	return len(*out) - 1
-}
-
-// faster is the makespan if the collectives of a group, or what computes for nil, took half as long.
-func (f *Function) faster(model *cost.Model, g *ir.Group) (float64, error) {
-	half := func(n *ir.Node) float64 {
-		ms, _ := model.NodeMs(n)
-		if n.Op().IsCollective() && n.Group() == g || g == nil && !n.Op().IsCollective() {
-			ms /= 2
-		}
-		return ms
-	}
-	_, tl, err := simulate(f.Func, half)
-	if err != nil {
-		return 0, err
-	}
-	return tl.Makespan, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // hosts is a machine of many hosts of eight H200s, by which a rank's collectives are priced.
@@ -104,15 +105,25 @@ func llama405b(layers, world int) (*ir.Module, error) {
 
 func planned(t testing.TB, layers, world int) *compile.Function {
 	t.Helper()
+	return plannedBy(t, layers, world, "default").Funcs[0]
+}
+
+// plannedBy is the plan by a pipeline.
+func plannedBy(t testing.TB, layers, world int, pipeline string) *compile.Result {
+	t.Helper()
 	m, err := llama405b(layers, world)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := compile.Compile(context.Background(), m, compile.Target{Costs: hosts(t)}, compile.Options{})
+	p, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Funcs[0]
+	r, err := compile.Compile(context.Background(), m, compile.Target{Costs: hosts(t)}, compile.Options{Pipeline: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // A step over 64 hosts is planned by where its groups are: gathers of weights go over the
@@ -168,6 +179,37 @@ func BenchmarkPlanAtSize(b *testing.B) {
 			}
 			syscall.Getrusage(syscall.RUSAGE_SELF, &z)
 			b.ReportMetric(float64(z.Utime.Nano()-a.Utime.Nano())/float64(b.N)/1e9, "user-s/op")
+		})
+	}
+}
+
+// BenchmarkPlanStages cuts the same step, of 64 ranks, into eight stages of 64 and micro-batches:
+// pipeline, tensors, sequences and data in parallel on 512 ranks.
+func BenchmarkPlanStages(b *testing.B) {
+	for _, passes := range []string{"pipeline{stages=8,micro-batches=16},default", "pipeline{stages=8,micro-batches=16,schedule=interleaved},default", "pipeline{stages=8,micro-batches=16,schedule=zero-bubble},default"} {
+		b.Run(passes, func(b *testing.B) {
+			for b.Loop() {
+				r := plannedBy(b, 126, 64, passes)
+				s := r.Module.Stages()[0]
+				m, err := compile.MeasureStages(r.Module, s, r.Costs())
+				if err != nil {
+					b.Fatal(err)
+				}
+				helps, err := r.StageHelps(s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i, f := range m.Stages {
+					b.Logf("stage %d: %d nodes, computes %.0f ms of %.0f, exposed %.0f, peak %.1f GiB", i, f.Nodes, f.Compute, m.Step, f.Exposed, float64(f.Peak)/(1<<30))
+				}
+				for _, h := range helps {
+					b.Log(h)
+				}
+				for _, st := range r.Report.Steps {
+					b.Logf("%s %.2f s, verify %.2f", st.Pass, float64(st.Nanos)/1e9, float64(st.VerifyNanos)/1e9)
+				}
+				b.ReportMetric(m.Bubble, "bubble")
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
@@ -37,35 +38,78 @@ func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
 // MeasureStages simulates stages of a module, each in its own order: a transfer begins when both
 // ends have come to it. Errors are Simulate's and sim.EvaluateStages'.
 func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, error) {
-	var models []*sim.Model
-	var orders [][]int32
+	p, err := playOf(m, s, model)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := p.run(nil)
+	if err != nil {
+		return nil, err
+	}
+	out := &Staged{Models: p.models, Lines: lines, Step: makespan(lines)}
+	computed := 0.0
+	for place, tl := range lines {
+		f := Figures{Nodes: p.models[place].Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak}
+		f.count(p.funcs[place])
+		out.Stages = append(out.Stages, f)
+		computed += tl.Compute
+	}
+	if out.Step > 0 {
+		out.Bubble = 1 - computed/(out.Step*float64(len(lines)))
+	}
+	return out, nil
+}
+
+// StageHelps says what would make the step of stages shorter, as Function.Helps does: the
+// collectives between stages are one entry. Errors are MeasureStages'.
+func (r *Result) StageHelps(s *ir.Stages) ([]Help, error) {
+	p, err := playOf(r.Module, s, r.costs)
+	if err != nil {
+		return nil, err
+	}
+	return p.helps(r.costs)
+}
+
+// play is functions that run side by side, or one alone.
+type play struct {
+	s      *ir.Stages // nil of one function
+	funcs  []*ir.Func
+	models []*sim.Model
+	orders [][]int32
+	meets  []sim.Meet
+	met    map[*ir.Group]bool // groups in which stages meet; look-up only
+}
+
+// playOf readies stages.
+func playOf(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
+	p := &play{s: s, met: map[*ir.Group]bool{}}
+	for _, name := range s.Funcs {
+		p.funcs = append(p.funcs, m.Func(name))
+	}
+	if err := p.model(model); err != nil {
+		return nil, err
+	}
 	starts := make([]map[*ir.Group][]int32, len(s.Funcs)) // by place: those with other stages, in order; look-up only
 	met := make([]map[*ir.Group][]int, len(s.Funcs))      // by place: who comes to them; look-up only
-	for place, name := range s.Funcs {
-		f := m.Func(name)
-		sm, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
-			ms, _ := model.NodeMs(n)
-			return ms
-		}})
-		if err != nil {
-			return nil, err
-		}
-		models, orders = append(models, sm), append(orders, sm.InputOrder())
+	for place, f := range p.funcs {
 		starts[place], met[place] = map[*ir.Group][]int32{}, map[*ir.Group][]int{}
 		for i, n := range f.Order() {
-			if g := n.Group(); g != nil && n.Op().IsCollective() {
-				if _, ok := met[place][g]; !ok {
-					if met[place][g], err = s.Meets(place, g); err != nil {
-						return nil, err
-					}
+			g := n.Group()
+			if g == nil || !n.Op().IsCollective() {
+				continue
+			}
+			if _, ok := met[place][g]; !ok {
+				var err error
+				if met[place][g], err = s.Meets(place, g); err != nil {
+					return nil, err
 				}
-				if len(met[place][g]) > 1 {
-					starts[place][g] = append(starts[place][g], int32(i))
-				}
+			}
+			if len(met[place][g]) > 1 {
+				p.met[g] = true
+				starts[place][g] = append(starts[place][g], int32(i))
 			}
 		}
 	}
-	var meets []sim.Meet
 	for place := range s.Funcs {
 		for _, g := range m.Groups() {
 			if l := met[place][g]; len(l) < 2 || l[0] != place {
@@ -73,28 +117,53 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 			}
 			for k := range starts[place][g] {
 				var meet sim.Meet
-				for _, p := range met[place][g] {
-					meet = append(meet, sim.Site{Stage: p, Node: starts[p][g][k]})
+				for _, q := range met[place][g] {
+					meet = append(meet, sim.Site{Stage: q, Node: starts[q][g][k]})
 				}
-				meets = append(meets, meet)
+				p.meets = append(p.meets, meet)
 			}
 		}
 	}
-	lines, err := sim.EvaluateStages(models, orders, meets)
-	if err != nil {
-		return nil, err
+	return p, nil
+}
+
+// model makes the models of the functions.
+func (p *play) model(model *cost.Model) error {
+	for _, f := range p.funcs {
+		m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
+			ms, _ := model.NodeMs(n)
+			return ms
+		}})
+		if err != nil {
+			return err
+		}
+		p.models, p.orders = append(p.models, m), append(p.orders, m.InputOrder())
 	}
-	out := &Staged{Models: models, Lines: lines}
-	computed := 0.0
-	for place, tl := range lines {
-		f := Figures{Nodes: models[place].Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak}
-		f.count(m.Func(s.Funcs[place]))
-		out.Stages = append(out.Stages, f)
-		out.Step = max(out.Step, tl.Makespan)
-		computed += tl.Compute
+	return nil
+}
+
+// between reports whether stages meet in a group.
+func (p *play) between(g *ir.Group) bool { return p.met[g] }
+
+// run simulates the functions, with the nodes that fast says twice as fast; nil is none.
+func (p *play) run(fast func(n *ir.Node) bool) ([]*sim.Timeline, error) {
+	models := slices.Clone(p.models)
+	for i, f := range p.funcs {
+		if fast == nil {
+			break
+		}
+		m := *models[i]
+		m.Dur = slices.Clone(m.Dur)
+		for k, n := range f.Order() {
+			if fast(n) {
+				m.Dur[k] /= 2
+			}
+		}
+		models[i] = &m
 	}
-	if out.Step > 0 {
-		out.Bubble = 1 - computed/(out.Step*float64(len(lines)))
+	if p.s == nil {
+		tl, err := sim.Evaluate(models[0], p.orders[0], nil)
+		return []*sim.Timeline{tl}, err
 	}
-	return out, nil
+	return sim.EvaluateStages(models, p.orders, p.meets)
 }

@@ -16,6 +16,8 @@ type stageResult struct {
 	Bubble float64            `json:"bubble"` // part of all stages' time in which they do not compute
 	Each   []stageFigures     `json:"each"`
 	Stats  map[string]float64 `json:"stats"`
+
+	Helps []compile.Help `json:"helps"` // what twice the speed of a group, of transfers, or of what computes, would gain
 }
 
 // stageFigures is one stage.
@@ -43,6 +45,9 @@ func (t tool) stageStats(c *compiled, json bool) error {
 			res.Stats[step.Pass+"."+v.Name] += v.Value
 		}
 	}
+	if res.Helps, err = c.StageHelps(s); err != nil {
+		return err
+	}
 	if json {
 		return writeJSON(t.out, res)
 	}
@@ -54,8 +59,11 @@ func (t tool) stageStats(c *compiled, json bool) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.out, "step: %.4f ms, of which stages wait %.1f%%\n", res.Step, 100*res.Bubble)
-	return err
+	fmt.Fprintf(t.out, "step: %.4f ms, of which stages wait %.1f%%\n", res.Step, 100*res.Bubble)
+	for _, h := range res.Helps {
+		fmt.Fprintln(t.out, "would help:", h)
+	}
+	return nil
 }
 
 // stages lowers the stages of a file.
