@@ -162,13 +162,43 @@ func TestPlanOverHosts(t *testing.T) {
 	}
 }
 
+// Stages of such a step: what would help says what waiting for other stages costs, besides the
+// groups within each.
+func TestPlanStages(t *testing.T) {
+	r := plannedBy(t, 4, 64, "pipeline{stages=4,micro-batches=4}")
+	s := r.Module.Stages()[0]
+	m, err := compile.MeasureStages(r.Module, s, r.Costs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	helps, err := r.StageHelps(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{} // look-up only
+	for i, h := range helps {
+		seen[fmt.Sprint(h.Group, h.Stages)] = true
+		if i > 0 && h.Gain > helps[i-1].Gain || h.Gain <= 0 || h.Gain > m.Step/2 {
+			t.Errorf("%+v behind %+v, of a step of %v ms", h, helps[max(i-1, 0)], m.Step)
+		}
+		if h.Stages > 0 && (h.Collectives != 16 || h.Exposed <= 0 || !strings.Contains(h.String(), "transfers between 4 stages (16)")) {
+			t.Errorf("transfers: %+v, %v", h, h)
+		}
+	}
+	if !seen["0"] || !seen["4"] || !seen["shard0"] || !seen["tp0"] {
+		t.Errorf("helps: %v", helps)
+	}
+	if len(m.Lines) != 4 || len(m.Models) != 4 || m.Lines[0].Makespan > m.Step || m.Step <= 0 {
+		t.Errorf("%d timelines of a step of %v", len(m.Lines), m.Step)
+	}
+}
+
 // BenchmarkPlanAtSize plans all 126 layers; see BENCHMARKS.md. It reports the processor's time, which no other process
 // on the machine changes.
 func BenchmarkPlanAtSize(b *testing.B) {
 	for _, world := range []int{512, 4096} {
 		b.Run(fmt.Sprint(world), func(b *testing.B) {
-			var a, z syscall.Rusage
-			syscall.Getrusage(syscall.RUSAGE_SELF, &a)
+			defer userTime(b)()
 			for b.Loop() {
 				f := planned(b, 126, world)
 				after, err := f.After()
@@ -177,39 +207,42 @@ func BenchmarkPlanAtSize(b *testing.B) {
 				}
 				b.ReportMetric(after.Exposed/after.Makespan, "exposed/makespan")
 			}
-			syscall.Getrusage(syscall.RUSAGE_SELF, &z)
-			b.ReportMetric(float64(z.Utime.Nano()-a.Utime.Nano())/float64(b.N)/1e9, "user-s/op")
 		})
 	}
 }
 
-// BenchmarkPlanStages cuts the same step, of 64 ranks, into eight stages of 64 and micro-batches:
-// pipeline, tensors, sequences and data in parallel on 512 ranks.
+// BenchmarkPlanStages cuts the same step, of 64 ranks, into eight stages that take turns with
+// micro-batches: pipeline, tensors, sequences and data in parallel on 512 ranks.
 func BenchmarkPlanStages(b *testing.B) {
-	for _, passes := range []string{"pipeline{stages=8,micro-batches=16},default", "pipeline{stages=8,micro-batches=16,schedule=interleaved},default", "pipeline{stages=8,micro-batches=16,schedule=zero-bubble},default"} {
-		b.Run(passes, func(b *testing.B) {
+	for _, micro := range []int{8, 16} {
+		b.Run(fmt.Sprint(micro), func(b *testing.B) {
+			defer userTime(b)()
 			for b.Loop() {
-				r := plannedBy(b, 126, 64, passes)
-				s := r.Module.Stages()[0]
-				m, err := compile.MeasureStages(r.Module, s, r.Costs())
+				r := plannedBy(b, 126, 64, fmt.Sprintf("pipeline{stages=8,micro-batches=%d},default", micro))
+				m, err := compile.MeasureStages(r.Module, r.Module.Stages()[0], r.Costs())
 				if err != nil {
 					b.Fatal(err)
 				}
-				helps, err := r.StageHelps(s)
+				helps, err := r.StageHelps(r.Module.Stages()[0])
 				if err != nil {
 					b.Fatal(err)
-				}
-				for i, f := range m.Stages {
-					b.Logf("stage %d: %d nodes, computes %.0f ms of %.0f, exposed %.0f, peak %.1f GiB", i, f.Nodes, f.Compute, m.Step, f.Exposed, float64(f.Peak)/(1<<30))
 				}
 				for _, h := range helps {
 					b.Log(h)
 				}
-				for _, st := range r.Report.Steps {
-					b.Logf("%s %.2f s, verify %.2f", st.Pass, float64(st.Nanos)/1e9, float64(st.VerifyNanos)/1e9)
-				}
-				b.ReportMetric(m.Bubble, "bubble")
+				b.ReportMetric(m.Bubble, "waits/step")
+				b.ReportMetric(m.Step, "step-ms")
 			}
 		})
+	}
+}
+
+// userTime reports the processor's time from now on.
+func userTime(b *testing.B) func() {
+	var a, z syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &a)
+	return func() {
+		syscall.Getrusage(syscall.RUSAGE_SELF, &z)
+		b.ReportMetric(float64(z.Utime.Nano()-a.Utime.Nano())/float64(b.N)/1e9, "user-s/op")
 	}
 }

@@ -14,22 +14,25 @@
   // Cards.
   $("title").textContent = D.title;
   const gap = B.makespan > 0 ? Math.max(0, 1 - D.bound / B.makespan) : 0;
-  $("certificate").textContent = `${D.world} ranks. Lower bound ${ms(D.bound)} ms: no order of these nodes can be more than ${(100 * gap).toFixed(1)}% faster than this schedule.`;
+  const S = D.stages, most = f => Math.max(...D.timelines.map(f));
+  $("certificate").textContent = S ? `${D.world} ranks in ${D.timelines.length} stages, which wait ${(100 * S.bubble).toFixed(1)}% of their time.` : `${D.world} ranks. Lower bound ${ms(D.bound)} ms: no order of these nodes can be more than ${(100 * gap).toFixed(1)}% faster than this schedule.`;
   const card = (k, a, b, fmt, better) => {
     const c = el("div", "card");
-    c.append(el("div", "k", k), el("div", "v" + (b < a * 0.9995 ? better : b > a * 1.0005 ? (better ? " bad" : "") : ""), fmt(b)), el("div", "w", "was " + fmt(a)));
+    c.append(el("div", "k", k), el("div", "v" + (b < a * 0.9995 ? better : b > a * 1.0005 ? (better ? " bad" : "") : ""), fmt(b)));
+    if (!S) c.append(el("div", "w", "was " + fmt(a)));
     $("cards").append(c);
   };
-  card("makespan", A.makespan, B.makespan, x => ms(x) + " ms", " good");
-  card("exposed communication", A.exposed, B.exposed, x => ms(x) + " ms", " good");
-  card("peak memory", A.peak, B.peak, bytes, " good");
-  card("collectives", A.collectives, B.collectives, x => "" + x, " good");
-  card("nodes", A.nodes, B.nodes, x => "" + x, "");
+  const one = (k, key, fmt, better) => S ? card(k + ", most of a stage", 0, most(t => t[key]), fmt, "") : card(k, A[key], B[key], fmt, better);
+  one("makespan", "makespan", x => ms(x) + " ms", " good");
+  one("exposed communication", "exposed", x => ms(x) + " ms", " good");
+  one("peak memory", "peak", bytes, " good");
+  one("collectives", "collectives", x => "" + x, " good");
+  one("nodes", "nodes", x => "" + x, "");
   for (const h of D.helps || []) $("helps").append(el("p", "", "would help: " + h));
   CLASSES.forEach((c, i) => { const s = el("span"); const k = el("i"); k.style.background = COLORS[i]; s.append(k, c); $("legend").append(s); });
 
-  // Timelines: both on one time axis; view is the visible interval.
-  const span = Math.max(A.makespan, B.makespan) || 1;
+  // Timelines: all on one time axis; view is the visible interval.
+  const span = most(t => t.makespan) || 1;
   const view = { from: 0, to: span };
   const GUTTER = 110, ROW = 22, HEAD = 20;
   const lanes = [];

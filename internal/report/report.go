@@ -50,6 +50,7 @@ type data struct {
 	Title     string     `json:"title"`
 	World     int        `json:"world"`
 	Bound     float64    `json:"bound"`
+	Stages    *stages    `json:"stages,omitempty"`
 	Timelines []timeline `json:"timelines"`
 	Comms     []comm     `json:"comms"`
 	Passes    []pass     `json:"passes"`
@@ -76,6 +77,12 @@ type timeline struct {
 	Live        []tensor  `json:"live"` // at the peak, largest first
 	LiveMore    int       `json:"liveMore"`
 	LiveRest    int64     `json:"liveRest"`
+}
+
+// stages is what the page says of stages, which have a timeline each.
+type stages struct {
+	Step   float64 `json:"step"`
+	Bubble float64 `json:"bubble"`
 }
 
 // row is one stream. Spans come in threes: begin, duration (milliseconds), and
@@ -154,15 +161,23 @@ const (
 // New starts a report about the function as it is now; costs serves nodes
 // without attached costs.
 func New(title string, f *ir.Func, costs *cost.Model) (*Report, error) {
-	r := &Report{Title: title, costs: costs, lines: map[string]int{}}
-	r.data.Title, r.data.World = title, f.Module().World
-	m, err := r.timeline("before", f)
+	r := Of(title, f.Module())
+	r.costs = costs
+	m, tl, err := r.model(f)
 	if err != nil {
 		return nil, err
 	}
+	r.timeline("before", f, m, tl)
 	r.data.Bound = max(sim.LowerBound(m).Bound, sim.SetBound(m))
-	r.Version("input", f.Module().AppendText(nil))
 	return r, nil
+}
+
+// Of starts a report about stages of a module, or what a pass will cut into some.
+func Of(title string, m *ir.Module) *Report {
+	r := &Report{Title: title, lines: map[string]int{}}
+	r.data.Title, r.data.World = title, m.World
+	r.Version("input", m.AppendText(nil))
+	return r
 }
 
 // Version adds the module's text after a pass.
@@ -201,10 +216,30 @@ func (r *Report) Help(sentence string) { r.data.Helps = append(r.data.Helps, sen
 
 // Finish adds the function after the pipeline and what the passes reported.
 func (r *Report) Finish(f *ir.Func, rep *passes.Report) error {
-	m, err := r.timeline("after", f)
+	m, tl, err := r.model(f)
 	if err != nil {
 		return err
 	}
+	r.timeline("after", f, m, tl)
+	r.comms(f, m, tl, "", r.passed(rep))
+	return nil
+}
+
+// FinishStages adds stages of a module after the pipeline, as they run side by side, and what the
+// passes reported. bubble is the part of their time in which they do not compute.
+func (r *Report) FinishStages(m *ir.Module, s *ir.Stages, models []*sim.Model, lines []*sim.Timeline, bubble float64, rep *passes.Report) {
+	limits := r.passed(rep)
+	r.data.World = m.World
+	r.data.Stages = &stages{Bubble: bubble}
+	for place, name := range s.Funcs {
+		r.data.Stages.Step = max(r.data.Stages.Step, round(lines[place].Makespan))
+		r.timeline("@"+name, m.Func(name), models[place], lines[place])
+		r.comms(m.Func(name), models[place], lines[place], "@"+name+" ", limits)
+	}
+}
+
+// passed adds what the passes reported, and gives what they say of collectives, by name.
+func (r *Report) passed(rep *passes.Report) map[string]string {
 	limits := map[string]string{}
 	for _, s := range rep.Steps {
 		p := pass{Spec: s.Spec, Changed: s.Changed, Ms: float64(s.Nanos) / 1e6, Verify: float64(s.VerifyNanos) / 1e6}
@@ -220,12 +255,7 @@ func (r *Report) Finish(f *ir.Func, rep *passes.Report) error {
 			limits[c.Comm] = text
 		}
 	}
-	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
-	if err != nil {
-		return err
-	}
-	r.comms(f, m, tl, limits)
-	return nil
+	return limits
 }
 
 // model simulates a function in its own order.
@@ -242,11 +272,7 @@ func (r *Report) model(f *ir.Func) (*sim.Model, *sim.Timeline, error) {
 }
 
 // timeline adds a timeline of the function in its own order.
-func (r *Report) timeline(label string, f *ir.Func) (*sim.Model, error) {
-	m, tl, err := r.model(f)
-	if err != nil {
-		return nil, err
-	}
+func (r *Report) timeline(label string, f *ir.Func, m *sim.Model, tl *sim.Timeline) {
 	t := timeline{Label: label, Makespan: round(tl.Makespan), Compute: round(tl.Compute), Exposed: round(tl.Exposed), Peak: tl.Peak, Nodes: m.Len(),
 		Rows: make([]row, 1+m.Streams)}
 	t.Rows[0].Name = "compute"
@@ -275,7 +301,6 @@ func (r *Report) timeline(label string, f *ir.Func) (*sim.Model, error) {
 	t.memory(tl)
 	t.live(f, m, tl)
 	r.data.Timelines = append(r.data.Timelines, t)
-	return m, nil
 }
 
 func commClass(op ir.Op) int {
@@ -358,8 +383,8 @@ func typeOf(n *ir.Node, k int) string {
 	return ""
 }
 
-// comms lists the collectives with what hides each.
-func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, limits map[string]string) {
+// comms lists the collectives with what hides each; the names begin with of.
+func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, of string, limits map[string]string) {
 	order := f.Order()
 	var busy []int // launches in order of time
 	for i := range order {
@@ -378,7 +403,7 @@ func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, limits map[st
 			continue
 		}
 		members := n.Meta().Strs("members")
-		c := comm{Name: n.Name(), Op: n.Op().Name(), Group: n.Group().Name, Bytes: cost.CommBytes(n), Ms: round(m.Dur[i]), Begin: round(tl.Begin[i]),
+		c := comm{Name: of + n.Name(), Op: n.Op().Name(), Group: n.Group().Name, Bytes: cost.CommBytes(n), Ms: round(m.Dur[i]), Begin: round(tl.Begin[i]),
 			Exposed: round(exposed[i]), Limit: limits[n.Name()], Members: max(1, len(members))}
 		for _, member := range members { // a pass may speak of a bucket by its members
 			if c.Limit == "" {

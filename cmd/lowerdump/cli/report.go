@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/internal/report"
@@ -18,7 +19,8 @@ import (
 var reportCommand = command{
 	name: "report", args: "[-passes=PIPELINE] [-o FILE] FILE", doc: "writes a page with timelines, memory, collectives and IR before and after a pipeline",
 	help: `
-The page needs no network and no other file: open it in a browser.
+The page needs no network and no other file: open it in a browser. Of stages it has the
+timeline and the memory of each, side by side.
 
 Examples:
   lowerdump report -o report.html step.graph.json.gz
@@ -52,6 +54,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.staged = true
 	var versions []passes.Dump
 	c, err := t.compile(ctx, in, f.source, func(g *passes.Manager) {
 		g.PrintAfter, g.Dump = "changed", func(d passes.Dump) error {
@@ -62,33 +65,14 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	fn := c.function.Input
-	model := c.Costs()
-	r, err := report.New(filepath.Base(in.path)+", "+f.pipeline, fn, model)
+	title := filepath.Base(in.path) + ", " + f.pipeline
+	var r *report.Report
+	if c.function == nil {
+		r, err = t.stageReport(c, &f, title, versions)
+	} else {
+		r, err = t.funcReport(ctx, in, c, &f, title, versions)
+	}
 	if err != nil {
-		return err
-	}
-	for _, d := range versions {
-		r.Version("after "+d.Step.Pass, d.Text)
-	}
-	if f.frontier {
-		if err := t.frontier(ctx, in, f.source, r); err != nil {
-			return err
-		}
-	}
-	if f.backward != "" {
-		if err := t.curve(ctx, f.backward, f.pricing, fn, model, r); err != nil {
-			return err
-		}
-	}
-	helps, err := c.function.Helps()
-	if err != nil {
-		return err
-	}
-	for _, h := range helps {
-		r.Help(h.String())
-	}
-	if err := r.Finish(c.function.Func, c.Report); err != nil {
 		return err
 	}
 	size := int64(0)
@@ -100,6 +84,60 @@ func runReport(ctx context.Context, t tool, args []string) error {
 		fmt.Fprintf(t.err, "wrote %s, %d KiB: open it in a browser\n", f.out, (size+1023)/1024)
 	}
 	return err
+}
+
+// funcReport is the report on a function.
+func (t tool) funcReport(ctx context.Context, in *input, c *compiled, f *reportFlags, title string, versions []passes.Dump) (*report.Report, error) {
+	r, err := report.New(title, c.function.Input, c.Costs())
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range versions {
+		r.Version("after "+d.Step.Pass, d.Text)
+	}
+	if f.frontier {
+		if err := t.frontier(ctx, in, f.source, r); err != nil {
+			return nil, err
+		}
+	}
+	if f.backward != "" {
+		if err := t.curve(ctx, f.backward, f.pricing, c.function.Input, c.Costs(), r); err != nil {
+			return nil, err
+		}
+	}
+	helps, err := c.function.Helps()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range helps {
+		r.Help(h.String())
+	}
+	return r, r.Finish(c.function.Func, c.Report)
+}
+
+// stageReport is the report on stages, with a timeline of each.
+func (t tool) stageReport(c *compiled, f *reportFlags, title string, versions []passes.Dump) (*report.Report, error) {
+	if f.frontier || f.backward != "" {
+		return nil, usagef("-frontier and -backward are for a function that all ranks run")
+	}
+	s := c.Module.Stages()[0]
+	m, err := compile.MeasureStages(c.Module, s, c.Costs())
+	if err != nil {
+		return nil, err
+	}
+	helps, err := c.StageHelps(s)
+	if err != nil {
+		return nil, err
+	}
+	r := report.Of(title, c.Input)
+	for _, d := range versions {
+		r.Version("after "+d.Step.Pass, d.Text)
+	}
+	for _, h := range helps {
+		r.Help(h.String())
+	}
+	r.FinishStages(c.Module, s, m.Models, m.Lines, m.Bubble, c.Report)
+	return r, nil
 }
 
 // frontier adds the makespan under several memory caps.
