@@ -22,6 +22,7 @@ import math
 import operator
 import os
 import struct
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -170,11 +171,17 @@ class _Step:
         inputs = [n for n in joint.graph.nodes if n.op == "placeholder" and not _is_size(n)]
         gathered = {n for n, role in zip(inputs, self.roles) if role == "parameter"}
         for n in joint.graph.nodes:
+            if _draws(n):  # backward cannot draw the same numbers again
+                for saved in [n, *n.users]:
+                    if "recompute" in saved.meta and (saved is n or _operator(saved)[1] == "getitem"):
+                        saved.meta["recompute"] = CheckpointPolicy.MUST_SAVE
             whole = n.op == "call_function" and (_kind(n) in ("view", "wait", "collective") or _operator(n)[1] == "convert_element_type")
             if whole and n.all_input_nodes and all(a in gathered for a in n.all_input_nodes):
                 gathered.add(n)
                 n.meta["recompute"], n.meta["ac_graph_id"] = CheckpointPolicy.MUST_RECOMPUTE, 0
-        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+        # What draws nothing, such as attention without dropout, needs no state of a generator.
+        with unittest.mock.patch.object(torch._functorch.partitioners, "has_recomputable_rng_ops", lambda _: False, create=True):
+            return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
     def write(self, graph, half):
         recorder, w = self.recorder, _Writer(graph, self, half)
@@ -313,6 +320,14 @@ class _Recorded:
         kept = {"out%d" % k: r for k, (r, n) in enumerate(tensors) if isinstance(r, torch.Tensor) and not _random_state(n)}
         _write_safetensors(path + ".out.safetensors", kept)
         return results
+
+
+def _draws(n):
+    """Whether a node's results depend on random numbers."""
+    if torch.Tag.nondeterministic_seeded not in getattr(n.target, "tags", ()):
+        return False
+    given = dict(zip([a.name for a in n.target._schema.arguments], n.args)) | n.kwargs
+    return all(a.name != "dropout_p" for a in n.target._schema.arguments) or given.get("dropout_p", 0) != 0
 
 
 def _random_state(n):
