@@ -117,6 +117,9 @@ type Queue struct {
 	rest  Ints
 }
 
+// Clear removes all.
+func (q *Queue) Clear() { q.front, q.rest = q.front[:0], q.rest[:0] }
+
 // Push adds a number.
 func (q *Queue) Push(x int32) {
 	n := len(q.front)

@@ -36,11 +36,14 @@ type certificate struct {
 	live  int64     // bytes live now
 	peak  int64     // largest sample so far
 
+	owner []int32 // storage -> job that makes it
 	users []int32 // storage -> users by ascending position, with the offsets of p.users
 	left  []int32 // storage -> number of leading users among which the last remaining one is the last
 
+	top  int32     // position of the largest sample, -1 if it is to be found
 	tree *rangeMax // samples by position; of jobs that have run, far below zero
-	init []int64   // samples before the first job
+	init []int64   // what the tree holds before the first job
+	uses []int32   // and left
 
 	freed []freed // see frees
 }
@@ -59,6 +62,10 @@ func newCertificate(p *problem, ref []int32, limit int64) *certificate {
 	for i, j := range ref {
 		c.pos[j] = int32(i)
 	}
+	c.owner = make([]int32, len(p.size))
+	for s, v := range p.m.Owner[:len(p.size)] {
+		c.owner[s] = p.job[v]
+	}
 	c.users = make([]int32, len(p.users.Val))
 	c.left = make([]int32, len(p.size))
 	for _, j := range ref {
@@ -75,7 +82,8 @@ func newCertificate(p *problem, ref []int32, limit int64) *certificate {
 			c.work[i+1] += p.dur[j]
 		}
 	}
-	c.init = c.samples()
+	c.tree.set(c.samples())
+	c.init, c.uses = slices.Clone(c.tree.top), slices.Clone(c.left)
 	c.reset()
 	return c
 }
@@ -103,13 +111,12 @@ func (c *certificate) samples() []int64 {
 // reset returns to the state before the first job.
 func (c *certificate) reset() {
 	clear(c.done)
-	for s := range c.left {
-		c.left[s] = c.p.users.Off[s+1] - c.p.users.Off[s]
-	}
-	c.head = 0
+	copy(c.left, c.uses)
+	c.head, c.top = 0, -1
 	c.live = c.p.floor()
 	c.peak = c.live
-	c.tree.set(c.init)
+	clear(c.tree.lazy)
+	copy(c.tree.top, c.init)
 }
 
 // sizes returns the bytes that job x allocates and how many of them outlive it.
@@ -143,7 +150,7 @@ func (c *certificate) frees(x int32) {
 	c.freed = c.freed[:0]
 	for _, s := range c.p.use.At(x) {
 		// What x creates and nobody reads was never in the samples of others.
-		if !c.p.pinned[s] && c.lastUser(s) == x && c.p.job[c.p.m.Owner[s]] != x {
+		if !c.p.pinned[s] && c.lastUser(s) == x && c.owner[s] != x {
 			if from := max(c.previous(s)+1, c.head); from < at {
 				c.freed = append(c.freed, freed{from, c.p.size[s]})
 			}
@@ -167,8 +174,23 @@ func (c *certificate) allows(x int32) bool {
 	if kept == 0 {
 		return true
 	}
-	// Samples that what x frees makes up for stay under the limit, as do those behind x.
+	// Samples that what x frees makes up for stay under the limit, as do those behind x. The
+	// largest one decides most often.
 	c.frees(x)
+	if c.top < 0 {
+		c.top = c.tree.argmax()
+	}
+	if c.top < c.pos[x] {
+		more := kept
+		for _, f := range c.freed {
+			if f.from <= c.top {
+				more -= f.bytes
+			}
+		}
+		if c.tree.max()+more > limit {
+			return false
+		}
+	}
 	slices.SortFunc(c.freed, func(a, b freed) int { return cmp.Compare(a.from, b.from) })
 	from := c.head
 	for _, f := range c.freed {
@@ -186,13 +208,18 @@ func (c *certificate) allows(x int32) bool {
 func (c *certificate) run(x int32) {
 	all, kept := c.sizes(x)
 	at := c.pos[x]
-	c.tree.stage(c.head, at, kept)
 	c.frees(x)
 	for _, f := range c.freed {
-		c.tree.stage(f.from, at, -f.bytes)
+		if f.from == c.head {
+			kept -= f.bytes // most often so much that nothing is left to add
+		} else {
+			c.tree.stage(f.from, at, -f.bytes)
+		}
 	}
+	c.tree.stage(c.head, at, kept)
 	c.tree.stage(at, at+1, -gone)
 	c.tree.commit()
+	c.top = -1
 	c.done[at] = true
 	c.live += all
 	c.peak = max(c.peak, c.live)

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"math"
-	"slices"
 
 	"github.com/seed-ee968945/concert/internal/heap"
 	"github.com/seed-ee968945/concert/sim"
@@ -10,7 +9,8 @@ import (
 
 // policy is what one run of the list scheduler follows.
 type policy struct {
-	tail []float64 // job -> how long before the end it should begin; larger goes first
+	tail  []float64 // job -> how long before the end it should begin; larger goes first
+	drawn bool      // tail is drawn at random, in a place where others stood
 
 	// window is how many milliseconds of compute, counted in reference order, a job
 	// may run ahead of the oldest job that has not run. It bounds by how much work,
@@ -61,21 +61,25 @@ type engine struct {
 	bound *bound
 
 	out     schedule
-	blocked []int32
+	spare   []int32 // where the next run may put its order, nil for nowhere
+	preds   []int32 // job -> how many predecessors it has
+	blocked []int32 // of which so many have not run
 	issued  []bool
-	landed  []bool      // wait -> its collective has finished
-	rank    []int32     // job -> place by priority
-	byRank  []int32     // its inverse
-	ranked  []ranking   // by the tails of earlier runs
+	landed  []bool    // wait -> its collective has finished
+	rank    []int32   // job -> place by priority
+	byRank  []int32   // its inverse
+	ranked  []ranking // by the tails of earlier runs
+	drawn   ranking   // by tails drawn at random, and what sorts them
+	keys    [2][]rankKey
 	best    heap.Queue  // ready compute jobs inside the window, by priority; also holds ones that have run
 	first   heap.Queue  // the same, by reference position
 	later   heap.Ints   // ready compute jobs outside the window, by reference position
 	starts  []heap.Ints // stream -> ready starts that may run, by priority
 	future  []heap.Ints // stream -> ready starts that raise memory and are outside window and lead
 	front   int32       // first reference position of a compute job that has not run
-	flying  [][]flight
-	free    []float64 // stream -> milliseconds when it becomes free
-	air     int64     // bytes in flight
+	flying  []flights   // stream -> what it carries, first what ends first
+	free    []float64   // stream -> milliseconds when it becomes free
+	air     int64       // bytes in flight
 	now     float64
 	grows   []bool // start -> its results outweigh what its wait frees
 	aside   []int32
@@ -90,11 +94,51 @@ type flight struct {
 	waits []int32
 }
 
+// flights is a queue.
+type flights struct {
+	all  []flight
+	head int
+}
+
+func (f *flights) clear()         { f.all, f.head = f.all[:0], 0 }
+func (f *flights) empty() bool    { return f.head == len(f.all) }
+func (f *flights) first() *flight { return &f.all[f.head] }
+
 func newEngine(p *problem, cert *certificate) *engine {
+	n, streams := p.n(), p.m.Streams
 	e := &engine{p: p, cert: cert, hard: cert.limit, bound: newBound(p)}
 	e.grows = p.growing()
 	e.into, _ = p.private()
+	e.preds, e.blocked = make([]int32, n), make([]int32, n)
+	for j := range e.preds {
+		e.preds[j] = int32(len(p.pred.At(int32(j))))
+	}
+	e.issued, e.landed = make([]bool, n), make([]bool, n)
+	e.starts, e.food, e.future = make([]heap.Ints, streams), make([]heap.Ints, streams), make([]heap.Ints, streams)
+	e.flying, e.free = make([]flights, streams), make([]float64, streams)
 	return e
+}
+
+// reset returns to the state before the first job.
+func (e *engine) reset() {
+	e.cert.reset()
+	e.bound.reset()
+	if e.spare == nil {
+		e.spare = make([]int32, 0, e.p.n())
+	}
+	e.out, e.spare = schedule{order: e.spare[:0]}, nil
+	copy(e.blocked, e.preds)
+	clear(e.issued)
+	clear(e.landed)
+	e.best.Clear()
+	e.first.Clear()
+	e.later = e.later[:0]
+	for s := range e.starts {
+		e.starts[s], e.food[s], e.future[s] = e.starts[s][:0], e.food[s][:0], e.future[s][:0]
+		e.flying[s].clear()
+	}
+	clear(e.free)
+	e.front, e.now, e.air = 0, 0, 0
 }
 
 // run schedules the whole program under a policy, in O(n log n), unless it is given up
@@ -103,23 +147,9 @@ func (e *engine) run(pol policy) schedule {
 	p := e.p
 	n := p.n()
 	e.pol = pol
-	e.cert.reset()
-	e.bound.reset()
-	e.out = schedule{order: make([]int32, 0, n)}
-	e.blocked = make([]int32, n)
-	e.issued, e.landed = make([]bool, n), make([]bool, n)
+	e.reset()
 	e.rankJobs()
-	e.best, e.first, e.later = heap.Queue{}, heap.Queue{}, nil
-	e.starts, e.food = make([]heap.Ints, p.m.Streams), make([]heap.Ints, p.m.Streams)
-	e.future = make([]heap.Ints, p.m.Streams)
-	e.front = 0
 	e.advance()
-	e.flying = make([][]flight, p.m.Streams)
-	e.free = make([]float64, p.m.Streams)
-	e.now, e.air = 0, 0
-	for j := int32(0); int(j) < n; j++ {
-		e.blocked[j] = int32(len(p.pred.At(j)))
-	}
 	for j := int32(0); int(j) < n; j++ {
 		if e.blocked[j] == 0 {
 			e.ready(j)
@@ -149,6 +179,7 @@ func (e *engine) run(pol policy) schedule {
 			e.now += d
 			e.bound.ran(c, e.now)
 			if e.hopeless() {
+				e.spare = e.out.order
 				return givenUp()
 			}
 			continue
@@ -248,71 +279,17 @@ func (e *engine) emit(j int32) {
 	e.advance()
 }
 
-// ranking is the jobs in order of priority, by the tails that begin at a place.
-type ranking struct {
-	tail         *float64
-	byRank, rank []int32
-}
-
-// rankings is how many an engine keeps: of the two that are not drawn at random, and one.
-const rankings = 3
-
-// rankJobs orders all jobs by priority: larger tail first, then reference order.
-func (e *engine) rankJobs() {
-	n := e.p.n()
-	if n == 0 {
-		return
-	}
-	tail := e.pol.tail
-	for i := range e.ranked {
-		if r := &e.ranked[i]; r.tail == &tail[0] { // tails are not changed once they have been used
-			e.byRank, e.rank = r.byRank, r.rank
-			return
-		}
-	}
-	at := len(e.ranked)
-	if at < rankings {
-		e.ranked = append(e.ranked, ranking{nil, make([]int32, n), make([]int32, n)})
-	} else {
-		at--
-	}
-	e.ranked[at].tail = &tail[0]
-	e.byRank, e.rank = e.ranked[at].byRank, e.ranked[at].rank
-	type entry struct {
-		tail float64
-		at   int32 // position, so that no two are equal and the sort need not be stable
-	}
-	order := make([]entry, n)
-	for at, j := range e.cert.ref {
-		order[at] = entry{tail[j], int32(at)}
-	}
-	slices.SortFunc(order, func(a, b entry) int {
-		switch {
-		case a.tail > b.tail || a.tail == b.tail && a.at < b.at:
-			return -1
-		case a == b:
-			return 0
-		}
-		return 1
-	})
-	for r, x := range order {
-		j := e.cert.ref[x.at]
-		e.byRank[r], e.rank[j] = j, int32(r)
-	}
-}
-
 // land emits the waits of all collectives that have finished, but for those that have
 // to stand behind a job that has not run.
 func (e *engine) land() {
 	for s := range e.flying {
-		for len(e.flying[s]) > 0 && e.flying[s][0].end <= e.now {
-			e.air -= e.flying[s][0].bytes
-			for _, w := range e.flying[s][0].waits {
+		for q := &e.flying[s]; !q.empty() && q.first().end <= e.now; q.head++ {
+			e.air -= q.first().bytes
+			for _, w := range q.first().waits {
 				if e.landed[w] = true; e.blocked[w] == 0 {
 					e.emit(w)
 				}
 			}
-			e.flying[s] = e.flying[s][1:]
 		}
 	}
 }
@@ -382,20 +359,21 @@ func (e *engine) start(j int32) {
 	f.end = max(e.now, e.free[s]) + dur
 	e.free[s] = f.end
 	e.bound.ran(j, f.end)
-	e.flying[s] = append(e.flying[s], f)
+	e.flying[s].all = append(e.flying[s].all, f)
 }
 
 // soon returns when a collective ends for which job c had better not run.
 func (e *engine) soon(c int32) (float64, bool) {
 	limit := e.now + float64(e.pol.patience*e.p.dur[c]) // not fused: the same on every machine
 	at := math.Inf(1)
-	for _, f := range e.flying {
-		if len(f) == 0 || f[0].end > limit || f[0].end >= at {
+	for s := range e.flying {
+		q := &e.flying[s]
+		if q.empty() || q.first().end > limit || q.first().end >= at {
 			continue
 		}
-		for _, w := range f[0].waits {
+		for _, w := range q.first().waits {
 			if e.pol.tail[w] > e.pol.tail[c] {
-				at = f[0].end
+				at = q.first().end
 			}
 		}
 	}
@@ -411,8 +389,8 @@ func (e *engine) block() {
 	}
 	next := math.Inf(1)
 	for s := range e.flying {
-		if len(e.flying[s]) > 0 {
-			next = min(next, e.flying[s][0].end)
+		if q := &e.flying[s]; !q.empty() {
+			next = min(next, q.first().end)
 		}
 	}
 	e.now = next

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -29,6 +30,9 @@ type bound struct {
 	work  float64   // compute still to come
 	load  []float64 // stream -> collectives still to come
 	reach float64   // ends of jobs with the paths behind them
+
+	allWork float64 // before the first job
+	allLoad []float64
 }
 
 // newBound prepares bounds, in linear time.
@@ -46,6 +50,10 @@ func newBound(p *problem) *bound {
 		}
 		path[j] = max(rest, b.after[j]+b.dur(j))
 	}
+	for j := range b.after {
+		b.count(int32(j), 1)
+	}
+	b.allWork, b.allLoad = b.work, slices.Clone(b.load)
 	return b
 }
 
@@ -59,11 +67,8 @@ func (b *bound) dur(j int32) float64 {
 
 // reset returns to the state before the first job.
 func (b *bound) reset() {
-	b.work, b.reach = 0, 0
-	clear(b.load)
-	for j := range b.after {
-		b.count(int32(j), 1)
-	}
+	b.work, b.reach = b.allWork, 0
+	copy(b.load, b.allLoad)
 }
 
 func (b *bound) count(j int32, sign float64) {

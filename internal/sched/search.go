@@ -30,9 +30,10 @@ type search struct {
 	inFlight int64
 	light    bool // no random variations
 
-	tails [2][]float64
-	long  float64 // longest collective, milliseconds
-	mean  float64 // mean collective, milliseconds
+	tails  [2][]float64
+	shaken []float64 // see perturbed
+	long   float64   // longest collective, milliseconds
+	mean   float64   // mean collective, milliseconds
 
 	engines map[[2]float64]*engine // by behind and fill; nil if that reference order exceeds the cap
 	best    schedule
@@ -160,14 +161,17 @@ func (s *search) refine() {
 }
 
 // perturbed returns the tails, each scaled by a random factor. A job's tail may then
-// be less than its successor's, which a priority may.
+// be less than its successor's, which a priority may. They stand where those of the last call did.
 func (s *search) perturbed(tail []float64, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 0))
 	spread := 0.1 * float64(seed%6)
 	if spread == 0 {
 		spread = 0.02
 	}
-	out := make([]float64, len(tail))
+	if s.shaken == nil {
+		s.shaken = make([]float64, len(tail))
+	}
+	out := s.shaken
 	for j, t := range tail {
 		// The conversions keep compilers from fusing, which would round differently
 		// on some machines.
@@ -195,10 +199,12 @@ func (s *search) run(t try) bool {
 	if e.rival = nil; s.found {
 		e.rival = &s.best
 	}
-	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
+	out := e.run(policy{tail: tail, drawn: t.shake != 0, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
 	best := out.peak <= s.cap && (!s.found || out.better(&s.best))
 	if best {
 		s.best, s.bestKey, s.found = out, t, true
+	} else if out.order != nil {
+		e.spare = out.order
 	}
 	return best
 }

@@ -1,5 +1,10 @@
 package sched
 
+import (
+	"math"
+	"math/bits"
+)
+
 // gone is added, negated, to values that no longer count.
 const gone = int64(1) << 61
 
@@ -11,10 +16,11 @@ type rangeMax struct {
 	lazy []int64
 
 	dirty []int // leaves whose ancestors are stale
+	high  int   // above the level of this node only what is below has changed
 }
 
 func newRangeMax(n int) *rangeMax {
-	t := &rangeMax{leaf: 1}
+	t := &rangeMax{leaf: 1, high: math.MaxInt}
 	for t.leaf < n {
 		t.leaf *= 2
 	}
@@ -37,6 +43,17 @@ func (t *rangeMax) set(v []int64) {
 
 // max returns the largest value.
 func (t *rangeMax) max() int64 { return t.top[1] }
+
+// argmax returns the first index of the largest value.
+func (t *rangeMax) argmax() int32 {
+	i := 1
+	for i < t.leaf {
+		if i *= 2; t.top[i] < t.top[i+1] {
+			i++
+		}
+	}
+	return int32(i - t.leaf)
+}
 
 // maxOf returns the largest value of indices [l, r), of which there must be one.
 func (t *rangeMax) maxOf(l, r int32) int64 {
@@ -98,6 +115,7 @@ func (t *rangeMax) touch(i int) {
 // commit recomputes the maxima above all that was staged, level by level.
 func (t *rangeMax) commit() {
 	d := t.dirty
+	above := 1 << (bits.Len(uint(t.high)) - 1) // nodes in front stand above
 	for len(d) > 0 && d[0] > 1 {
 		k := 0
 	next:
@@ -108,17 +126,22 @@ func (t *rangeMax) commit() {
 					continue next
 				}
 			}
+			top := max(t.top[2*i], t.top[2*i+1]) + t.lazy[i]
+			if i < above && t.top[i] == top {
+				continue
+			}
 			d[k] = i
 			k++
-			t.top[i] = max(t.top[2*i], t.top[2*i+1]) + t.lazy[i]
+			t.top[i] = top
 		}
 		d = d[:k]
 	}
-	t.dirty = t.dirty[:0]
+	t.dirty, t.high = t.dirty[:0], math.MaxInt
 }
 
 func (t *rangeMax) apply(i int, d int64) {
 	t.top[i] += d
+	t.high = min(t.high, i)
 	if i < t.leaf {
 		t.lazy[i] += d
 	}
