@@ -1,6 +1,7 @@
 package hostrun
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -40,10 +41,11 @@ type Living struct {
 
 // living is one of the programs on a rank.
 type living struct {
-	k, rows int
-	sub     []int // the rank's subgroup
-	s       Step
-	cap     *rt.Step
+	k   int
+	in  []rt.Value
+	sum float64 // what a run adds to each element
+	s   Step
+	cap *rt.Step
 }
 
 // program makes number k: of all ranks in two orders, by names of their own, or of pairs.
@@ -61,12 +63,13 @@ func (l *Living) program(k, rank, world int) (*living, error) {
 			ranks = append(ranks, []int{r, r + 1})
 		}
 	}
-	p := &living{k: k, rows: 1 + 4*k}
+	rows := 1 + 4*k
 	text := strings.ReplaceAll(fmt.Sprint(ranks), " ", ", ")
-	m, err := ir.Parse("living.ir", fmt.Sprintf(livingText, world, name, text, k, p.rows))
+	m, err := ir.Parse("living.ir", fmt.Sprintf(livingText, world, name, text, k, rows))
 	if err != nil {
 		return nil, err
 	}
+	p := &living{k: k}
 	prog, err := lower.FuncWith(m.Funcs()[0], lower.Options{Kernels: l.Kernels})
 	if err == nil {
 		prog, err = prog.Apart("w")
@@ -75,7 +78,11 @@ func (l *Living) program(k, rank, world int) (*living, error) {
 		p.s, err = OfProgram(prog)
 	}
 	i := slices.IndexFunc(ranks, func(sub []int) bool { return slices.Contains(sub, rank) })
-	p.sub = ranks[i]
+	for _, peer := range ranks[i] {
+		p.sum += float64((peer + 1) * rows)
+	}
+	x := bytes.Repeat(binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(rank+1))), 64*rows)
+	p.in = []rt.Value{{}, {DType: rt.F32, Shape: rt.Dims{int64(rows), 64}, Data: x}}
 	return p, err
 }
 
@@ -92,24 +99,15 @@ func (p *living) add(ctx context.Context, r *rt.Rank, w *rt.Buffer, capture bool
 	return err
 }
 
-// run runs the program once, and gives what it adds to each element.
-func (p *living) run(ctx context.Context, r *rt.Rank) (float64, error) {
-	x := make([]byte, 4*64*p.rows)
-	for i := 0; i < len(x); i += 4 {
-		binary.LittleEndian.PutUint32(x[i:], math.Float32bits(float32(r.Info().Rank+1)))
-	}
-	sum := 0.0
-	for _, peer := range p.sub {
-		sum += float64((peer + 1) * p.rows)
-	}
-	in := []rt.Value{{}, {DType: rt.F32, Shape: rt.Dims{int64(p.rows), 64}, Data: x}}
+// run runs the program once.
+func (p *living) run(ctx context.Context, r *rt.Rank) error {
 	var err error
 	if p.cap != nil {
-		_, err = p.cap.Run(ctx, in)
+		_, err = p.cap.Run(ctx, p.in)
 	} else {
-		_, err = rt.RunModule(ctx, r, p.s.Module, p.s.Run, in, rt.Options{})
+		_, err = rt.RunModule(ctx, r, p.s.Module, p.s.Run, p.in, rt.Options{})
 	}
-	return sum, err
+	return err
 }
 
 // Run is the loop on one rank. All ranks run it.
@@ -180,11 +178,10 @@ func (l *Living) runs(ctx context.Context, r *rt.Rank, all *[12]*living, have *[
 		if !is {
 			continue
 		}
-		more, err := all[k].run(ctx, r)
-		if err != nil {
+		if err := all[k].run(ctx, r); err != nil {
 			return 0, fmt.Errorf("run of program %d: %w", k, err)
 		}
-		want += more
+		want += all[k].sum
 	}
 	view, err := w.View(0, rt.F32, 64)
 	if err != nil {
