@@ -91,7 +91,8 @@ func TestFormsOfTraced(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log collected
-			o := device.Options{Cache: "none", Workspace: 1 << 20, Images: imageSet(), Libraries: device.Standard(device.Paths{}), Log: slog.New(&log)}
+			o := device.Options{Cache: "none", Workspace: 1 << 20, Images: imageSet(), Log: slog.New(&log), GatherInMatmul: true,
+				Libraries: append([]device.OpenLibrary{openWgmma}, device.Standard(device.Paths{})...)}
 			err = device.Local(t.Context(), newFake(t, p.World), devices(p.World), rt.Config{Timeout: plenty, JoinTimeout: plenty}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
 				if err != nil {
@@ -104,6 +105,13 @@ func TestFormsOfTraced(t *testing.T) {
 			}
 			if len(log.list) < 8 {
 				t.Errorf("%s, half %d: only %d collectives", name, i, len(log.list))
+			}
+			if name == "llama8b_l4_tpsp4" && i == 0 {
+				for _, d := range log.list {
+					if strings.Contains(d.name, "all_gather") != strings.HasSuffix(d.form, "_gather") {
+						t.Errorf("%s: %s by %s, and not within the matmul", name, d.name, d.form)
+					}
+				}
 			}
 			overlapped, k := p.Overlapped(), 0
 			for i := range p.Instrs { // the simulated step has the forms of the real one

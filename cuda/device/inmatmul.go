@@ -165,11 +165,16 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The own rows are read while results are written.
 	own := library.Memory{At: d.base + driver.Ptr(lo), Bytes: uint64(hi - lo)}
 	place := d.at(out) + driver.Ptr(int64(c.g.pos)*in.Bytes())
-	if own.Overlaps(extent(asked.Outs[0])) || own.At != place && own.Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}) {
-		return nil, no("the rank's own rows lie where results do")
+	p := &plan{name: c.c.Name() + ", " + matmul.name, group: c.g, said: []called{{c.c.Name(), c.g.name}}, stream: matmul.stream}
+	switch {
+	case own.At == place:
+	case own.Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
+		return nil, no("the rank's own rows lie where others come")
+	case own.Overlaps(extent(asked.Outs[0])): // which is written while they are read
+		p.cmds.Copy(driver.Main, place, own.At, own.Bytes)
+		own.At = place
 	}
 	call := *asked
 	call.Op = kernels.AllGatherMatmul.String()
@@ -178,7 +183,6 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	}
 	call.Ins = []library.Tensor{{At: own.At, DType: in.DType, Shape: []int64{in.NumElems() / depth, depth}, Strides: []int64{depth, 1}}, asked.Ins[1]}
 	call.Outs = []library.Tensor{all, asked.Outs[0]}
-	p := &plan{name: c.c.Name() + ", " + matmul.name, group: c.g, said: []called{{c.c.Name(), c.g.name}}, stream: matmul.stream}
 	err = no("no library")
 	for _, l := range d.libs {
 		if g, ok := l.(gatherer); ok && err != nil {
