@@ -18,7 +18,7 @@ import (
 //
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
-func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group, dev int, o WorldOptions) (_ *World, err error) {
+func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group, dev int, o WorldOptions) (*World, error) {
 	if err := CheckContext(ctx); err != nil {
 		return nil, err
 	}
@@ -26,36 +26,25 @@ func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group
 		return nil, Invalid("group", "it is nil")
 	}
 	c := &control{g: g, stop: func() {}}
-	rank := g.Rank()
-	w, err := openOne(newWorld(drv, len(g.Ranks())), rank, dev, &o)
-	defer func() {
-		if err != nil {
-			g.Cancel(err) // the others may wait for this process
-			if w != nil {
-				w.Close() // the first error matters
-			}
-			c.Close()
-		}
-	}()
-	if err != nil {
-		return nil, err
-	}
-	r := w.local[rank]
-	if r.alone != nil {
-		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
-	}
-	if err := w.agree(ctx, g, r, &o); err != nil {
-		return nil, err
-	}
+	w := newWorld(drv, len(g.Ranks()))
 	w.control = c
-	if err := w.life.Defer("membership", c.Close); err != nil {
-		return nil, err
-	}
-	c.watch(w)
-	if err := w.begin(ctx, &o); err != nil {
-		return nil, err
-	}
-	if err := g.Barrier(ctx, "opening the world"); err != nil {
+	rank := g.Rank()
+	w, err := w.build(ctx, []int{rank}, []int{dev}, &o, func() error {
+		r := w.local[rank]
+		if r.alone != nil {
+			return fmt.Errorf("rank %d: %w", rank, r.alone)
+		}
+		if err := w.agree(ctx, g, r, &o); err != nil {
+			return err
+		}
+		if err := w.life.Defer("membership", c.Close); err != nil {
+			return err
+		}
+		c.watch(w)
+		return nil
+	})
+	if err != nil {
+		c.Close()
 		return nil, err
 	}
 	return w, nil

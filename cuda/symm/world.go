@@ -102,24 +102,51 @@ var ErrSharedDevice = errors.New("two ranks on one device")
 
 // NewLocalWorld builds a world whose ranks all belong to this process: rank r
 // runs on device devs[r].
-func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (_ *World, err error) {
-	w := newWorld(drv, len(devs))
-	defer func() {
-		if err != nil {
-			w.Close() // the first error matters
-		}
-	}()
-	if err := checkWorld(drv, len(devs), &o, false); err != nil {
-		return nil, err
-	}
+func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (*World, error) {
 	ranks := make([]int, len(devs))
 	for i := range ranks {
 		ranks[i] = i
 	}
-	if err := w.open(ranks, devs, &o); err != nil {
+	return newWorld(drv, len(devs)).build(context.Background(), ranks, devs, &o, nil)
+}
+
+// NewSingleRankWorld builds one rank's part of a world of n ranks whose memory no other rank
+// reaches: on GPUs without access to each other, or on several hosts. Addresses of
+// other ranks name nothing, and it has no groups: what the ranks tell each other goes another
+// way. n may be far beyond what a host has.
+func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (*World, error) {
+	w := newWorld(drv, n)
+	w.single = true
+	return w.build(context.Background(), []int{rank}, []int{dev}, &o, nil)
+}
+
+// build makes this process's ranks of a world, and the memory that it begins with when meet,
+// if it is not nil, has met the other processes. It closes the world if it fails.
+func (w *World) build(ctx context.Context, ranks, devs []int, o *WorldOptions, meet func() error) (_ *World, err error) {
+	defer func() {
+		if err != nil {
+			w.control.skip(err) // the others may wait for this process
+			w.Close()           // the first error matters
+		}
+	}()
+	if err := checkWorld(w.drv, w.n, o, w.single); err != nil {
 		return nil, err
 	}
-	if err := w.begin(context.Background(), &o); err != nil {
+	for _, r := range ranks {
+		if r < 0 || r >= w.n {
+			return nil, Invalid("rank", "it must be in [0, %d), got %d", w.n, r)
+		}
+	}
+	if err = w.open(ranks, devs, o); err == nil && meet != nil {
+		err = meet()
+	}
+	if err == nil {
+		err = w.begin(ctx, o)
+	}
+	if err == nil && meet != nil {
+		err = w.control.g.Barrier(ctx, "opening the world")
+	}
+	if err != nil {
 		return nil, err
 	}
 	return w, nil
