@@ -22,7 +22,7 @@ func (l *lowering) region(nodes []*ir.Node) error {
 	}
 	k := program.Kernel{Name: l.nextKernel()}
 	if l.source {
-		c, err := cudagen.Generate(k.Name, l.st, nodes)
+		c, err := cudagen.Generate(k.Name, l.st, nodes, b.shared()...)
 		if err == nil {
 			err = b.order(c)
 		}
@@ -212,6 +212,24 @@ func (b *body) order(k *cudagen.Kernel) error {
 		}
 	}
 	return nil
+}
+
+// shared are the operands that results take the place of, and these results, if there is
+// another result, which the kernel may compute from an operand behind the one in its place.
+func (b *body) shared() (out []*ir.Value) {
+	if len(b.outs) < 2 {
+		return nil
+	}
+	r := place.Region{Nodes: b.nodes, First: b.nodes[0].At(), Last: b.nodes[len(b.nodes)-1].At()}
+	ops := r.Operands(b.l.st)
+	for _, n := range b.nodes {
+		for k, i := range n.Meta().Ints(place.InPlaceKey) {
+			if i >= 0 {
+				out = append(out, ops[i], n.Result(k))
+			}
+		}
+	}
+	return out
 }
 
 // steps lists the operations.

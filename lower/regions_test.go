@@ -77,8 +77,8 @@ func lengthen(m *ir.Module, r *rand.Rand) {
 
 // Random programs with random regions, whose results lie on operands where that is
 // legal, give the interpreter's bits. What lies on an operand also comes out right if
-// every element of every result is computed by itself, from the operands as they are
-// then, in any order: the worst that a kernel can do. Lowered with source, regions that
+// the elements of all results at one place are computed by themselves, from the operands as
+// they are then, and places come in any order: the worst that a kernel can do. Lowered with source, regions that
 // no kernel can compute are taken apart.
 func TestRandomRegions(t *testing.T) {
 	seeds := uint64(150)
@@ -133,8 +133,8 @@ func TestRandomRegions(t *testing.T) {
 }
 
 // scattered runs a fused launch of several operations with a result on an operand
-// element by element, in random order, with everything computed anew for each element
-// of each result, and reports whether the results are those of separate memory.
+// place by place, in random order, with everything computed anew for each place before
+// its results are written, and reports whether the results are those of separate memory.
 func scattered(t *testing.T, p *program.Program, in *program.Instr, r *rand.Rand) (ok, ran bool) {
 	k := p.Kernel(in)
 	if k == nil || len(k.Body) < 2 || !slices.ContainsFunc(in.Outs, func(o program.Tensor) bool {
@@ -181,9 +181,10 @@ func scattered(t *testing.T, p *program.Program, in *program.Instr, r *rand.Rand
 	}
 	outs := views(arena, in.Outs)
 	for _, e := range r.Perm(len(want[0].Data) / want[0].DType.Size()) {
+		all := apart(arena)
 		for _, n := range r.Perm(len(outs)) {
 			size := outs[n].DType.Size()
-			now := apart(arena)[n].Data[e*size : (e+1)*size]
+			now := all[n].Data[e*size : (e+1)*size]
 			at, rest := int64(0), int64(e)
 			for d := len(outs[n].Shape) - 1; d >= 0; d-- {
 				at += rest % outs[n].Shape[d] * outs[n].Strides[d]

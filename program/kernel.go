@@ -255,9 +255,10 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 
 // inPlace reports whether parameter result may lie on parameter operand, given that
 // both are the same elements. One operation alone may if it works in place. Several
-// may, in whatever order and how often they are computed, if all that read anything are pointwise, what
-// depends on the operand has its shape throughout, and the result alone, of all
-// parameters, depends on it and is computed last.
+// may if all that read anything are pointwise, what depends on the operand, the result
+// among it, has its shape throughout, and nothing behind the result reads the operand: a
+// kernel's thread then reads its elements of the operand before it writes them, and no
+// other thread reads them.
 func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 	at := slices.IndexFunc(k.Body, func(s BodyStep) bool {
 		return slices.ContainsFunc(s.Outs, func(t BodyTensor) bool { return t.Param == result })
@@ -278,6 +279,7 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 	}
 	follows := []BodyTensor{*out} // what depends on the operand, each as it was written
 	follows[0].Param = operand
+	found := false
 	for j := range k.Body {
 		s := &k.Body[j]
 		if len(s.Ins) > 0 && o.Pointwise != nil && !o.Pointwise(s.Op) {
@@ -290,7 +292,7 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 			if w < 0 {
 				continue
 			}
-			if !in.sameElements(&follows[w]) {
+			if !in.sameElements(&follows[w]) || w == 0 && j > at {
 				return false
 			}
 			depends = true
@@ -298,13 +300,13 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 		if !depends {
 			continue
 		}
-		w := s.Outs[0]
-		if j > at || len(s.Outs) != 1 || !slices.Equal(w.Shape, out.Shape) || w.Param >= 0 && j != at {
+		if len(s.Outs) != 1 || !slices.Equal(s.Outs[0].Shape, out.Shape) {
 			return false
 		}
-		follows = append(follows, w)
+		follows = append(follows, s.Outs[0])
+		found = found || j == at
 	}
-	return follows[len(follows)-1].Param == result
+	return found
 }
 
 // samePlace reports whether both are windows on one parameter or one temporary.

@@ -106,7 +106,20 @@ body
 		{"step neg (p1: f32[4,4]) -> (p2: f32[4,4])\nstep add (p0: f32[4,4], p1: f32[4,4]) -> (t0: f32[4,4])", false},
 		{"step neg (p1: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4], p1: f32[4,4]) -> (p2: f32[4,4])", false},
 		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep add (p0: f32[4,4], p1: f32[4,4]) -> (t0: f32[4,4])", false},
+
+		// With another result, that depends on the operand as well.
+		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep add (p2: f32[4,4], p1: f32[4,4]) -> (p3: f32[4,4])", true},
+		{"step neg (p0: f32[4,4]) -> (t0: f32[4,4])\nstep neg (t0: f32[4,4]) -> (p2: f32[4,4])\nstep add (t0: f32[4,4], p1: f32[4,4]) -> (p3: f32[4,4])", true},
+		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep add (p0: f32[4,4], p1: f32[4,4]) -> (p3: f32[4,4])", false},
+		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep neg (p2: f32[4,4:1,4]) -> (p3: f32[4,4])", false},
+		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep sum (p2: f32[4,4]) -> (p3: f32[4,4])", false},
+		{"step neg (p1: f32[4,4]) -> (p2: f32[4,4])\nstep neg (p1: f32[4,4]) -> (p3: f32[4,4])", false},
 	} {
+		text := text
+		if strings.Contains(c.steps, "p3") {
+			text = strings.NewReplacer("output c =", "output d = %c: f32[4,4]\noutput c =", "buffer %b", "buffer %c at 1024 size 512\nbuffer %b", "arena 1024", "arena 1536",
+				"-> (%a: f32[4,4]) {", "-> (%a: f32[4,4], %c: f32[4,4]) {").Replace(text)
+		}
 		p, err := Parse("f.prog", strings.Replace(text, "STEPS", c.steps, 1))
 		if err != nil {
 			t.Fatal(err)

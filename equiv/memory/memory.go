@@ -221,7 +221,7 @@ func rowwise(op ir.Op, operand int) bool {
 }
 
 // elementwise reports whether element i of everything that a launch computes from v
-// follows from element i of v, so that a result may take its place.
+// follows from element i of v, which nothing behind n reads, so that n may take its place.
 func (m *memory) elementwise(nodes []*ir.Node, n *ir.Node, v *ir.Value) bool {
 	if len(nodes) == 1 {
 		return n.Op().Info().Elementwise
@@ -231,7 +231,8 @@ func (m *memory) elementwise(nodes []*ir.Node, n *ir.Node, v *ir.Value) bool {
 		if !slices.ContainsFunc(d.DeclaredArgs(), func(a *ir.Value) bool { return follows[a] }) {
 			continue
 		}
-		if !d.Op().Info().Elementwise || !d.Result(0).Type().Shape().Equal(v.Type().Shape()) || d.At() > n.At() {
+		behind := d.At() > n.At() && slices.Contains(d.DeclaredArgs(), v)
+		if behind || !d.Op().Info().Elementwise || !d.Result(0).Type().Shape().Equal(v.Type().Shape()) {
 			return false
 		}
 		follows[d.Result(0)] = true

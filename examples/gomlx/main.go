@@ -98,22 +98,25 @@ func main() {
 	write(b, store)
 }
 
-// report shows loss, bytes a second and memory while the loop runs.
+// report shows loss, bytes a second of the last ten steps and memory while the loop runs.
 func report(loop *train.Loop) {
-	start := time.Now()
+	at, rate := time.Now(), 0.0
 	speed := func() (string, string) {
 		var u syscall.Rusage
 		check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-		return "bytes/s", fmt.Sprintf("%.0f, in %d MiB", float64((loop.LoopStep-loop.StartStep+1)**batch**seq)/time.Since(start).Seconds(), u.Maxrss>>10)
+		return "bytes/s", fmt.Sprintf("%.0f, in %d MiB", rate, u.Maxrss>>10)
 	}
 	if !*quiet {
 		commandline.AttachProgressBar(loop, speed)
-		return
 	}
 	train.EveryNSteps(loop, 10, "report", 0, func(l *train.Loop, ms []*tensors.Tensor) error {
-		_, s := speed()
-		_, err := fmt.Printf("step %d: loss %.6f, bytes/s %s\n", optimizer.GetGlobalStep(l.Trainer.Store()), ms[0].Value(), s)
-		return err
+		loss := ms[0].Value() // waits for the devices
+		rate, at = float64(10**batch**seq)/time.Since(at).Seconds(), time.Now()
+		if *quiet {
+			_, s := speed()
+			fmt.Printf("step %d: loss %.6f, bytes/s %s\n", optimizer.GetGlobalStep(l.Trainer.Store()), loss, s)
+		}
+		return nil
 	})
 }
 

@@ -89,12 +89,10 @@ func (r *Region) makes(st *ir.Storages, v *ir.Value) bool {
 
 // pointwise reports whether result n of a region may lie on operand v, which has the
 // same type, as far as the region's own reading goes: all of its operations that
-// read anything are elementwise; what depends on v has v's shape throughout, so that element i of
-// anything follows from element i of v; and n alone, of all that has bytes, depends on
-// it. Then a thread that computes some elements of n has read these elements of v for
-// the last time when it writes them, and no other thread reads them, in whatever
-// order a kernel computes and however often. Running the nodes one by one is right,
-// too: nothing behind n reads v.
+// read anything are elementwise; what depends on v, n among it, has v's shape throughout, so
+// that element i of anything follows from element i of v; and nothing behind n reads v. Then
+// a thread that computes some elements has read these elements of v for the last time when
+// it writes them, and no other thread reads them. Running the nodes one by one is right, too.
 func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
 	shape := v.Type().Shape()
 	follows := map[*ir.Value]bool{v: true}
@@ -105,11 +103,10 @@ func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
 		if !slices.ContainsFunc(m.Args(), func(a *ir.Value) bool { return follows[a] }) {
 			continue
 		}
-		res := m.Result(0)
-		if m.Op().IsView() || m.At() > n.At() || !res.Type().Shape().Equal(shape) || m != n && u.outside[u.st.Of(res)[0].Storage] {
+		if m.Op().IsView() || !m.Result(0).Type().Shape().Equal(shape) || m.At() > n.At() && slices.Contains(m.Args(), v) {
 			return false
 		}
-		follows[res] = true
+		follows[m.Result(0)] = true
 	}
 	return follows[n.Result(0)]
 }

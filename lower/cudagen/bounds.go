@@ -100,7 +100,14 @@ func atBounds(name string, r *region, typ func(*ir.Value) ir.Type, lim *limits) 
 	if err != nil {
 		return nil, err
 	}
-	k, err := generate(name, st, nodes, lim)
+	b, err := newRegion(st, nodes)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range r.shared {
+		b.shared = append(b.shared, at[v])
+	}
+	k, err := generateRegion(name, b, lim)
 	if err != nil {
 		return nil, err
 	}

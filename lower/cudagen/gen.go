@@ -55,21 +55,22 @@ func (k *Kernel) Key(options []string) string {
 // pure and none of them compute-bound, whose storages are st. Equal regions give
 // equal text up to the names of nodes. An error that wraps [ErrUnsupported] says
 // that the region cannot be one kernel. The time is linear in the size of the text.
-func Generate(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
-	if slices.ContainsFunc(nodes, fusion.Sized) {
-		return generateSized(name, st, nodes)
-	}
-	return generate(name, st, nodes, nil)
-}
-
-// generate is Generate of a region of known sizes, which with limits are bounds.
-func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Kernel, error) {
+//
+// Of shared, operands and results, some lie on each other, element on element. A thread
+// loads its elements of them before it stores any, and the compiler has to keep that.
+func Generate(name string, st *ir.Storages, nodes []*ir.Node, shared ...*ir.Value) (*Kernel, error) {
 	r, err := newRegion(st, nodes)
 	if err != nil {
 		return nil, err
 	}
-	return generateRegion(name, r, lim)
+	r.shared = shared
+	if slices.ContainsFunc(nodes, fusion.Sized) {
+		return generateSized(name, r)
+	}
+	return generateRegion(name, r, nil)
 }
+
+// generateRegion is Generate of a region of known sizes, which with limits are bounds.
 
 func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 	if lim == nil {
@@ -139,11 +140,17 @@ func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, block int) 
 	}
 	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", block, name)
 	var params []string
+	pointer := func(v *ir.Value) string {
+		if slices.Contains(r.shared, v) {
+			return ctype(v.Type().DType()) + "*"
+		}
+		return ctype(v.Type().DType()) + "* RESTRICT"
+	}
 	for i, v := range ins {
-		params = append(params, fmt.Sprintf("const %s* RESTRICT in%d /* %s */", ctype(v.Type().DType()), i, v))
+		params = append(params, fmt.Sprintf("const %s in%d /* %s */", pointer(v), i, v))
 	}
 	for i, v := range r.outs {
-		params = append(params, fmt.Sprintf("%s* RESTRICT out%d /* %s */", ctype(v.Type().DType()), i, v))
+		params = append(params, fmt.Sprintf("%s out%d /* %s */", pointer(v), i, v))
 	}
 	for i, d := range sizes {
 		params = append(params, fmt.Sprintf("i64 %s /* %s */", sizeName(i), d))

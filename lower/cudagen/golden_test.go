@@ -59,7 +59,11 @@ func load(t *testing.T) []*trial {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := cudagen.Generate(name, st, order[len(f.Inputs()):len(order)-1])
+		var shared []*ir.Value // what is donated lies in place
+		for _, d := range f.Donations() {
+			shared = append(shared, d.Input.Result(0), f.Return().Arg(d.Result))
+		}
+		k, err := cudagen.Generate(name, st, order[len(f.Inputs()):len(order)-1], shared...)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -79,7 +83,7 @@ func load(t *testing.T) []*trial {
 				write(t, file, txtar.Format(ar))
 			}
 		}
-		again, err := cudagen.Generate(name, tr.st, order[len(f.Inputs()):len(order)-1])
+		again, err := cudagen.Generate(name, tr.st, order[len(f.Inputs()):len(order)-1], shared...)
 		if err != nil || again.Source() != tr.k.Source() || again.Key(nil) != tr.k.Key(nil) {
 			t.Errorf("%s: a second run gives another kernel, %v", file, err)
 		}

@@ -27,6 +27,7 @@ type trial struct {
 	st   *ir.Storages
 	ins  []buffer // one for each input of the function
 	want []want   // parallel to k.Outs
+	over []int    // parallel to k.Outs: the input that is donated to it, -1 for none
 	args []int64  // sizes that the kernel takes
 	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place; -1: a share of the result's largest element
 }
@@ -97,6 +98,13 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 		if !found {
 			return nil, fmt.Errorf("%s is not returned", v)
 		}
+		over := -1
+		for _, d := range f.Donations() {
+			if f.Return().Arg(d.Result) == v {
+				over = d.Input.At()
+			}
+		}
+		tr.over = append(tr.over, over)
 		if w.strides == nil {
 			w.strides = rowmajor.Strides(w.t.Shape)
 		}
@@ -217,6 +225,10 @@ static void write_buffer(const char* d, size_t n) {
 		}
 		var args []string
 		for i, w := range t.want {
+			if at := t.over[i]; at >= 0 {
+				fmt.Fprintf(&b, "    char* o%d = b%d;\n", i, at)
+				continue
+			}
 			fmt.Fprintf(&b, "    char* o%d = make(%d);\n", i, w.bytes)
 		}
 		for _, v := range t.k.Ins {

@@ -43,6 +43,8 @@ type region struct {
 	outs  []*ir.Value             // tensors that someone outside reads, in order of definition
 	equal map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
 	sizes []ir.Dim                // known at run time only
+
+	shared []*ir.Value // operands and results that lie on each other
 }
 
 // newRegion checks the nodes, which stand in program order, and finds the results.

@@ -20,11 +20,7 @@ import (
 // operations.
 
 // generateSized is Generate of a region with sizes that are known at run time only.
-func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
-	r, err := newRegion(st, nodes)
-	if err != nil {
-		return nil, err
-	}
+func generateSized(name string, r *region) (*Kernel, error) {
 	k, err := rowwise(name, r)
 	if errors.Is(err, ErrUnsupported) {
 		other := error(nil)
@@ -35,10 +31,10 @@ func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, err
 	if !errors.Is(err, ErrUnsupported) {
 		return k, err
 	}
-	root := nodes[0]
-	if len(nodes) > 1 {
+	root := r.nodes[0]
+	if len(r.nodes) > 1 {
 		var no *fusion.Refusal
-		if root, no = fusion.OneUpdate(nodes); no != nil {
+		if root, no = fusion.OneUpdate(r.nodes); no != nil {
 			return nil, err
 		}
 	}
