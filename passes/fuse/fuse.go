@@ -55,7 +55,8 @@ import (
 // and siblings are tried until nothing is left to join, and so are small launches
 // that follow each other, since every launch has a beginning and an end in which
 // memory waits; and numbers that cost less to compute than to read (constants,
-// conversions to wider types) are computed by every reader for itself.
+// conversions to wider types) are computed by every reader for itself. At the end regions
+// compute again what another would have to write for them, where that moves less (again.go).
 //
 // An attempt that one kernel could compute costs a walk over the stretch of the order
 // that the two regions stand in, farApart nodes at most, and a walk to its end where
@@ -76,6 +77,7 @@ func Pass() passes.Pass {
 			{Name: "saved-launches", Doc: "launches that are no longer needed"},
 			{Name: "saved-bytes", Doc: "bytes of tensors that are no longer written, symbols at their bounds"},
 			{Name: "copied", Doc: "constants and conversions that a second reader computes for itself"},
+			{Name: "again", Doc: "results of regions that others compute for themselves and nobody writes"},
 			{Name: "refused-time", Doc: "joins given up since the makespan would grow"},
 			{Name: "refused-overlap", Doc: "joins given up since a collective would be hidden by less, with kernels=true"},
 			{Name: "refused-memory", Doc: "joins given up since the peak would grow"},
@@ -135,6 +137,9 @@ func runFuse(ctx *passes.Context, f *ir.Func) error {
 		return err
 	}
 	u.annotate(f)
+	if u.kernels {
+		computeAgain(ctx, f, u.limit)
+	}
 	return nil
 }
 
