@@ -18,6 +18,7 @@ import (
 //   - a matmul of 16-bit floats that were widened to f32 reads them as they are, and rounds
 //     its result where that is all that follows (see narrow);
 //   - a transposed result of a matmul is one of the transposed operands (see transposed);
+//   - a result of attention lies as a copy has it, which goes (see lay);
 //   - a slice of what was put together of rows gives way to the rows ([ir.Func.ForwardReads]);
 //   - pure operations that nobody reads go. A collective that nobody reads stays
 //     unless the option says otherwise, and so does the wait that ends it.
@@ -37,6 +38,7 @@ func canonicalize() passes.Pass {
 			{Name: "forwarded", Doc: "aliases and views that gave way to their operand"},
 			{Name: "narrowed", Doc: "matmuls that read 16-bit floats and not what was converted from them"},
 			{Name: "transposed", Doc: "matmuls that give their result as it is read"},
+			{Name: "laid", Doc: "results of attention that lie as a copy of them did"},
 			{Name: "parts", Doc: "slices that read a part where it was made, and not of what it was put into"},
 			{Name: "dead", Doc: "operations removed because nobody read them"},
 			{Name: "dead-collectives", Doc: "collectives removed because nobody read them"},
@@ -59,8 +61,12 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 		}
 	}
 	for _, n := range slices.Clone(f.Order()) {
-		if n.Op() == ir.OpPermute {
+		switch {
+		case f.NodeByID(n.ID()) != n:
+		case n.Op() == ir.OpPermute:
 			c.transposed(n)
+		case n.Op() == ir.OpClone:
+			c.lay(n)
 		}
 	}
 	c.parts()
