@@ -146,8 +146,7 @@ func (c *Config) join(ctx context.Context, e Env) (*rendezvous.Group, error) {
 		}
 	}
 	g, err := rendezvous.Join(ctx, job, rendezvous.Place{Name: c.World, Rank: e.Rank, World: e.World, Timeout: c.Timeout, HeartbeatTimeout: c.HeartbeatTimeout})
-	var late *TimeoutError
-	if err != nil && !errors.As(err, &late) && !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrMismatch) && !errors.Is(err, ErrCanceled) {
+	if err != nil && !rendezvous.Known(err) {
 		err = &RendezvousError{Rank: e.Rank, Reason: "cannot join the job", Err: err}
 	}
 	return g, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/symm"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // failure is the first failure, nil while the device works.
@@ -111,9 +112,7 @@ func (d *Device) settled() error {
 // joinError is a failure to open a device as the runtime's error.
 func joinError(spec *rt.Spec, err error) error {
 	var rend *rt.RendezvousError
-	var late *rt.TimeoutError
-	if err == nil || errors.As(err, &rend) || errors.As(err, &late) || errors.Is(err, rt.ErrPeerLost) || errors.Is(err, rt.ErrMismatch) ||
-		errors.Is(err, rt.ErrCanceled) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.As(err, &rend) || rendezvous.Known(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot build the world of devices", Err: err}

@@ -265,12 +265,16 @@ func (w Where) Adopt(err error, origin int) error {
 // Own is the error of a rank that breaks a group, or its world, because of err: err if it
 // is one of this package, which says what it is about, else a *CanceledError.
 func (w Where) Own(err error) error {
-	for _, kind := range []error{ErrTimeout, ErrPeerLost, ErrMismatch, ErrCanceled} {
-		if errors.Is(err, kind) {
-			return err
-		}
+	if Known(err) {
+		return err
 	}
 	return &CanceledError{Op: w.Op, Rank: w.Rank, Origin: w.Rank, Group: w.Group, Step: w.Step, Err: err}
+}
+
+// Known reports whether err is of ranks with each other: a timeout, a lost peer, a mismatch
+// or a cancellation.
+func Known(err error) bool {
+	return slices.ContainsFunc([]error{ErrTimeout, ErrPeerLost, ErrMismatch, ErrCanceled}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 func listRanks(r []int) string {
