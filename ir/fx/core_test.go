@@ -111,5 +111,8 @@ func Known(target string) bool { _, ok := aten.Operators[target]; return ok }
 // Targets lists the importer's table.
 func Targets() []string { return slices.Sorted(maps.Keys(aten.Operators)) }
 
+// ComplexTargets are those that it knows for complex numbers.
+func ComplexTargets() []string { return slices.Sorted(maps.Keys(aten.Complex)) }
+
 // Update reports whether tests rewrite what they expect.
 func Update() bool { return *update }

@@ -43,6 +43,8 @@ func (f *File) importGraph() (*importer, error) {
 	if err := im.declareSymbols(); err != nil {
 		return nil, err
 	}
+	im.pairComplex()
+	f = im.file
 	im.fn = im.m.AddFunc(traced.TextName(f.Name, "graph"))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -99,9 +101,10 @@ type importer struct {
 	flights  []*flight
 	written  map[storage]mutation // storages that an in-place operator has overwritten
 	warnings []Warning
-	equal    []equality // sizes that are numbers after all
-	pastIn   bool       // an operation has been seen
-	done     bool       // the output has been seen
+	equal    []equality      // sizes that are numbers after all
+	pairs    map[string]bool // traced names of complex tensors
+	pastIn   bool            // an operation has been seen
+	done     bool            // the output has been seen
 }
 
 // state is what a traced name stands for: tensors, or part of a collective that

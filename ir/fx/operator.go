@@ -16,7 +16,11 @@ func (c *node) operation() error {
 	if isGetitem(c.Operator) {
 		return c.getitem()
 	}
-	if op, ok := aten.Operators[c.Operator]; ok {
+	ops := aten.Operators
+	if c.isComplex() {
+		ops, c.Complex = aten.Complex, func(name string) bool { return c.im.pairs[name] }
+	}
+	if op, ok := ops[c.Operator]; ok {
 		err := op.Import(c.Call)
 		if err == nil {
 			c.keep()
@@ -48,6 +52,8 @@ func (c *node) opaque(known bool) error {
 	}
 	why := "is not an operator that concert knows"
 	switch {
+	case c.Complex != nil:
+		why = "is not known to concert for complex numbers: keep real and imaginary parts apart (torch.view_as_real)"
 	case c.Unsized:
 		why = "is known to concert only for sizes that are numbers when it is traced"
 	case known:

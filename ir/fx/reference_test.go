@@ -116,6 +116,10 @@ func TestReference(t *testing.T) {
 			beside = append(beside, "`"+name+"`")
 		}
 	}
+	var pairs []string
+	for _, name := range fx.ComplexTargets() {
+		pairs = append(pairs, "`"+name+"`")
+	}
 	want := fmt.Sprintf(`# PyTorch's operators
 
 Made by `+"`go test ./ir/fx -run TestReference -update`"+` from the importer's table and from what
@@ -138,7 +142,8 @@ The others:
 Beside the core set the importer knows %d more: %s.
 
 Operators on lists of tensors (`+"`aten._foreach_add.List`"+`) are imported as the operator on each.
-`, len(core), complete, rows.String(), without.String(), len(beside), strings.Join(beside, ", "))
+Complex numbers are pairs of real ones (`+"`view_as_real`"+`); known for them are %d operators: %s.
+`, len(core), complete, rows.String(), without.String(), len(beside), strings.Join(beside, ", "), len(pairs), strings.Join(pairs, ", "))
 	have, err := os.ReadFile(path)
 	switch {
 	case err == nil && string(have) == want:

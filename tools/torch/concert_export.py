@@ -604,8 +604,11 @@ def _write_safetensors(path, tensors):
     }
     header, blobs, at = {}, [], 0
     for name, t in tensors.items():
+        if t.is_complex():  # concert has pairs
+            with unset_fake_temporarily():
+                t = torch.view_as_real(t.detach().resolve_conj())
         if t.dtype not in kinds:
-            raise TypeError("tensor %s is %s, which concert does not have: keep real and imaginary parts apart (torch.view_as_real)" % (name, t.dtype))
+            raise TypeError("tensor %s is %s, which concert does not have" % (name, t.dtype))
         with unset_fake_temporarily():  # backends are called while tensors are faked
             t = t.detach().cpu().contiguous()
             blob = ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""

@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from operators_layers import joined, layers, lines, lists, matrices, places
+from operators_layers import complexes, joined, layers, lines, lists, matrices, places
 from operators_windows import channel_norms, windows
 
 NAN, INF = float("nan"), float("inf")
@@ -23,6 +23,8 @@ INTS = [torch.int64, torch.int32, torch.int8, torch.uint8]
 def values(t):
     """The elements in row-major order: integers, or bit patterns of floats."""
     t = t.detach().contiguous()
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
     bits = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
     if t.dtype in bits:
         width = 2 * t.element_size()
@@ -452,7 +454,7 @@ def main(path, names):
         r = Recorder(out)
         for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused, windows, channel_norms):
             group(r)
-        for group in (layers, lines, matrices, joined, places, lists):
+        for group in (layers, lines, matrices, joined, places, lists, complexes):
             group(Recorder(out))
 
 

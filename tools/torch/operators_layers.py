@@ -128,3 +128,42 @@ def lists(r):
     r.call("aten._scaled_mm.default", m, n, one, one, out_dtype=torch.float32, instead=scaled)
     r.call("aten._scaled_mm.default", m, n, rows, columns, bias, out_dtype=torch.bfloat16, instead=scaled)
     r.call("aten._scaled_mm.default", m, n.to(torch.float8_e5m2), one, one, bias, None, torch.bfloat16, True, instead=scaled)
+
+
+def complexes(r):
+    """Complex numbers, which concert has as pairs."""
+    for dt in [torch.float32, torch.float64]:
+        x, y = (torch.view_as_complex(r.data(dt, 2, 1 + 2 * k, 3, 2)) for k in range(2))
+        real = r.data(dt, 3)
+        for name in ["mul", "add", "sub", "div"]:
+            for a, b in [(x, y), (y, real), (real, x)]:
+                r.call("aten.%s.Tensor" % name, a, b)
+            r.call("aten.%s.Tensor" % name, x, 0.75)
+        for name in ["abs", "angle", "exp", "neg", "view_as_real", "_conj", "clone"]:
+            r.call("aten.%s.default" % name, y)
+        r.call("aten.view_as_complex.default", r.data(dt, 3, 2, 2))
+        r.call("aten.polar.default", r.data(dt, 3, 4, low=0), r.data(dt, 3, 4))
+        r.call("aten.complex.default", r.data(dt, 3, 4), r.data(dt, 3, 4))
+        r.call("aten.mm.default", x[:, 0], y[0].t().contiguous())
+        r.call("aten.bmm.default", y, y.transpose(1, 2).contiguous())
+        r.call("aten.zeros_like.default", x)
+        for dims in [[-1], [0, 2], []]:
+            r.call("aten.sum.dim_IntList", y, dims, True)
+        r.call("aten.sum.default", y)
+    y = y.to(torch.complex64)
+    r.call("aten.view.dtype", y, torch.float32)
+    r.call("aten.view.dtype", r.data(torch.float32, 3, 8), torch.complex64)
+    r.call("aten.view.default", y, [3, -1])
+    r.call("aten.expand.default", y[:, :1], [-1, 5, -1])
+    r.call("aten.permute.default", y, [-1, 0, 1])
+    r.call("aten.transpose.int", y, 0, -1)
+    for dim in [0, 1, -1]:
+        r.call("aten.unsqueeze.default", y, dim)
+        r.call("aten.select.int", y, dim, 1)
+        r.call("aten.slice.Tensor", y, dim, 1, 3)
+        r.call("aten.cat.default", [y, y], dim)
+        r.call("aten.unbind.int", y, dim)
+        r.call("aten.flip.default", y, [dim])
+        r.call("aten.index_select.default", y, dim, torch.tensor([1, 0]))
+    r.call("aten.split.Tensor", y, 2, -1)
+    r.call("aten.index.Tensor", y, [torch.tensor([1, 0, 1]), None, torch.tensor([1, 2, 0])])

@@ -48,6 +48,8 @@ type Call struct {
 	bound  []*pytext.Value
 	inArgs []bool // bound from args, else from kwargs
 
+	Complex func(name string) bool // whether a name stands for pairs; nil if no operand or result is complex
+
 	Unsized bool // known for sizes that are numbers only
 	Charged bool // the cost went to a helper
 	Shares  int  // bound by arithmetic among its nodes, which share the cost; 0 where there is one node

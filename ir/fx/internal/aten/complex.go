@@ -1,0 +1,277 @@
+package aten
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// Complex finds what an operator is where it reads or makes complex numbers; look-up only. A
+// tensor of them is one of pairs: its last dimension has the real and the imaginary part.
+var Complex = func() map[string]Operator {
+	m := map[string]Operator{}
+	for _, r := range complexOps {
+		for _, t := range strings.Fields(r.targets) {
+			m[t] = Operator{r.signature, r.build}
+		}
+	}
+	for t, params := range pairedDims {
+		m[t] = Operator{Operators[t].signature, leading(params)}
+	}
+	return m
+}()
+
+var complexOps = []row{
+	{"aten.view_as_real.default aten.view_as_complex.default aten.resolve_conj.default", "self", unary(ir.OpAlias)},
+	{"aten.view.dtype", "self dtype", func(c *call) error { return c.EmitErr(ir.OpView, nil, c.Tensor("self")) }},
+	{"aten._conj.default aten._conj_physical.default aten.conj_physical.default", "self", withOne(func(c *call, z pair) pair { return pair{z.re, c.Make(ir.OpNeg, nil, z.im)} })},
+	{"aten.exp.default", "self", withOne(func(c *call, z pair) pair {
+		return c.polar(c.Make(ir.OpExp, nil, z.re), z.im)
+	})},
+	{"aten.abs.default", "self", toReal(func(c *call, z pair) *ir.Value {
+		return c.Make(ir.OpSqrt, nil, c.add(c.mul(z.re, z.re), c.mul(z.im, z.im)))
+	})},
+	{"aten.angle.default", "self", toReal(func(c *call, z pair) *ir.Value { return c.Make(ir.OpAtan2, nil, z.im, z.re) })},
+	{"aten.real.default", "self", toReal(func(c *call, z pair) *ir.Value { return z.re })},
+	{"aten.imag.default", "self", toReal(func(c *call, z pair) *ir.Value { return z.im })},
+	{"aten.polar.default", "abs angle", func(c *call) error {
+		r, angle := c.Tensor("abs"), c.Tensor("angle")
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.paired(c.polar(r, angle))
+	}},
+	{"aten.complex.default", "real imag", func(c *call) error { return c.paired(pair{c.Tensor("real"), c.Tensor("imag")}) }},
+	{"aten.mul.Tensor aten.mul.Scalar", "self other", withTwo("self", "other", (*call).times)},
+	{"aten.div.Tensor aten.div.Scalar", "self other", withTwo("self", "other", (*call).over)},
+	{"aten.add.Tensor aten.add.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpAdd, a, b) })},
+	{"aten.sub.Tensor aten.sub.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpSub, a, b) })},
+	{"aten.mm.default aten.bmm.default", "self mat2", withTwo("self", "mat2", (*call).product)},
+	{"aten.full.default", "size fill_value", filledPairs},
+	{"aten.zeros.default", "size", filledPairs},
+	{"aten.zeros_like.default aten.full_like.default", "self fill_value", filledPairs},
+	{"aten.sum.default aten.sum.dim_IntList", "self dim keepdim", sumPairs},
+}
+
+// pairedDims are operators that do with pairs what they do with numbers, but for the parameters
+// that name dimensions from the end, or list sizes or places of all.
+var pairedDims = map[string][]string{
+	"aten.alias.default": nil, "aten.detach.default": nil, "aten.clone.default": nil, "aten.contiguous.default": nil, "aten.neg.default": nil, "aten.copy.default": nil,
+	"aten.view.default": {"+size"}, "aten.reshape.default": {"+size"}, "aten._unsafe_view.default": {"+size"}, "aten.expand.default": {"+size"},
+	"aten.permute.default": {"*dims"}, "aten.transpose.int": {"dim0", "dim1"}, "aten.unsqueeze.default": {"dim"}, "aten.squeeze.dim": {"dim"}, "aten.squeeze.dims": {"dim"},
+	"aten.slice.Tensor": {"dim"}, "aten.select.int": {"dim"}, "aten.split.Tensor": {"dim"}, "aten.split_with_sizes.default": {"dim"}, "aten.unbind.int": {"dim"},
+	"aten.cat.default": {"dim"}, "aten.index.Tensor": nil, "aten.index_select.default": {"dim"}, "aten.flip.default": {"dims"},
+	"aten.select_scatter.default": {"dim"}, "aten.slice_scatter.default": {"dim"},
+}
+
+// leading imports an operator of pairs as itself: "dim" names one dimension or several of those of
+// the numbers, "+size" is a size for each, "*dims" a place for each.
+func leading(params []string) func(c *call) error {
+	return func(c *call) error {
+		if v := c.Arg(c.Params[0]); v != nil && v.Kind == pytext.Name && !c.Complex(v.Text) {
+			c.Reject(c.Params[0], v, "expected complex numbers, which the result is of")
+			return c.Err
+		}
+		for _, p := range params {
+			all := p[0] == '+' || p[0] == '*'
+			v := c.Arg(strings.TrimLeft(p, "+*"))
+			switch {
+			case v == nil:
+				continue
+			case v.Kind == pytext.Int && !all && v.Int < 0:
+				v.Int--
+			case v.Kind != pytext.List && v.Kind != pytext.Tuple:
+				continue
+			}
+			for k := range v.List {
+				if x := &v.List[k]; p[0] != '+' && x.Kind == pytext.Int && x.Int < 0 {
+					x.Int--
+				}
+			}
+			if p[0] == '+' {
+				v.List = append(v.List, pytext.Value{Kind: pytext.Int, Int: 2, Col: v.Col})
+			} else if all {
+				v.List = append(v.List, pytext.Value{Kind: pytext.Int, Int: int64(len(v.List)), Col: v.Col})
+			}
+		}
+		return Operators[c.Operator].Import(c.Call)
+	}
+}
+
+// pair is complex numbers in two tensors; without im they are real.
+type pair struct{ re, im *ir.Value }
+
+// parts reads an argument: complex numbers, real ones, or a number.
+func (c *call) parts(param string) pair {
+	switch {
+	case c.Arg(param) == nil:
+		c.Want(param, "a tensor or a number", nil)
+		return pair{}
+	case !c.IsTensor(param):
+		return pair{re: c.Filled(attr.Float(c.numOr(param, 0)), ir.F32)}
+	}
+	x := c.Tensor(param)
+	if c.Err != nil || !c.Complex(c.Arg(param).Text) {
+		return pair{re: x}
+	}
+	d := int64(x.Type().Rank() - 1)
+	at := func(i int64) *ir.Value {
+		return c.Make(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(i)), x)
+	}
+	return pair{at(0), at(1)}
+}
+
+// paired ends an operator whose results are complex.
+func (c *call) paired(z pair) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	r := len(traced.SizesOf(ts[0])) - 1
+	if r < 0 {
+		return traced.ErrForm
+	}
+	shape := traced.SizesOf(ts[0])[:r]
+	if z.im == nil {
+		z.im = c.Filled(attr.Float(0), ts[0].DType(), shape...)
+	}
+	both := make([]*ir.Value, 2)
+	for i, x := range []*ir.Value{z.re, z.im} {
+		x, fits := c.Broadcast(c.In(ts[0].DType(), x), shape)
+		if !fits {
+			return traced.ErrForm
+		}
+		both[i] = c.Unsqueezed(x, int64(r))
+	}
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(int64(r)), both...))
+}
+
+func withOne(f func(c *call, z pair) pair) func(c *call) error {
+	return func(c *call) error {
+		z := c.parts("self")
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.paired(f(c, z))
+	}
+}
+
+func toReal(f func(c *call, z pair) *ir.Value) func(c *call) error {
+	return func(c *call) error {
+		z := c.parts("self")
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.Settle(f(c, z))
+	}
+}
+
+func withTwo(first, second string, f func(c *call, a, b pair) pair) func(c *call) error {
+	return func(c *call) error {
+		a, b := c.parts(first), c.parts(second)
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.paired(f(c, a, b))
+	}
+}
+
+// polar are numbers of a length at an angle.
+func (c *call) polar(r, angle *ir.Value) pair {
+	return pair{c.mul(r, c.Make(ir.OpCos, nil, angle)), c.mul(r, c.Make(ir.OpSin, nil, angle))}
+}
+
+// by multiplies by an op that is linear in both operands.
+func (c *call) by(a, b pair, op ir.Op) pair {
+	x := func(a, b *ir.Value) *ir.Value { return c.Make(op, nil, a, b) }
+	switch {
+	case a.im == nil && b.im == nil:
+		return pair{re: x(a.re, b.re)}
+	case a.im == nil:
+		return pair{x(a.re, b.re), x(a.re, b.im)}
+	case b.im == nil:
+		return pair{x(a.re, b.re), x(a.im, b.re)}
+	}
+	return pair{c.sub(x(a.re, b.re), x(a.im, b.im)), c.add(x(a.re, b.im), x(a.im, b.re))}
+}
+
+func (c *call) times(a, b pair) pair { return c.by(a, b, ir.OpMul) }
+
+func (c *call) product(a, b pair) pair {
+	c.Shares = 4
+	return c.by(a, b, ir.OpMatmul)
+}
+
+func (c *call) over(a, b pair) pair {
+	square := b.re
+	if b.im != nil {
+		square = c.add(c.mul(b.re, b.re), c.mul(b.im, b.im))
+		a = c.times(a, pair{b.re, c.Make(ir.OpNeg, nil, b.im)})
+	}
+	q := pair{re: c.Make(ir.OpDiv, nil, a.re, square)}
+	if a.im != nil {
+		q.im = c.Make(ir.OpDiv, nil, a.im, square)
+	}
+	return q
+}
+
+// sumOf is a sum or a difference.
+func (c *call) sumOf(op ir.Op, a, b pair) pair {
+	z := pair{c.Make(op, nil, a.re, b.re), a.im}
+	switch {
+	case a.im == nil && b.im != nil && op == ir.OpSub:
+		z.im = c.Make(ir.OpNeg, nil, b.im)
+	case a.im == nil:
+		z.im = b.im
+	case b.im != nil:
+		z.im = c.Make(op, nil, a.im, b.im)
+	}
+	return z
+}
+
+// filledPairs are all one real number.
+func filledPairs(c *call) error {
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	v := 0.0
+	if slices.Contains(c.Params, "fill_value") {
+		v = c.numOr("fill_value", 0)
+	}
+	shape := traced.SizesOf(ts[0])
+	if len(shape) == 0 {
+		return traced.ErrForm
+	}
+	return c.paired(pair{re: c.Filled(attr.Float(v), ts[0].DType(), shape[:len(shape)-1]...)})
+}
+
+// sumPairs adds up over dimensions of the numbers, all if none is named.
+func sumPairs(c *call) error {
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
+	}
+	r := x.Type().Rank() - 1
+	dims := c.Dims("dim", r)
+	for d := range r {
+		if c.Arg("dim") == nil || len(c.Ints("dim")) == 0 {
+			dims = append(dims, int64(d))
+		}
+	}
+	keep := c.Bool("keepdim", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	if len(dims) == 0 {
+		return c.Settle(x)
+	}
+	return c.Settle(c.Over(ir.OpSum, x, keep, dims...))
+}
