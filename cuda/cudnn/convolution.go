@@ -227,8 +227,14 @@ func (v *convolution) in(last bool) {
 	}
 }
 
-// channelsLast says which layout a convolution is done in.
+// channelsLast says which layout a convolution is done in: that of its tensors, and where
+// they differ the image's. Engines do without our copies in either, but for gradients of the
+// image of single channels, of f32 or with windows apart: with channels first, those take 2 to
+// 3 times as long as with copies (BENCHMARKS.md).
 func (v *convolution) channelsLast() bool {
+	if v.kind == convData && v.w.Shape[1] == 1 && v.x.Shape[1] > 1 && elements(v.x.Shape[2:]) >= 128 && (v.x.DType == dtype.F32 || slices.Max(v.stride) > 1) {
+		return true
+	}
 	for _, t := range []*operand{&v.x, &v.y, &v.w} {
 		if first, last := t.fits(false), t.fits(true); first != last {
 			return last

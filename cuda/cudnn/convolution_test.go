@@ -90,6 +90,7 @@ var convCases = []convCase{
 	{"2d/groups", []int64{2, 16, 9, 9}, 32, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, [3]int{0, 1, 0}},
 	{"2d/depthwise", []int64{1, 16, 8, 8}, 16, []int64{7, 7}, []int64{1, 1}, []int64{3, 3}, []int64{1, 1}, 16, false, false, [3]int{}},
 	{"2d/depthwise/last", []int64{1, 16, 8, 8}, 16, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 16, true, false, [3]int{}},
+	{"2d/depthwise/stride", []int64{1, 4, 12, 12}, 4, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, [3]int{0, 2, 0}},
 	{"3d", []int64{1, 8, 5, 6, 7}, 8, []int64{3, 3, 3}, []int64{1, 1, 1}, []int64{1, 1, 1}, []int64{1, 1, 1}, 1, false, false, [3]int{}},
 	{"3d/stride/last", []int64{2, 8, 5, 8, 7}, 16, []int64{1, 3, 2}, []int64{1, 2, 2}, []int64{0, 1, 0}, []int64{1, 1, 1}, 1, true, false, [3]int{}},
 }

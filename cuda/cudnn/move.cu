@@ -15,31 +15,48 @@ struct args {
 };
 
 // A block has a tile of 64 x 64 elements, or what there is of it: neighbouring threads read
-// along b, and write along the dimension that is innermost in the result.
+// along b, and write along the dimension that is innermost in the result. All reads of a
+// thread are under way before it waits for one.
 template <class T>
 __device__ void move(const args &g)
 {
-	const int side = 64;
-	__shared__ T tile[side][side + 2];
-	const int lane = threadIdx.x % LANES;
-	i64 at = blockIdx.x;
-	const i64 j0 = at % g.tiles_b * side, i0 = at / g.tiles_b % g.tiles_a * side;
-	at /= g.tiles_b * g.tiles_a;
-	const T *from = (const T *)g.from + i0 * g.from_a + j0 * g.from_b;
-	T *to = (T *)g.to + i0 * g.to_a + j0 * g.to_b;
-	for (int d = 3; d >= 0; d--) {
-		from += at % g.size[d] * g.from_rest[d];
-		to += at % g.size[d] * g.to_rest[d];
-		at /= g.size[d];
+	const int side = 64, rows = LANES < side ? 1 : LANES / side, steps = side / rows;
+	__shared__ T tile[side][side + 4 / sizeof(T)];
+	const int lane = threadIdx.x % LANES, y = lane / side;
+	unsigned at = blockIdx.x;
+	const unsigned tiles_a = g.tiles_a, tiles_b = g.tiles_b;
+	const i64 j0 = at % tiles_b * side;
+	at /= tiles_b;
+	const i64 i0 = at % tiles_a * side;
+	at /= tiles_a;
+	const T *from = (const T *)g.from + (i0 * g.from_a + j0 * g.from_b);
+	T *to = (T *)g.to + (i0 * g.to_a + j0 * g.to_b);
+	for (int d = 3; d >= 0 && at > 0; d--) {
+		const unsigned size = g.size[d], i = at % size;
+		from += i * g.from_rest[d];
+		to += i * g.to_rest[d];
+		at /= size;
 	}
 	const int n = g.a - i0 < side ? g.a - i0 : side, m = g.b - j0 < side ? g.b - j0 : side;
-	for (int t = lane; t < n * m; t += LANES)
-		tile[t / m][t % m] = from[t / m * g.from_a + t % m * g.from_b];
-	MEET();
-	for (int t = lane; t < n * m; t += LANES) {
-		const int i = g.along_b ? t / m : t % n, j = g.along_b ? t % m : t / n;
-		to[i * g.to_a + j * g.to_b] = tile[i][j];
+	for (int x = lane % side; x < m; x += LANES) {
+		T v[steps];
+#pragma unroll
+		for (int k = 0; k < steps; k++)
+			if (y + k * rows < n)
+				v[k] = from[(y + k * rows) * g.from_a + x * g.from_b];
+#pragma unroll
+		for (int k = 0; k < steps; k++)
+			tile[y + k * rows][x] = v[k];
 	}
+	MEET();
+	const int across = g.along_b ? m : n, down = g.along_b ? n : m;
+	for (int x = lane % side; x < across; x += LANES)
+#pragma unroll
+		for (int k = 0; k < steps; k++)
+			if (const int r = y + k * rows; r < down) {
+				const int i = g.along_b ? r : x, j = g.along_b ? x : r;
+				to[i * g.to_a + j * g.to_b] = tile[i][j];
+			}
 }
 
 extern "C" __global__ void move2(const args g) { move<unsigned short>(g); }

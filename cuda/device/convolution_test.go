@@ -206,10 +206,13 @@ func TestConvolutions(t *testing.T) {
 // TestConvolutionTimes prints what the zoo's convolutions and their gradients take by
 // generated kernels and by cuDNN, and how far apart their results are.
 func TestConvolutionTimes(t *testing.T) {
-	if !*onGPU || !*times {
+	if !*onGPU || *times == "" {
 		t.Skip("needs -gpu and -times")
 	}
 	for _, c := range slides {
+		if !slices.Contains(strings.Split(*times, ","), c.model) && *times != "all" {
+			continue
+		}
 		f := c.traced(t, "bfloat16")
 		in, err := interp.RandomInputs(f, 3, interp.RandomOptions{})
 		if err != nil {
@@ -230,4 +233,4 @@ func TestConvolutionTimes(t *testing.T) {
 	}
 }
 
-var times = flag.Bool("times", false, "time convolutions, with -gpu")
+var times = flag.String("times", "", "time the convolutions of these models, with commas between, or of all; with -gpu")

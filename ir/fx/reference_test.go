@@ -74,6 +74,8 @@ func onGPU(op ir.Op) string {
 	switch {
 	case op.IsView():
 		return "view"
+	case op == ir.OpConvolution:
+		return "generated or library"
 	case op.Class() == ir.ClassMemory || op.Info().Generated:
 		return "generated"
 	}
