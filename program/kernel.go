@@ -255,10 +255,10 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 
 // inPlace reports whether parameter result may lie on parameter operand, given that
 // both are the same elements. One operation alone may if it works in place. Several
-// may if all that read anything are pointwise, what depends on the operand, the result
-// among it, has its shape throughout, and nothing behind the result reads the operand: a
-// kernel's thread then reads its elements of the operand before it writes them, and no
-// other thread reads them.
+// may if what depends on the operand, the result among it, is pointwise and has its shape
+// throughout, and nothing behind the result reads the operand: a kernel's thread then reads
+// its elements of the operand before it writes them, and what another has read of them it
+// does not use.
 func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 	at := slices.IndexFunc(k.Body, func(s BodyStep) bool {
 		return slices.ContainsFunc(s.Outs, func(t BodyTensor) bool { return t.Param == result })
@@ -282,9 +282,6 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 	found := false
 	for j := range k.Body {
 		s := &k.Body[j]
-		if len(s.Ins) > 0 && o.Pointwise != nil && !o.Pointwise(s.Op) {
-			return false
-		}
 		depends := false
 		for i := range s.Ins {
 			in := &s.Ins[i]
@@ -300,7 +297,7 @@ func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
 		if !depends {
 			continue
 		}
-		if len(s.Outs) != 1 || !slices.Equal(s.Outs[0].Shape, out.Shape) {
+		if o.Pointwise != nil && !o.Pointwise(s.Op) || len(s.Outs) != 1 || !slices.Equal(s.Outs[0].Shape, out.Shape) {
 			return false
 		}
 		follows = append(follows, s.Outs[0])

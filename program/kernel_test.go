@@ -114,6 +114,7 @@ body
 		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep neg (p2: f32[4,4:1,4]) -> (p3: f32[4,4])", false},
 		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep sum (p2: f32[4,4]) -> (p3: f32[4,4])", false},
 		{"step neg (p1: f32[4,4]) -> (p2: f32[4,4])\nstep neg (p1: f32[4,4]) -> (p3: f32[4,4])", false},
+		{"step sum (p1: f32[4,4]) -> (t0: f32[4,4])\nstep neg (t0: f32[4,4]) -> (p3: f32[4,4])\nstep add (t0: f32[4,4], p0: f32[4,4]) -> (p2: f32[4,4])", true},
 	} {
 		text := text
 		if strings.Contains(c.steps, "p3") {

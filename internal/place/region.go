@@ -88,22 +88,20 @@ func (r *Region) makes(st *ir.Storages, v *ir.Value) bool {
 }
 
 // pointwise reports whether result n of a region may lie on operand v, which has the
-// same type, as far as the region's own reading goes: all of its operations that
-// read anything are elementwise; what depends on v, n among it, has v's shape throughout, so
-// that element i of anything follows from element i of v; and nothing behind n reads v. Then
-// a thread that computes some elements has read these elements of v for the last time when
-// it writes them, and no other thread reads them. Running the nodes one by one is right, too.
+// same type, as far as the region's own reading goes: what depends on v, n among it, is
+// elementwise and has v's shape throughout, so that element i of it follows from element i
+// of v; and nothing behind n reads v. Then a thread that computes some elements has read
+// these elements of v for the last time when it writes them. Where threads fold rows
+// together, all may read v at their row, but only the one that writes it uses what it has
+// read. Running the nodes one by one is right, too.
 func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
 	shape := v.Type().Shape()
 	follows := map[*ir.Value]bool{v: true}
 	for _, m := range r.Nodes {
-		if !m.Op().IsView() && len(m.Args()) > 0 && (!m.Op().Info().Elementwise || len(m.Results()) != 1) {
-			return false
-		}
 		if !slices.ContainsFunc(m.Args(), func(a *ir.Value) bool { return follows[a] }) {
 			continue
 		}
-		if m.Op().IsView() || !m.Result(0).Type().Shape().Equal(shape) || m.At() > n.At() && slices.Contains(m.Args(), v) {
+		if !m.Op().Info().Elementwise || len(m.Results()) != 1 || !m.Result(0).Type().Shape().Equal(shape) || m.At() > n.At() && slices.Contains(m.Args(), v) {
 			return false
 		}
 		follows[m.Result(0)] = true

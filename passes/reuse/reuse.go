@@ -10,8 +10,8 @@ import (
 
 // reuse-buffers decides which results lie in place of an operand: all_reduce and
 // broadcast on operands that nobody needs afterwards, and launches that read an
-// element before they overwrite it, fused launches among them where they are
-// elementwise throughout. The decision is the annotation inplace, which
+// element before they overwrite it, fused launches among them where what depends on the
+// operand is elementwise. The decision is the annotation inplace, which
 // lowering follows; there are no copies to be saved otherwise, since a result that
 // cannot take over its operand gets a buffer of its own, and only an operand with
 // gaps is copied before a collective.
