@@ -175,6 +175,16 @@ func callError(code int) *Error {
 	return &Error{Call: "called function", Code: code, Name: "CONCERT_CALL", Text: fmt.Sprintf("the library returned status %d", callStatus-code)}
 }
 
+// Waits reports whether a command writes words or waits for words (Flags).
+func (c *Commands) Waits() bool {
+	for i := 0; i < len(c.words); i += int(c.words[i] >> 8) {
+		if c.words[i]&255 == OpFlags {
+			return true
+		}
+	}
+	return false
+}
+
 // Append adds all commands of o; what runs in o's main stream runs in c's.
 func (c *Commands) Append(o *Commands) {
 	for _, i := range o.mains {

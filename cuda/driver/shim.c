@@ -2,6 +2,7 @@
 
 #include "shim.h"
 #include "../dl/bind.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define FIELD(name, sym, params, args) int(*name) params;
@@ -12,8 +13,11 @@ static struct {
 static struct {
 	CC_MULTICAST(FIELD)
 } mc;
+static struct {
+	CC_CONDITIONAL(FIELD)
+} cond;
 static void *library; // the driver's, once it is loaded
-static int loaded, multicast;
+static int loaded, multicast, conditional;
 
 #define GLOBAL_WRAPPER(name, sym, params, args)                                                               \
 	int cc_##name params { return loaded ? fn.name args : CC_NOT_LOADED; }
@@ -23,6 +27,10 @@ CC_FUNCTIONS(GLOBAL_WRAPPER)
 #define MULTICAST_WRAPPER(name, sym, params, args)                                                            \
 	int cc_##name params { return multicast ? mc.name args : CC_NOT_LOADED; }
 CC_MULTICAST(MULTICAST_WRAPPER)
+
+#define CONDITIONAL_WRAPPER(name, sym, params, args)                                                          \
+	int cc_##name params { return conditional ? cond.name args : CC_NOT_LOADED; }
+CC_CONDITIONAL(CONDITIONAL_WRAPPER)
 
 // cc_bind resolves every symbol, and returns the name of one that is missing.
 const char *cc_bind(void *lib)
@@ -45,6 +53,55 @@ const char *cc_bind_multicast(void)
 	CC_MULTICAST(BIND_MULTICAST)
 	multicast = 1;
 	return 0;
+}
+
+// cc_bind_conditional is cc_bind_multicast for the functions of conditional nodes.
+const char *cc_bind_conditional(void)
+{
+	void *lib = library;
+#define BIND_CONDITIONAL(name, sym, params, args) DL_BIND(cond, name, sym)
+	CC_CONDITIONAL(BIND_CONDITIONAL)
+	conditional = 1;
+	return 0;
+}
+
+// captured asks for the graph that s is captured into, and what comes next would stand behind.
+static int captured(handle s, handle *g, handle **deps, size_t *n)
+{
+	int status = 0;
+	uint64_t id;
+	int e = cc_stream_capture(s, &status, &id, g, deps, n);
+	return e || status == 1 ? e : 901; // CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+}
+
+int cc_condition(handle ctx, handle s, uint64_t *h)
+{
+	handle g, *deps;
+	size_t n;
+	int e = captured(s, &g, &deps, &n);
+	return e ? e : cc_condition_create(h, g, ctx, 0, 0);
+}
+
+int cc_divide(handle ctx, handle s, uint64_t by, int type, unsigned bodies, handle *g, handle *node, handle *out)
+{
+	handle ended, *deps, *behind;
+	size_t n;
+	int e = captured(s, g, &deps, &n);
+	if (e)
+		return e;
+	behind = malloc((n + 1) * sizeof *behind); // the driver's list ends with the capture
+	if (!behind)
+		return 2; // CUDA_ERROR_OUT_OF_MEMORY
+	memcpy(behind, deps, n * sizeof *behind);
+	cc_node p = {.type = 13 /* CU_GRAPH_NODE_TYPE_CONDITIONAL */};
+	p.by = by, p.kind = type, p.bodies = bodies, p.ctx = ctx;
+	e = cc_capture_end(s, &ended);
+	if (!e)
+		e = cc_add_node(node, *g, behind, n, &p);
+	if (!e)
+		memcpy(out, p.out, bodies * sizeof *out);
+	free(behind);
+	return e;
 }
 
 // cc_set_context makes ctx current on this thread. It asks the driver every time:

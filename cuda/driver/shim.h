@@ -54,6 +54,20 @@ typedef struct { // CUlaunchConfig
 	unsigned count;
 } cc_config;
 
+typedef struct { // CUgraphNodeParams of a conditional node
+	int type, pad[3];
+	union {
+		struct { // CUDA_CONDITIONAL_NODE_PARAMS
+			uint64_t by;
+			int kind;
+			unsigned bodies;
+			handle *out;
+			handle ctx;
+		};
+		int64_t all[29];
+	};
+	int64_t reserved;
+} cc_node;
 typedef struct { // CUgraphExecUpdateResultInfo
 	unsigned result, pad;
 	handle node, from;
@@ -148,6 +162,14 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(mc_unbind, "cuMulticastUnbind", (handle h, int dev, size_t off, size_t n), (h, dev, off, n))        \
 	X(mc_granularity, "cuMulticastGetGranularity", (size_t * g, const cc_multicast_prop *p, int o), (g, p, o))
 
+// Functions of conditional nodes, which cc_bind_conditional resolves in the same way.
+#define CC_CONDITIONAL(X)                                                                                     \
+	X(condition_create, "cuGraphConditionalHandleCreate",                                                 \
+	  (uint64_t * h, handle g, handle ctx, unsigned initial, unsigned flags), (h, g, ctx, initial, flags)) \
+	X(add_node, "cuGraphAddNode", (handle * node, handle g, const handle *deps, size_t n, void *params), (node, g, deps, n, params)) \
+	X(begin_into, "cuStreamBeginCaptureToGraph",                                                          \
+	  (handle s, handle g, const handle *deps, const void *data, size_t n, int mode), (s, g, deps, data, n, mode))
+
 #define CC_STRIP(...) __VA_ARGS__
 #define CC_DECLARE_GLOBAL(name, sym, params, args) int cc_##name params;
 CC_GLOBALS(CC_DECLARE_GLOBAL)
@@ -160,6 +182,15 @@ int cc_set_context(handle ctx);
 CC_FUNCTIONS(CC_DECLARE)
 CC_MULTICAST(CC_DECLARE)
 const char *cc_bind_multicast(void);
+CC_CONDITIONAL(CC_DECLARE)
+const char *cc_bind_conditional(void);
+
+// cc_condition makes a number of the graph that s is captured into.
+int cc_condition(handle ctx, handle s, uint64_t *h);
+
+// cc_divide ends the capture of s and adds a conditional node behind what it was given: the
+// graph, the node, and its bodies.
+int cc_divide(handle ctx, handle s, uint64_t by, int type, unsigned bodies, handle *g, handle *node, handle *out);
 
 // cc_launch_buffer launches with one packed parameter buffer.
 int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsigned shared, handle stream, const void *buf,

@@ -64,10 +64,10 @@ CASES = (
     ("every driver call fails in turn, nothing left behind", "TestEveryCallFails TestEveryCallFailsInUse TestEveryCallFailsInProcess TestTensorEveryCallFails", FAKE),
 )
 # Of the fake driver or of no driver at all.
-OTHERS = ("TestCutRounds TestCutInPlace TestCommandsCall TestCallErrors TestCallNumbers TestCaptureJoins TestLaunchEarly TestMark TestLoneWorld TestAwaited "
+OTHERS = ("TestCutRounds TestCutInPlace TestCommandsCall TestCallErrors TestCallNumbers TestCaptureJoins TestConditionalNodes TestLaunchEarly TestMark TestLoneWorld TestAwaited "
           "TestFabricTrial TestFabricTrialFails TestNoSharing TestGifts TestOpenWithoutDriver TestHeap TestJitter TestCloseLater TestEagerAllocations "
           "TestGroupsForgotten TestImportFailures TestMeetingToken TestNoPeerAccess TestOrderCostsNothing TestOtherUser TestMulticastAbsent "
-          "TestMulticastBeforeEngines TestMulticastClosesWorld TestMulticastGivenUp TestMulticastGroups TestMulticastLibrary TestMulticastMismatch "
+          "TestMulticastBeforeEngines TestMulticastClosesWorld TestMulticastGivenUp TestMulticastGroups TestOptionalFunctions TestMulticastMismatch "
           "TestMulticastOff TestMulticastOrder TestThreads TestCapturedGroups TestWaitValueCaptured TestFactsOnce TestOpen TestTornCall TestImporterThatFails TestSlowImporter ExampleMember_AllReduce").split()
 
 result = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \(")

@@ -46,6 +46,8 @@ type Driver struct {
 	functions sync.Map // by handle; they live as long as their module
 	guard     guard
 	parted    map[*stream]bool // streams that were destroyed and have work left
+
+	unconditional bool // without conditional nodes
 }
 
 // New gives a driver with that many devices, all of which can access each other.

@@ -18,6 +18,10 @@ type graph struct {
 	ended   atomic.Bool
 	ops     []operation
 	streams []*stream
+	into    *graph   // that this capture becomes a part of, nil for none
+	body    bool     // of a conditional node
+	owned   []uint64 // handles that go with it: bodies and numbers of its nodes
+	handle  uint64
 }
 
 type executable struct{ graph *graph }
@@ -28,12 +32,16 @@ func (f *Driver) CaptureBegin(_ driver.Ctx, s driver.Stream) error {
 	if err != nil {
 		return err
 	}
+	return st.begin("cuStreamBeginCapture", &graph{id: f.captures.Add(1), streams: []*stream{st}})
+}
+
+func (st *stream) begin(call string, g *graph) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.graph != nil {
-		return invalid("cuStreamBeginCapture", "the stream is capturing already")
+		return invalid(call, "the stream is capturing already")
 	}
-	st.graph, st.lane = &graph{id: f.captures.Add(1), streams: []*stream{st}}, 0
+	st.graph, st.lane = g, 0
 	return nil
 }
 
@@ -64,7 +72,12 @@ func (f *Driver) CaptureEnd(_ driver.Ctx, s driver.Stream) (driver.Graph, error)
 		return 0, &driver.Error{Call: "cuStreamEndCapture", Code: 904, Name: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
 			Text: fmt.Sprintf("%d items of the stream that joined the capture as number %d are waited for by nobody", lost, lane)}
 	}
-	return driver.Graph(f.put(g)), nil
+	if to := g.into; to != nil {
+		to.ops = append(to.ops, operation{what: "captured part", part: g, run: func() error { return g.replay(f) }})
+		return driver.Graph(to.handle), nil
+	}
+	g.handle = f.put(g)
+	return driver.Graph(g.handle), nil
 }
 
 // GraphWaits is how many waits for events a graph holds.
@@ -135,6 +148,9 @@ func (f *Driver) GraphInstantiate(_ driver.Ctx, g driver.Graph) (driver.Exec, er
 	if err != nil {
 		return 0, err
 	}
+	if why := o.unfit(f); why != "" {
+		return 0, invalid("cuGraphInstantiate", "%s", why)
+	}
 	return driver.Exec(f.put(&executable{graph: o})), nil
 }
 
@@ -159,7 +175,7 @@ func (g *graph) replay(f *Driver) error {
 			marks[op.rec] = &mark{done: make(chan struct{})}
 		}
 	}
-	lanes := make([][]operation, len(g.streams))
+	lanes := make([][]operation, max(len(g.streams), 1))
 	for _, op := range g.ops {
 		if op.rec != nil {
 			op.rec = marks[op.rec]
@@ -193,12 +209,32 @@ func (g *graph) replay(f *Driver) error {
 	return nil
 }
 
-// GraphDestroy forgets a graph; its executables stay.
+// GraphDestroy forgets a graph, with the bodies of its nodes; its executables stay.
 func (f *Driver) GraphDestroy(_ driver.Ctx, g driver.Graph) error {
-	if _, err := drop[*graph](f, "cuGraphDestroy", uint64(g)); err != nil {
+	o, err := lookUp[*graph](f, "cuGraphDestroy", uint64(g))
+	if err != nil {
 		return err
 	}
+	if o.body {
+		return invalid("cuGraphDestroy", "the graph belongs to a node")
+	}
+	f.forget(uint64(g), o)
 	return f.call()
+}
+
+func (f *Driver) forget(h uint64, g *graph) {
+	for _, h := range g.owned {
+		if b, err := lookUp[*graph](f, "", h); err == nil {
+			f.forget(h, b)
+			continue
+		}
+		f.mu.Lock()
+		delete(f.objects, h)
+		f.mu.Unlock()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.objects, h)
 }
 
 // ExecDestroy forgets an executable graph.

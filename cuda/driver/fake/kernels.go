@@ -43,6 +43,9 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 		}
 		return blocks(a, heeding(name, func(b *block) error { return b.uneven(t, large) })), nil
 	}
+	if name == "choose" {
+		return f.choose(buf)
+	}
 	if run, err, ok := benchKernel(name, buf); ok {
 		return run, err
 	}

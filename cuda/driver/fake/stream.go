@@ -22,6 +22,9 @@ type operation struct {
 	from trace
 	rec  *mark // closed when reached
 	wait *mark
+	// Of what runs other items: a conditional node, and a capture that became an item.
+	divide *division
+	part   *graph
 }
 
 // mark is one recording of an event.

@@ -1,0 +1,174 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const envLibrary = "CONCERT_TEST_LIBRARY" // a made-up driver library, with or without what is optional
+
+// TestOptionalFunctions loads made-up driver libraries, each in a process of its own: one
+// without the functions of multicast objects and conditional nodes serves all else, one with
+// them is called as the driver's interface has it.
+func TestOptionalFunctions(t *testing.T) {
+	if path := os.Getenv(envLibrary); path != "" {
+		if strings.HasSuffix(path, "old.so") {
+			withoutMulticast(t, path)
+			withoutConditions(t, path)
+		} else {
+			withMulticast(t, path)
+			withConditions(t, path)
+		}
+		return
+	}
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skipf("no C compiler: %v", err)
+	}
+	header, err := os.ReadFile("shim.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is asked for is made of what the functions get, in other structures than ours.
+	made := map[string]string{
+		"cuDeviceGetAttribute":           "(int *v, int attr, int dev) { *v = attr == 132 && dev == 1; return 0; }",
+		"cuMulticastCreate":              "(unsigned long long *h, struct prop *p) { *h = p->devices * 1000000 + p->bytes * 10 + p->types + p->flags; return 0; }",
+		"cuMulticastGetGranularity":      "(unsigned long *g, struct prop *p, int option) { *g = p->bytes + p->types + option; return 0; }",
+		"cuMulticastAddDevice":           "(unsigned long long h, int dev) { return h == 7 && dev == 3 ? 0 : 101; }",
+		"cuMulticastBindMem":             "(unsigned long long h, unsigned long at, unsigned long long m, unsigned long from, unsigned long n, unsigned long long flags) { return h == 7 && !at && m == 8 && !from && n == 4096 && !flags ? 0 : 1; }",
+		"cuMulticastUnbind":              "(unsigned long long h, int dev, unsigned long at, unsigned long n) { return h == 7 && dev == 3 && !at && n == 4096 ? 0 : 1; }",
+		"cuDriverGetVersion":             "(int *v) { *v = 12080; return 0; }",
+		"cuStreamGetCaptureInfo_v2":      "(handle s, int *status, handle *id, handle *g, handle **deps, unsigned long *n) { static handle d[2] = {5, 6}; *status = s == 3; *id = 1; if (g) *g = 77; if (deps) *deps = d; if (n) *n = 2; return 0; }",
+		"cuGraphConditionalHandleCreate": "(handle *h, handle g, handle ctx, unsigned initial, unsigned flags) { *h = g * 100 + ctx * 10 + initial + flags; return 0; }",
+		"cuStreamEndCapture":             "(handle s, handle *g) { *g = 77; return s == 3 ? 0 : 901; }",
+		"cuGraphAddNode":                 "(handle *node, handle g, handle *deps, unsigned long n, struct node *p) { static handle out[2] = {101, 102}; *node = 9; p->out = out; return g == 77 && n == 2 && deps[0] == 5 && deps[1] == 6 && p->type == 13 && !p->pad[0] && p->by == 7710 && p->kind == p->bodies && p->ctx == 1 && !p->rest ? 0 : 1; }",
+		"cuStreamBeginCaptureToGraph":    "(handle s, handle g, handle *deps, void *data, unsigned long n, int mode) { return s == 3 && !data && mode == 2 && (n == 0 && g == 101 || n == 1 && deps[0] == 9 && g == 77) ? 0 : 1; }",
+		"cuDevicePrimaryCtxRetain":       "(unsigned long long *c, int dev) { *c = 1; return 0; }",
+		"cuDevicePrimaryCtxRelease_v2":   "(int dev) { return 0; }",
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"old.so", "new.so"} {
+		src := "typedef unsigned long long handle; struct node { int type, pad[3]; handle by; int kind; unsigned bodies; handle *out, ctx, unused[25], rest; };\n"
+		src += "struct prop { unsigned devices; unsigned long bytes; unsigned long long types, flags; };\n"
+		for _, g := range regexp.MustCompile(`X\(\w+,\s*"(cu\w+)"`).FindAllStringSubmatch(string(header), -1) {
+			body := made[g[1]]
+			if body == "" {
+				body = "(void) { return 0; }"
+			}
+			optional := strings.HasPrefix(g[1], "cuMulticast") || g[1] == "cuGraphConditionalHandleCreate"
+			if name == "new.so" || !optional {
+				src += fmt.Sprintf("int %s%s\n", g[1], body)
+			}
+		}
+		lib := filepath.Join(dir, name)
+		if err := os.WriteFile(lib+".c", []byte(src), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(cc, "-w", "-shared", "-fPIC", "-o", lib, lib+".c").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^TestOptionalFunctions$")
+		cmd.Env = append(os.Environ(), envLibrary+"="+lib)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
+
+func withoutMulticast(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.CtxRetain(0); err != nil {
+		t.Error(err)
+	}
+	if ok, err := d.(Multicaster).MulticastSupported(1); ok || !errors.Is(err, ErrNoMulticast) || !strings.Contains(err.Error(), "no symbol cuMulticastCreate") {
+		t.Errorf("supported: %v, %v", ok, err)
+	}
+	if _, err := d.(Multicaster).MulticastCreate(1, 2, 1<<21, ByFD); err == nil {
+		t.Error("an object was made without the functions")
+	}
+}
+
+func withMulticast(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := d.(Multicaster)
+	if _, err := m.MulticastCreate(1, 3, 4096, ByFD); err == nil {
+		t.Error("the functions are resolved before anybody asks")
+	}
+	for dev, want := range []bool{false, true} {
+		if ok, err := m.MulticastSupported(dev); ok != want || err != nil {
+			t.Errorf("device %d: %v, %v", dev, ok, err)
+		}
+	}
+	if h, err := m.MulticastCreate(1, 3, 4096, ByFD); h != 3040961 || err != nil {
+		t.Errorf("object %d, %v", h, err)
+	}
+	if g, err := m.MulticastGranularity(1, 3, 1<<21, ByFabric); g != 1<<21+8 || err != nil {
+		t.Errorf("granularity %d, %v", g, err)
+	}
+	if err := errors.Join(m.MulticastAdd(1, 7, 3), m.MulticastBind(1, 7, 8, 4096), m.MulticastUnbind(1, 7, 3, 4096)); err != nil {
+		t.Error(err)
+	}
+	if err := m.MulticastAdd(1, 7, 4); !errors.Is(err, &Error{Call: "cuMulticastAddDevice", Code: 101}) {
+		t.Errorf("a wrong device: %v", err)
+	}
+}
+
+func withoutConditions(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.(Conditioner).Conditions(); !errors.Is(err, ErrNoConditions) || !strings.Contains(err.Error(), "no symbol cuGraphConditionalHandleCreate") {
+		t.Errorf("conditions: %v", err)
+	}
+	if _, err := d.(Conditioner).CaptureDivide(1, 3, 7710, true, 1); err == nil {
+		t.Error("a node was made without the functions")
+	}
+}
+
+func withConditions(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := d.(Conditioner)
+	if _, err := c.ConditionCreate(1, 3); err == nil {
+		t.Error("the functions are resolved before anybody asks")
+	}
+	if err := c.Conditions(); err != nil {
+		t.Fatal(err)
+	}
+	by, err := c.ConditionCreate(1, 3)
+	if by != 7710 || err != nil {
+		t.Errorf("number %d, %v", by, err)
+	}
+	if _, err := c.ConditionCreate(1, 4); err == nil {
+		t.Error("a number for a stream that captures nothing")
+	}
+	for bodies, loop := range map[int]bool{1: true, 2: false} {
+		n, err := c.CaptureDivide(1, 3, by, loop, bodies)
+		if err != nil || n.Graph != 77 || n.Node != 9 || len(n.Bodies) != bodies || n.Bodies[bodies-1] != Graph(100+bodies) {
+			t.Errorf("%d bodies: %+v, %v", bodies, n, err)
+		}
+	}
+	if err := errors.Join(c.CaptureInto(1, 3, 101, 0), c.CaptureInto(1, 3, 77, 9)); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.CaptureDivide(1, 4, by, true, 1); !errors.Is(err, &Error{Call: "cuGraphAddNode", Code: 901}) {
+		t.Errorf("a stream that captures nothing: %v", err)
+	}
+}
