@@ -32,6 +32,16 @@ type Block struct {
 // Joins reports whether an instruction is a bracket of a block, which joins all streams.
 func (in *Instr) Joins() bool { return in.Kind >= Loop && in.Kind <= End }
 
+// Chooses reports whether numbers decide what runs: whether there are loops or cases.
+func (p *Program) Chooses() bool {
+	for i := range p.Instrs {
+		if p.Instrs[i].Joins() {
+			return true
+		}
+	}
+	return false
+}
+
 // Blocks gives each bracket its block, by instruction; nil for all others, and where there is
 // no bracket. The error is about brackets that do not match.
 func (p *Program) Blocks() ([]*Block, error) {

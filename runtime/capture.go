@@ -71,6 +71,7 @@ type Step struct {
 	opts Options
 	syms map[string]int64
 	cap  Captured
+	host *ChoiceError // why the host chooses in replays, nil if it does not
 }
 
 // Prepare collects a step of a loaded module without running it: with graph false the
@@ -99,7 +100,7 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	if l == nil {
 		return misuse(errNotLoaded)
 	}
-	x := &Exec{r: r, m: m, l: l, opts: opts, recorded: make([]string, m.Events), ways: fixed}
+	x := &Exec{r: r, m: m, l: l, opts: opts, recorded: make([]string, m.Events), ways: written}
 	var err error
 	if x.syms, err = m.symbols(r.env.Rank, make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
 		return misuse(err)
@@ -118,12 +119,14 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 		r.dev.Abort(x.err) // the peers wait for this rank
 		return nil, x.err
 	}
-	c, err := dev.EndCapture(ctx, graph)
+	s := &Step{r: r, m: m, opts: opts, syms: x.syms}
+	if s.cap, err = dev.EndCapture(ctx, graph); errors.As(err, &s.host) {
+		s.cap, err = &hosted{s: s, dev: dev, step: step}, r.plan(ctx, x, step)
+	}
 	if err != nil {
 		r.dev.Abort(err)
 		return nil, err
 	}
-	s := &Step{r: r, m: m, opts: opts, syms: x.syms, cap: c}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l.steps[s] = true

@@ -10,19 +10,31 @@ import (
 )
 
 // Loops and branches. The host goes round and chooses: it waits for the number that decides,
-// reads it, and enqueues what comes next. Where a step is planned, or written down, nothing
-// runs and no number is known: each loop then goes round once, and every branch is taken.
-//
-// A device that chooses by itself (conditional nodes of CUDA graphs) would take whole bodies
-// here, in the place of Loop and Case.
+// reads it, and enqueues what comes next. Where a step is planned nothing runs and no number
+// is known: each loop then goes round once, and every branch is taken. A step that is captured
+// is written down in the same way, with brackets between, and the device chooses.
+
+// Chooser is a Capturer whose steps may go round loops and choose branches by themselves.
+type Chooser interface {
+	// Bracket adds what begins, divides or ends a loop or a case to the step that is being
+	// collected. All streams have been joined. What the device cannot do is a *ChoiceError of EndCapture,
+	// on all ranks.
+	Bracket(s Stream, b Bracket) error
+}
+
+// Bracket begins, divides or ends a loop or a case, as in programs.
+type Bracket struct {
+	Kind   program.Kind // Loop, Test, Case, Branch, End
+	Number Tensor       // of Test and Case: what decides
+}
 
 // ways says what is done about numbers that decide.
 type ways uint8
 
 const (
-	chosen ways = iota // they are waited for
-	all                // nothing runs: each way once
-	fixed              // a step is captured, and cannot ask the host
+	chosen  ways = iota // they are waited for
+	all                 // nothing runs: each way once
+	written             // a step is captured: each way once, between brackets
 )
 
 // Loop is a loop of one run.
@@ -42,7 +54,9 @@ type Loop struct {
 //		...
 //	}
 func (x *Exec) Loop() *Loop {
-	x.control("loop")
+	x.node = ""
+	x.join()
+	x.bracket(program.Loop, Tensor{})
 	return &Loop{x: x, calls: x.calls}
 }
 
@@ -50,7 +64,10 @@ func (x *Exec) Loop() *Loop {
 func (l *Loop) Next() bool {
 	x := l.x
 	x.join()
-	if x.err != nil || l.rounds > 0 && x.ways == all {
+	if l.rounds > 0 {
+		x.bracket(program.End, Tensor{})
+	}
+	if x.err != nil || l.rounds > 0 && x.ways != chosen {
 		return false
 	}
 	l.rounds++
@@ -60,8 +77,8 @@ func (l *Loop) Next() bool {
 
 // Holds waits for a number and reports whether it is not 0.
 func (l *Loop) Holds(number Tensor) bool {
-	n, ok := l.x.number("test", number)
-	return ok && (n != 0 || l.x.ways == all)
+	n, ok := l.x.number(program.Test, number)
+	return ok && (n != 0 || l.x.ways != chosen)
 }
 
 // Case waits for a number and gives it, where it is not one of so many branches the last one.
@@ -76,30 +93,36 @@ func (l *Loop) Holds(number Tensor) bool {
 //	}
 func (x *Exec) Case(number Tensor, branches int) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		x.control("case")
-		n, ok := x.number("case", number)
+		x.node = ""
+		n, ok := x.number(program.Case, number)
 		if n < 0 || n >= int64(branches) {
 			n = int64(branches) - 1
 		}
 		for k := range branches {
-			if !ok || x.ways != all && int64(k) != n {
+			if !ok || x.ways == chosen && int64(k) != n {
 				continue
 			}
+			x.bracket(program.Branch, Tensor{})
 			if !yield(k) {
 				return
 			}
 			x.join()
 		}
+		x.bracket(program.End, Tensor{})
 	}
 }
 
-// control refuses steps that cannot ask the host.
-func (x *Exec) control(what string) {
-	x.node = ""
-	if x.ways == fixed {
-		x.fail(opName(what), fmt.Errorf("a captured step has no loops and branches, which the host decides: run it: %w", ErrUnsupported))
+// bracket writes a bracket down where a step is captured.
+func (x *Exec) bracket(k program.Kind, number Tensor) {
+	if x.err != nil || x.ways != written {
+		return
 	}
-	x.join()
+	dev, ok := x.r.dev.(Chooser)
+	if !ok {
+		x.fail(opName(k.String()), fmt.Errorf("steps of a %s device do not choose: %w", x.r.dev.Info().Kind, ErrUnsupported))
+		return
+	}
+	x.done(dev.Bracket(x.l.streams[0].Stream, Bracket{k, number}))
 }
 
 // join makes all streams wait for each other.
@@ -120,15 +143,20 @@ func (x *Exec) join() {
 }
 
 // number waits for all streams and reads a number.
-func (x *Exec) number(what string, t Tensor) (int64, bool) {
+func (x *Exec) number(what program.Kind, t Tensor) (int64, bool) {
+	op := opName(what.String())
 	x.join()
-	ts, ok := x.place(opName(what), []Tensor{t})
-	if x.err != nil || !ok || x.ways == all {
-		return 0, x.err == nil
+	ts, ok := x.place(op, []Tensor{t})
+	if x.err != nil || !ok {
+		return 0, false
 	}
 	if len(t.Shape) > 0 || t.DType.IsFloat() {
-		x.fail(opName(what), fmt.Errorf("goes by %v, want an integer or a truth value without dimensions", t))
+		x.fail(op, fmt.Errorf("goes by %v, want an integer or a truth value without dimensions", t))
 		return 0, false
+	}
+	if x.ways != chosen {
+		x.bracket(what, ts[0])
+		return 0, x.err == nil
 	}
 	first := x.l.streams[0]
 	if err := x.r.dev.Record(first.Stream, first.end); err != nil {

@@ -86,7 +86,7 @@ func (x *Exec) readSizes(p *sizesRead) error {
 			x.read[s] = 0
 		}
 		return nil
-	case fixed:
+	case written:
 		return fmt.Errorf("a captured step has no sizes that tensors hold: run it: %w", ErrUnsupported)
 	}
 	// Who cancels the run aborts the device.

@@ -36,6 +36,7 @@ type Op struct {
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Overlapped bool
+	Kernels    bool     // that no copy engine is preferred, whose flags not every place allows
 	Part       int      // of staging, in [0, StagingParts), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
 	Root       int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
 	Pairs      [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
@@ -114,7 +115,7 @@ func (m *Member) prepare(op Op) (*Prepared, error) {
 
 // preferEngine says whether copy engines are the fastest for op.
 func (m *Member) preferEngine(op Op) bool {
-	if m.engine == nil || !op.Symmetric {
+	if m.engine == nil || !op.Symmetric || op.Kernels {
 		return false
 	}
 	// Each tensor is copied by itself, so the smallest one decides.

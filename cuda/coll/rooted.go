@@ -68,7 +68,7 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 	switch {
 	case op.Algo == kernels.Engine && !can:
 		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory and GroupOptions.Staging"}
-	case op.Algo == kernels.Engine, op.Algo == kernels.Auto && can && limit > 0 && total >= limit:
+	case op.Algo == kernels.Engine, op.Algo == kernels.Auto && can && !op.Kernels && limit > 0 && total >= limit:
 		return m.rootedCopies(op)
 	case op.Algo != kernels.Auto && op.Algo != kernels.LL:
 		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("no form by %v", op.Algo)}

@@ -97,9 +97,9 @@ func (r *recording) said() string {
 // agree meets the other ranks, compares, and takes over what they have beside compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
 	own := r.said()
-	texts, err := d.compare(ctx, own)
+	texts, err := d.chosen(ctx, own, r.unfit())
 	if err != nil {
-		return joinError(&d.spec, err)
+		return err
 	}
 	mine := strings.Split(own, " ")
 	for i, g := range d.table.Load().groups {
@@ -181,6 +181,25 @@ func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
 		texts[i] = string(p.Data)
 	}
 	return texts, err
+}
+
+// chosen is compare, to which each rank brings why it cannot choose by itself in the step: what
+// one of them cannot do, none does.
+func (d *Device) chosen(ctx context.Context, text string, why error) ([]string, error) {
+	if why != nil {
+		text += "\n" + why.Error()
+	}
+	texts, err := d.compare(ctx, text)
+	if err != nil {
+		return nil, joinError(&d.spec, err)
+	}
+	for rank := range texts {
+		var why string
+		if texts[rank], why, _ = strings.Cut(texts[rank], "\n"); why != "" {
+			return nil, &rt.ChoiceError{Rank: rank, Reason: why}
+		}
+	}
+	return texts, nil
 }
 
 // meet is compare with nothing to say.

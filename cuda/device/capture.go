@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"hash"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// recording is a step being collected. All streams that it uses begin after what is in
-// the main one, and the main one goes on after all of them have ended, so that replays
+// recording is a step being collected. It begins and ends in the main stream, so that replays
 // follow each other.
 type recording struct {
 	d      *Device
@@ -22,10 +22,10 @@ type recording struct {
 	items  []item
 	held   []*plan // of all items
 	parts  []part  // what items become in the end
-	used   []*stream
 	groups []*group
 	marks  []driver.Event // of items, in order
 	graph  bool           // it becomes a graph
+	depth  int            // of the loops and cases that are open
 	calls  []entry        // what a replay enqueues, of which last is the last
 	last   *called
 	before map[*group]*stream       // who used a group last before the capture
@@ -41,13 +41,8 @@ type item struct {
 	record, wait driver.Event
 	turn         bool         // the group of record goes on in another stream
 	mark         driver.Event // which tells the time
-}
-
-// part is commands, or the call of a Go function between commands.
-type part struct {
-	cmds *driver.Commands
-	call *plan
-	st   *stream
+	bracket      *rt.Bracket
+	inside       bool // of a loop or a case
 }
 
 // BeginCapture makes calls from now on be collected instead of run. It implements
@@ -81,6 +76,7 @@ func (d *Device) BeginCapture() error {
 
 func (r *recording) add(i item) {
 	r.hold(i.plan)
+	i.inside = r.depth > 0
 	r.items = append(r.items, i)
 }
 
@@ -90,32 +86,6 @@ func (r *recording) hold(p *plan) {
 		r.d.hold(p)
 		r.held = append(r.held, p)
 	}
-}
-
-// commands is the buffer at the end.
-func (r *recording) commands() *driver.Commands {
-	if n := len(r.parts); n > 0 && r.parts[n-1].cmds != nil {
-		return r.parts[n-1].cmds
-	}
-	c := &driver.Commands{}
-	r.parts = append(r.parts, part{cmds: c})
-	return c
-}
-
-// on is the buffer for commands on a stream, which joins the capture.
-func (r *recording) on(st *stream) *driver.Commands {
-	c := r.commands()
-	if st == r.main {
-		return c
-	}
-	for _, s := range r.used {
-		if s == st {
-			return c
-		}
-	}
-	r.used = append(r.used, st)
-	c.Wait(st.h, r.fork)
-	return c
 }
 
 // wait makes a stream wait for an event. What was recorded before the capture has
@@ -145,63 +115,8 @@ func (r *recording) assemble(ctx context.Context) error {
 	if err := r.form(); err != nil {
 		return err
 	}
-	r.lay(nil)
+	r.parts = r.lay(0, len(r.items), nil)
 	return nil
-}
-
-// lay makes parts of the items, with events that tell when each call runs if t is not
-// nil.
-func (r *recording) lay(t *trace) {
-	r.commands().Record(r.main.h, r.fork)
-	tails := tails{}
-	for k := range r.items {
-		i := &r.items[k]
-		c := r.on(i.st)
-		var call tracedCall
-		if i.plan != nil && t != nil {
-			call = t.next()
-			c.Record(i.st.h, call.from)
-		}
-		p := i.plan
-		switch {
-		case i.record != 0:
-			if i.turn {
-				tails.join(i.st, c)
-			}
-			c.Record(tails.end(i.st), i.record)
-		case i.wait != 0:
-			tails.wait(i.st, i.wait, c)
-		case i.mark != 0 && r.graph:
-			c.Mark(tails.end(i.st), i.mark)
-		case i.mark != 0:
-			c.Record(tails.end(i.st), i.mark)
-		case i.plan.call != nil:
-			tails.join(i.st, c)
-			r.parts = append(r.parts, part{call: i.plan, st: i.st})
-		default:
-			if log := r.d.opts.Log; log != nil && p.group != nil && t == nil {
-				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", i.coll != nil && i.coll.beside)
-			}
-			cmds := &p.cmds
-			if e, ok := r.early(k); ok {
-				cmds = e
-			}
-			if ahead := tails.add(i.st, p, c); ahead != nil {
-				cmds = ahead
-			}
-			c.AppendOn(i.st.h, cmds)
-		}
-		if p != nil && t != nil {
-			r.commands().Record(tails.end(i.st), call.to)
-			t.made(call, i.st, p)
-		}
-	}
-	tails.join(r.main, r.commands())
-	for _, s := range r.used {
-		tails.join(s, r.commands())
-		r.commands().Record(s.h, s.join)
-		r.commands().Wait(r.main.h, s.join)
-	}
 }
 
 // end stops collecting.
@@ -229,6 +144,7 @@ func (d *Device) DropCapture() {
 type captured struct {
 	d      *Device
 	r      *recording
+	graph  driver.Graph
 	exec   driver.Exec
 	launch driver.Commands // of a graph, or of parts that are commands only
 	simple bool            // launch is all
@@ -261,10 +177,13 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 		err = d.connect(ctx, r)
 	}
 	if err == nil {
-		err = c.ready(graph)
-	}
-	if err == nil {
-		err = joinError(&d.spec, d.meet(ctx))
+		var why error
+		if err = c.ready(graph); r.blocks() { // what this rank's driver refuses
+			why, err = err, nil
+		}
+		if err == nil {
+			_, err = d.chosen(ctx, "", why)
+		}
 	}
 	if err != nil {
 		return nil, d.call("capture", errors.Join(err, r.life.EndInCall()))
@@ -306,18 +225,25 @@ func (c *captured) ready(graph bool) error {
 		}
 		return nil
 	}
+	var h *chooser
+	if slices.ContainsFunc(r.parts, func(p part) bool { return p.node != nil }) {
+		var err error
+		if h, err = c.chooser(); err != nil {
+			return err
+		}
+	}
 	if err := d.drv.CaptureBegin(d.rank.Ctx, main); err != nil {
 		return err
 	}
-	err := c.run()
+	err := c.run(r.parts, h)
 	g, end := d.drv.CaptureEnd(d.rank.Ctx, main)
 	if g != 0 {
-		err = errors.Join(err, r.life.Defer("graph", func() error { return d.drv.GraphDestroy(d.rank.Ctx, g) }))
+		err = errors.Join(err, c.owns(g))
 	}
 	if err = errors.Join(err, end); err != nil {
 		return err
 	}
-	if c.exec, err = d.drv.GraphInstantiate(d.rank.Ctx, g); err != nil {
+	if c.exec, err = d.drv.GraphInstantiate(d.rank.Ctx, c.graph); err != nil {
 		return err
 	}
 	if err := r.life.Defer("executable graph", func() error { return d.drv.ExecDestroy(d.rank.Ctx, c.exec) }); err != nil {
@@ -332,13 +258,16 @@ func (c *captured) ready(graph bool) error {
 	return d.drv.StreamSync(d.rank.Ctx, main)
 }
 
-// run makes the calls of all parts.
-func (c *captured) run() error {
-	for _, p := range c.r.parts {
+// run makes the calls of all parts; h makes conditional nodes.
+func (c *captured) run(parts []part, h *chooser) error {
+	for _, p := range parts {
 		var err error
-		if p.call != nil {
+		switch {
+		case p.node != nil:
+			err = h.node(p.node)
+		case p.call != nil:
 			err = p.call.call(p.st)
-		} else if p.cmds.Len() > 0 {
+		case p.cmds.Len() > 0:
 			err = c.d.drv.Run(c.d.rank.Ctx, p.cmds.On(c.r.main.h))
 		}
 		if err != nil {
@@ -363,7 +292,7 @@ func (c *captured) Enqueue() error {
 	if c.simple {
 		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
 	}
-	if err := c.run(); err != nil {
+	if err := c.run(c.r.parts, nil); err != nil {
 		return d.driver("replay", err)
 	}
 	return d.driver("replay", d.drv.EventRecord(d.rank.Ctx, c.r.done, c.r.main.h))

@@ -22,7 +22,11 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
-	if d.rec != nil && !d.opts.NoOverlap && g.m != nil && c.Op != rt.Barrier {
+	part := alone
+	if d.rec != nil && d.rec.depth > 0 {
+		part = inBlock
+	}
+	if d.rec != nil && part == alone && !d.opts.NoOverlap && g.m != nil && c.Op != rt.Barrier {
 		if _, err := d.checkCollective(g, c); err != nil {
 			return d.call(c.Name(), err)
 		}
@@ -33,7 +37,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		d.rec.collect(st, g, c)
 		return nil
 	}
-	p, err := d.planned(d.collectiveKey(c, alone, nil), func() (*plan, error) { return d.planCollective(g, c, alone, nil) }, c.Outs, c.Ins)
+	p, err := d.planned(d.collectiveKey(c, part, nil), func() (*plan, error) { return d.planCollective(g, c, part, nil) }, c.Outs, c.Ins)
 	if err != nil {
 		return d.call(c.Name(), err)
 	}
@@ -46,13 +50,17 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	return d.emit(st, p)
 }
 
-// alone stands for a collective with no compute beside it.
-const alone = -1
+// In the place of a part of staging: a collective with no compute beside it, and one in a
+// loop or a branch, which is to go by kernels.
+const (
+	alone   = -1
+	inBlock = -2
+)
 
 // planCollective checks a collective and turns it into commands. Everything it decides
 // by is the same on all ranks of the group. part says that compute runs beside it, and
-// which part of the group's staging it begins with, unless it is alone; dsts is collective.dsts,
-// nil if the ranks have not told each other.
+// which part of the group's staging it begins with, unless it is alone or inBlock; dsts is
+// collective.dsts, nil if the ranks have not told each other.
 func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]int64) (*plan, error) {
 	staged, err := d.checkCollective(g, c)
 	if err != nil {
@@ -398,7 +406,8 @@ func (b *builder) try(op coll.Op) {
 	if b.err != nil {
 		return
 	}
-	if b.part != alone && op.Kind != kernels.Barrier {
+	op.Kernels = b.part == inBlock
+	if b.part >= 0 && op.Kind != kernels.Barrier {
 		op.Overlapped, op.Part = true, (b.part+b.p.parts)%coll.StagingParts
 	}
 	p, err := b.g.m.Prepare(op)

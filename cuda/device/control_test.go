@@ -9,11 +9,10 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
-	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-const rounds = `world 4
-group @all = [[0, 1, 2, 3]]
+const rounds = `world 2
+group @all = [[0, 1]]
 func @f(%n: i64[] {uniform=true}, %x: f32[4], %w: f32[4]) -> (i64[], f32[4]) {
   %r:2 = while %n, %x, %w {body="round", cond="more"} : i64[], f32[4]
   return %r#0, %r#1
@@ -45,8 +44,27 @@ func @less(%x: f32[4], %w: f32[4]) -> (f32[4]) {
 }
 `
 
-// Loops with collectives and branches go round on GPUs as the interpreter does, no step with
-// them is captured, and one without an end ends with its context.
+// endless is a loop that nobody but the host ends, and no collective.
+const endless = `world 1
+func @f(%n: i64[]) -> (i64[]) {
+  %r = while %n {body="next", cond="yes"} : i64[]
+  return %r
+}
+
+func @yes(%n: i64[]) -> (bool[]) {
+  %c = eq %n, %n : bool[]
+  return %c
+}
+
+func @next(%n: i64[]) -> (i64[]) {
+  %m = add %n {scalar=1.0} : i64[]
+  return %m
+}
+`
+
+// Loops with collectives and branches go round on GPUs as the interpreter does: the host goes
+// round, or captured steps do by themselves, or with the host again where the driver has no
+// conditional nodes. One without an end ends with its context.
 func TestControl(t *testing.T) {
 	m, err := ir.Parse("t.ir", rounds)
 	if err == nil {
@@ -58,7 +76,7 @@ func TestControl(t *testing.T) {
 	f := m.Funcs()[0]
 	in := func(n float64) [][]interp.Tensor {
 		var all [][]interp.Tensor
-		for r := range 4 {
+		for r := range 2 {
 			var ts []interp.Tensor
 			for _, x := range []struct {
 				dt    ir.DType
@@ -75,31 +93,41 @@ func TestControl(t *testing.T) {
 		}
 		return all
 	}
-	drv, devs, o := target(t, 4)
-	run := runner(drv, devs, o, lower.Options{Kernels: true}, eager, 0)
-	for _, n := range []float64{0, 3} {
-		want, err := interp.Run(t.Context(), f, in(n), interp.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := run(t.Context(), f, in(n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for r := range want {
-			for i := range want[r] {
-				if !interp.Equal(got[r][i], want[r][i]) {
-					t.Errorf("n=%g, rank %d, result %d: %v, want %v", n, r, i, got[r][i], want[r][i])
+	drv, devs, o := target(t, 2)
+	for _, h := range []how{eager, packed, graph} {
+		for _, n := range []float64{0, 3} {
+			want, err := interp.Run(t.Context(), f, in(n), interp.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := runner(drv, devs, o, lower.Options{Kernels: true}, h, 2)(t.Context(), f, in(n))
+			if err != nil {
+				t.Fatalf("%v: %v", h, err)
+			}
+			for r := range want {
+				for i := range want[r] {
+					if !interp.Equal(got[r][i], want[r][i]) {
+						t.Errorf("%v: n=%g, rank %d, result %d: %v, want %v", h, n, r, i, got[r][i], want[r][i])
+					}
 				}
 			}
 		}
 	}
-	if _, err := runner(drv, devs, o, lower.Options{Kernels: true}, graph, 1)(t.Context(), f, in(1)); !errors.Is(err, rt.ErrUnsupported) {
-		t.Errorf("captured: %v", err)
+	alone, err := ir.Parse("t.ir", endless)
+	if err != nil {
+		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := run(ctx, f, in(-1)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without an end: %v", err)
+	for _, h := range []how{eager, packed, graph} {
+		for _, f := range []*ir.Func{f, alone.Func("f")} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			in := in(-1)
+			if f.Module() == alone {
+				in = [][]interp.Tensor{in[0][:1]}
+			}
+			if _, err := runner(drv, devs, o, lower.Options{Kernels: true}, h, 1)(ctx, f, in); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, without an end: %v", h, err)
+			}
+			cancel()
+		}
 	}
 }

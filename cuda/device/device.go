@@ -52,6 +52,7 @@ type Device struct {
 	trace *trace
 
 	broken *rendezvous.Failure // first failure
+	stop   stop
 
 	life *lifecycle.Scope
 

@@ -54,6 +54,12 @@
 // Spec.Timeout asks the others what they have enqueued, names those that lack something and
 // what, and aborts the communicators on all ranks.
 //
+// # Loops and branches
+//
+// A step that becomes a graph goes round its loops and chooses its branches by itself: they are
+// conditional nodes (conditional.go). What cannot be one on some rank is chosen by the host on
+// all, in replays that enqueue the step anew.
+//
 // # Failure
 //
 // Waiting polls, so that a rank hears of timeouts, lost peers and aborts while it

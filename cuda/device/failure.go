@@ -18,6 +18,7 @@ func (d *Device) fail(err error) {
 	if !d.broken.Set(err, func() { d.link.breaks(err) }) || d.link == nil {
 		return
 	}
+	d.stopLoops()
 	for _, g := range d.table.Load().groups {
 		if g.m != nil {
 			g.m.Abort(err)

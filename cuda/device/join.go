@@ -19,6 +19,9 @@ func (r *recording) join() error {
 		var next []library.Step
 		for i := k + 1; i < len(r.items); i++ {
 			x := &r.items[i]
+			if x.bracket != nil {
+				break
+			}
 			if x.st != r.items[k].st {
 				continue // other streams neither help nor hinder: what orders them is events
 			}
@@ -71,8 +74,13 @@ func (r *recording) fetch() error {
 	}
 	after := map[*stream]int{} // by stream: item of the last matmul, look-up only
 	plans := map[int]*plan{}   // by the item behind which they go, -1 for the begin
+	begin := -1
 	for k := range r.items {
 		x := &r.items[k]
+		if x.bracket != nil {
+			clear(after)
+			begin = k
+		}
 		if x.plan == nil {
 			continue
 		}
@@ -84,7 +92,7 @@ func (r *recording) fetch() error {
 		step.AddPrefetchTo(&p.cmds, uint64(limit))
 		at, seen := after[x.st]
 		if !seen {
-			at = -1
+			at = begin
 		}
 		after[x.st] = k
 		if p.cmds.Len() > 0 && plans[at] == nil && r.between(at, k) {
@@ -108,7 +116,7 @@ func (r *recording) fetch() error {
 	for k, x := range r.items {
 		out = append(out, x)
 		if p := plans[k]; p != nil {
-			out = append(out, item{st: x.st, record: side.mark}, item{st: side, wait: side.mark}, item{st: side, plan: p})
+			out = append(out, item{st: x.st, record: side.mark}, item{st: side, wait: side.mark}, item{st: side, plan: p, inside: x.inside})
 		}
 	}
 	r.items = out
@@ -148,13 +156,15 @@ func (d *Device) sideStream() (*stream, error) {
 func (r *recording) early(k int) (*driver.Commands, bool) {
 	x := &r.items[k]
 	step, ok := x.plan.step.(library.DependentLauncher)
-	if !ok || !r.d.early {
+	if !ok || !r.d.early || x.inside {
 		return nil, false
 	}
 	var front *plan
 	for i := k - 1; i >= 0 && front == nil; i-- {
 		y := &r.items[i]
 		switch {
+		case y.bracket != nil:
+			return nil, false
 		case y.st != x.st || y.record != 0: // recording an event takes no place in a stream
 		case y.plan == nil:
 			return nil, false

@@ -19,12 +19,17 @@ const (
 	gatedWords    = 4096
 )
 
-// words is the length of the step's commands.
-func (c *captured) words() int {
+// words is the length of a step's commands.
+func words(parts []part) int {
 	n := 0
-	for _, p := range c.r.parts {
-		if p.cmds != nil {
+	for _, p := range parts {
+		switch {
+		case p.cmds != nil:
 			n += p.cmds.Len()
+		case p.node != nil:
+			for _, body := range p.node.bodies {
+				n += words(body)
+			}
 		}
 	}
 	return n
@@ -90,7 +95,7 @@ func (t *timer) open(n int) error {
 	if t.barrier, err = d.worldBarrier(); err != nil {
 		return err
 	}
-	if t.c.exec == 0 || t.c.words() > gatedWords {
+	if t.c.exec == 0 || words(t.c.r.parts) > gatedWords {
 		return nil
 	}
 	if t.gate, err = d.alloc(t.life, 256); err != nil {

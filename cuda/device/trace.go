@@ -3,6 +3,8 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
@@ -131,6 +133,9 @@ func (t *trace) made(c tracedCall, st *stream, p *plan) {
 // not: an event stands in between.
 func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	d := c.d
+	if slices.ContainsFunc(c.r.parts, func(p part) bool { return p.node != nil }) {
+		return nil, d.call("trace", fmt.Errorf("the device goes round loops and chooses branches by itself, and tells no times there: %w", rt.ErrUnsupported))
+	}
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
@@ -152,7 +157,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	}
 	// The same items, laid with events: their own copy of what laying changes.
 	r := &recording{d: d, main: c.r.main, fork: c.r.fork, done: c.r.done, items: c.r.items}
-	r.lay(t)
+	r.parts = r.lay(0, len(r.items), t)
 	if err := d.Meet(ctx); err != nil {
 		return nil, err
 	}
@@ -164,7 +169,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 		err = d.drv.EventRecord(d.rank.Ctx, t.start, r.main.h)
 	}
 	if err == nil {
-		err = (&captured{d: d, r: r}).run()
+		err = (&captured{d: d, r: r}).run(r.parts, nil)
 	}
 	if err == nil {
 		err = d.drv.EventRecord(d.rank.Ctx, r.done, r.main.h)

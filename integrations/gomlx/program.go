@@ -27,7 +27,6 @@ type compiled struct {
 	mod       *rt.Module
 	constants []rt.Value // by input: what the text holds; no data where it is a parameter
 	params    []int      // inputs that are parameters
-	decides   bool       // numbers say what runs, and how often
 }
 
 // compile makes a program of a computation, or finds the one that it has made of its text.
@@ -91,7 +90,6 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	if b.memory > 0 && c.prog.Arena > b.memory {
 		return nil, errors.Errorf("concert: %s on each device, and memory=%s: more devices along fsdp or model take less each", passes.Bytes(c.prog.Arena), passes.Bytes(b.memory))
 	}
-	c.decides = slices.ContainsFunc(c.prog.Instrs, func(in program.Instr) bool { return in.Kind == program.Loop || in.Kind == program.Case })
 	if c.mod, err = rt.ModuleOf(c.prog); err != nil {
 		return nil, errors.WithStack(err)
 	}
@@ -228,7 +226,7 @@ func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 	opts := rt.Options{KeepOutputs: true}
 	step := func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }
 	err := l.w.each(func(i int, r *rt.Rank) (err error) {
-		if _, ok := r.Device().(rt.Capturer); !ok || !l.ran || l.c.decides {
+		if _, ok := r.Device().(rt.Capturer); !ok || !l.ran {
 			outs[i], err = rt.RunModule(ctx, r, l.mod, step, args[i], opts)
 			return err
 		}

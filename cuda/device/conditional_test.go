@@ -1,0 +1,100 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// called is a loop of one function of the caller's.
+const calling = `world 1
+func @f(%n: i64[]) -> (i64[]) {
+  %r = while %n {body="round", cond="more"} : i64[]
+  return %r
+}
+
+func @more(%n: i64[]) -> (bool[]) {
+  %c = gt %n {scalar=0.0} : bool[]
+  return %c
+}
+
+func @round(%n: i64[]) -> (i64[]) {
+  %m = sub %n {scalar=1.0} : i64[]
+  %k = call %m {effects=["pure"], target="own"} : i64[]
+  return %k
+}
+`
+
+// Whether the device chooses in the replays of a step, or the host, and why.
+func TestWhoChooses(t *testing.T) {
+	fakeOnly(t)
+	for _, c := range []struct {
+		name, text string
+		how        how
+		old        bool // driver
+		engines    bool // that are preferred wherever they can be
+		why        string
+	}{
+		{name: "graph", text: rounds, how: graph},
+		{name: "graph of collectives that engines would serve", text: rounds, how: graph, engines: true},
+		{name: "list of calls", text: rounds, how: packed, why: "a list of calls"},
+		{name: "driver without conditional nodes", text: rounds, how: graph, old: true, why: "too old"},
+		{name: "function of the caller's", text: calling, how: graph, why: "call @own"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := ir.Parse("t.ir", c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := lower.FuncWith(m.Func("f"), lower.Options{Kernels: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := hostrun.OfProgram(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drv, devs, o := target(t, p.World)
+			if c.old {
+				drv.(*fake.Driver).NoConditions()
+			}
+			if c.engines {
+				o.Group.Tuning.EngineMove, o.Group.Tuning.EngineReduce, o.Group.Tuning.EngineInPlace = 1, 1, 1
+			}
+			own := rt.Func{GPU: func(*rt.FuncCall) error { return nil }}
+			cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"own": own}}
+			err = device.Local(t.Context(), drv, devs, cfg, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, c.how == graph)
+				if err != nil {
+					return err
+				}
+				defer st.Close()
+				if why := st.HostChooses(); (why == nil) != (c.why == "") || why != nil && (!strings.Contains(why.Error(), c.why) || !errors.Is(why, rt.ErrUnsupported)) {
+					return fmt.Errorf("the host chooses: %v, want %q", why, c.why)
+				}
+				if _, err := st.Trace(ctx); !errors.Is(err, rt.ErrUnsupported) {
+					return fmt.Errorf("traced: %v", err)
+				}
+				ms, err := st.Time(ctx, 2)
+				if err == nil && (len(ms) != 2 || ms[0] <= 0) {
+					err = fmt.Errorf("times %v", ms)
+				}
+				return errors.Join(err, st.Replay(ctx))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
