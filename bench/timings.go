@@ -20,6 +20,7 @@ type measured struct {
 	Calls   []float64 `json:"calls"`   // enqueued one crossing a step
 	Compute []float64 `json:"compute"` // captured, without collectives
 	Waiting float64   `json:"waiting"` // of a traced step, see waiting
+	Chooses string    `json:"chooses"` // of a step with loops or branches, who goes round; then Compute and Waiting are not measured
 }
 
 // warmUp is the number of replays before timed ones.
@@ -135,6 +136,14 @@ func (j *Job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 	if m.Calls, err = other(false, false); err != nil {
 		return nil, fmt.Errorf("uncaptured: %w", err)
 	}
+	if h.program.Chooses() {
+		// Without its collectives a loop may have no end, and nobody tells what ran in it when.
+		m.Compute, m.Chooses = m.Graph, "the device goes round its loops and chooses its branches"
+		if why := s.HostChooses(); why != nil {
+			m.Chooses = why.Error()
+		}
+		return m, nil
+	}
 	if m.Compute, err = other(true, true); err != nil {
 		return nil, fmt.Errorf("without collectives: %w", err)
 	}
@@ -191,6 +200,7 @@ type timing struct {
 	Unhidden   float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
 	Instrs     int     `json:"instructions"`
 	Arena      int64   `json:"arena_bytes"`
+	Chooses    string  `json:"chooses,omitempty"` // who goes round loops; what collectives cost is not measured then
 
 	Peer *peerTimes `json:"peer,omitempty"` // of the same function, if -peer has it
 }
@@ -231,7 +241,7 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 			t.Least = max(t.Least, slices.Min(m.Graph))
 			t.Calls = max(t.Calls, median(m.Calls))
 			t.Compute = max(t.Compute, median(m.Compute))
-			t.Waiting = max(t.Waiting, m.Waiting)
+			t.Waiting, t.Chooses = max(t.Waiting, m.Waiting), m.Chooses
 		}
 		t.Lost = t.Ms - t.Compute
 		t.Exposed = exposed(t.Lost, t.Waiting)
@@ -325,6 +335,11 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 	}
 	if err := tw.Flush(); err != nil {
 		return err
+	}
+	for _, t := range ts {
+		if t.Chooses != "" {
+			fmt.Fprintf(w, "%s: %s; what collectives cost was not measured\n", t.Func, t.Chooses)
+		}
 	}
 	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute alone\texposed\texposed beyond it\t")
 	for _, t := range ts {
