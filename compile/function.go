@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"errors"
-
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
@@ -25,16 +23,14 @@ type Function struct {
 // Program is the lowered function, for a GPU with the source of its kernels. Every rank that
 // asks gets the same (program.Program.Digest). It is made once and shared by callers, who must
 // not change it. Where Manager.Validate asks for proofs, it is proved to compute what the
-// function does, unless it has loops or branches; see lower/proof. Errors are those of lower.FuncWith and of proof.Check.
+// function does; see lower/proof. Errors are those of lower.FuncWith and of proof.Check.
 func (f *Function) Program() (*program.Program, error) {
 	if f.program != nil {
 		return f.program, nil
 	}
 	p, err := f.result.lower(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
 	if err == nil && f.result.validate {
-		if err = proof.Check(f.Func, p); errors.Is(err, proof.ErrControl) {
-			err = nil // interpreted, checked for races, and tested
-		}
+		err = proof.Check(f.Func, p)
 	}
 	if err != nil {
 		return nil, err

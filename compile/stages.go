@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -25,9 +24,7 @@ type Staged struct {
 func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
 	p, err := lower.Stages(r.Module, s, lower.Options{Kernels: r.target.Device == GPU})
 	for i := 0; err == nil && r.validate && i < len(p); i++ {
-		if err = proof.Check(r.Module.Func(s.Funcs[i]), p[i]); errors.Is(err, proof.ErrControl) {
-			err = nil
-		}
+		err = proof.Check(r.Module.Func(s.Funcs[i]), p[i])
 	}
 	if err != nil {
 		return nil, err

@@ -27,10 +27,7 @@ func proved(f *ir.Func, o lower.Options) (*program.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = proof.Check(f, p); errors.Is(err, proof.ErrControl) {
-		_, err = lower.Check(f)
-	}
-	return p, err
+	return p, proof.Check(f, p)
 }
 
 // TestGolden pins programs and emitted code of small functions.

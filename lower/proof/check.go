@@ -1,8 +1,8 @@
 package proof
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,19 +11,13 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// ErrControl says that a program has loops or branches, of which nothing is proved.
-var ErrControl = errors.New("lower/proof: programs with loops and branches are not proved")
-
 // Check proves that a program computes what a verified function does, see the
 // package's head. The error is an *equiv.Error with what could not be proved, or says why the
 // program is malformed. O(n log n) in nodes and instructions, but for moving the entries of
-// live bytes. It is ErrControl for a function that runs others.
+// live bytes, and copying them for each branch.
 func Check(f *ir.Func, p *program.Program) error {
 	if err := p.Validate(); err != nil {
 		return err
-	}
-	if slices.ContainsFunc(f.Order(), func(n *ir.Node) bool { return n.Op().Info().Bodies != nil }) {
-		return fmt.Errorf("%w: @%s", ErrControl, f.Name)
 	}
 	b := newBook(f.Module(), len(f.Order()))
 	c := &comparison{f: f, p: p, b: b, foreign: map[termID]bool{}}
@@ -37,7 +31,7 @@ func Check(f *ir.Func, p *program.Program) error {
 	}
 	c.mine = termID(len(b.terms))
 	c.want = want
-	m := &machine{b: b, p: p, m: &meaning{}, mem: newMemory(p), kernel: map[string]*program.Kernel{}, known: c.known, lost: map[termID]string{}}
+	m := &machine{b: b, p: p, m: &meaning{}, mem: newMemory(p), kernel: map[string]*program.Kernel{}, known: c.known, lost: map[termID]string{}, want: want, wrong: c.wrong}
 	c.m = m
 	switch err := m.run().(type) {
 	case nil:
@@ -82,10 +76,32 @@ func (c *comparison) line(instr int) string {
 }
 
 func (c *comparison) node(name string) string {
-	if n := c.f.Lookup(name); n != nil {
+	if _, n := c.lookUp(name); n != nil {
 		return n.String()
 	}
 	return ""
+}
+
+// lookUp finds a node that has the path of its body before its name.
+func (c *comparison) lookUp(name string) (*frame, *ir.Node) {
+	for path, end := "", len(name); ; {
+		if fr := c.want.frames[path]; fr != nil {
+			if n := fr.f.Lookup(name[len(path):]); n != nil {
+				return fr, n
+			}
+		}
+		i := strings.LastIndex(name[:end], "/")
+		if i < 0 {
+			return nil, nil
+		}
+		path, end = name[:i+1], i
+	}
+}
+
+// wrong says what a loop or a branch holds and should not.
+func (c *comparison) wrong(what string, want, got termID) {
+	i := int(c.b.instr)
+	c.fail(what, c.name(want), c.name(got), "at "+c.site(i)+", "+c.line(i))
 }
 
 // compare compares what can be seen.
@@ -102,24 +118,26 @@ func (c *comparison) compare(want, got *meaning) {
 // that a wait stands for need not have one.
 func (c *comparison) order() {
 	var first map[string]int // look-up only
-	for _, n := range c.f.Order() {
-		if len(n.After()) == 0 {
-			continue
-		}
-		if first == nil {
-			first = map[string]int{}
-			for i := range c.p.Instrs {
-				in := &c.p.Instrs[i]
-				if _, ok := first[in.Node]; !ok && in.Kind != program.Record && in.Kind != program.Wait {
-					first[in.Node] = i
+	for _, path := range slices.Sorted(maps.Keys(c.want.frames)) {
+		for _, n := range c.want.frames[path].f.Order() {
+			if len(n.After()) == 0 {
+				continue
+			}
+			if first == nil {
+				first = map[string]int{}
+				for i := range c.p.Instrs {
+					in := &c.p.Instrs[i]
+					if _, ok := first[in.Node]; !ok && in.Kind != program.Record && in.Kind != program.Wait {
+						first[in.Node] = i
+					}
 				}
 			}
-		}
-		for _, o := range n.After() {
-			i, ok := first[n.Name()]
-			j, ok2 := first[o.Name()]
-			if ok && ok2 && i < j {
-				c.fail("order", n.String(), c.line(i), "the node stands behind %"+o.Name())
+			for _, o := range n.After() {
+				i, ok := first[path+n.Name()]
+				j, ok2 := first[path+o.Name()]
+				if ok && ok2 && i < j {
+					c.fail("order", n.String(), c.line(i), "the node stands behind %"+o.Name())
+				}
 			}
 		}
 	}

@@ -40,12 +40,12 @@ func (b box) cut(d int, lo, hi int64) box {
 // resolved is the function's term for what a kernel has computed, x itself if none of its
 // region's is.
 func (c *comparison) resolved(in *program.Instr, x termID) termID {
-	n := c.f.Lookup(in.Node)
+	fr, n := c.lookUp(in.Node)
 	if in.Op != program.OpFused || n == nil {
 		return x
 	}
 	d := demands{b: c.b, said: map[demand]bool{}}
-	for _, w := range c.region(n) {
+	for _, w := range fr.region(n) {
 		if d.agree(x, w, c.b.whole(c.b.terms[w].typ)) {
 			return w
 		}
@@ -54,10 +54,10 @@ func (c *comparison) resolved(in *program.Instr, x termID) termID {
 }
 
 // region lists the results of the nodes that a launch computes with n, the last of them.
-func (c *comparison) region(n *ir.Node) (out []termID) {
+func (fr *frame) region(n *ir.Node) (out []termID) {
 	id := func(m *ir.Node) int64 { return m.Meta().Int("fusion", -1) }
 	for m := n; m != nil && (m == n || id(n) >= 0 && id(m) == id(n)); m = m.Prev() {
-		out = append(out, c.want.made[m.ID()]...)
+		out = append(out, fr.made[m.ID()]...)
 	}
 	return out
 }

@@ -28,6 +28,12 @@
 // that a proof holds for all values of symbols. Kernels are the operations of
 // their bodies; whether their source computes the same, tests decide by running it.
 //
+// # Loops and branches
+//
+// A body is run once, on terms that stand for what any round begins with, and on what was there
+// in front of the loop but for what rounds write: see control.go. Nothing is assumed of how often
+// a loop goes round.
+//
 // # Equations
 //
 // Lowering moves no arithmetic, so few terms need more than their number. A collective of

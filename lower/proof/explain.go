@@ -36,13 +36,13 @@ func (c *comparison) known(in *program.Instr, k int, x termID) termID {
 // meant is what the function has for result k of an instruction, of a kernel's something
 // like t; nil if there is nothing.
 func (c *comparison) meant(in *program.Instr, k int, t *term) *term {
-	n := c.f.Lookup(in.Node)
+	fr, n := c.lookUp(in.Node)
 	if n == nil {
 		return nil
 	}
-	made := c.want.made[n.ID()]
+	made := fr.made[n.ID()]
 	if in.Op == program.OpFused {
-		made = c.region(n)
+		made = fr.region(n)
 		k = slices.IndexFunc(made, func(w termID) bool { return c.b.terms[w].op == t.op && c.b.terms[w].typ.Equal(t.typ) })
 	}
 	if k < 0 || k >= len(made) {
@@ -109,6 +109,8 @@ func (b *book) name(x termID) string {
 	switch t.kind {
 	case given:
 		return fmt.Sprintf("input %d", t.index)
+	case carried:
+		return fmt.Sprintf("what %%%s carries as its result %d", t.self, t.index)
 	case applied:
 		switch {
 		case t.instr >= 0:

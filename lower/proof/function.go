@@ -11,11 +11,24 @@ import (
 
 // meaning is what a function or a program does, as far as it can be seen from outside.
 type meaning struct {
-	made    [][]termID // by node: its results; of the function
 	results []seen
 	kept    []seen  // what inputs of the caller hold at the end
 	effects []event // of opaque calls
 	comms   []event // what communicates
+	in      string  // the body that runs
+
+	// Of the function, look-up only: by path what its nodes have made and, by the path of
+	// their node, loops and branches.
+	frames map[string]*frame
+	blocks map[string]*block
+}
+
+// frame is a function while it runs, or a body, whose nodes have its path before their names.
+type frame struct {
+	f     *ir.Func
+	path  string
+	made  [][]termID // by node: its results
+	first []int32    // by ValueID: the place of its first tensor, which the others follow
 }
 
 // seen is a tensor that the caller can read.
@@ -40,7 +53,7 @@ type event struct {
 // effect notes a call with effects and returns what tells its results apart.
 func (m *meaning) effect(b *book, a *application) string {
 	self := fmt.Sprintf("effect %d", len(m.effects))
-	what := fmt.Sprint(a.op.Name(), a.group, a.attrs.String(), a.layouts())
+	what := fmt.Sprint(m.in, a.op.Name(), a.group, a.attrs.String(), a.layouts())
 	if a.effects()&ir.EffectRandom != 0 {
 		what += " %" + a.node
 	}
@@ -59,7 +72,7 @@ func (m *meaning) effect(b *book, a *application) string {
 // dimension is left to the terms of the results.
 func (m *meaning) communicate(b *book, a *application) {
 	for k, x := range a.args {
-		what := a.op.Name() + memberAttrs(a, k).Without("dim").String() + ", behind calls: " + strconv.Itoa(len(m.effects))
+		what := m.in + a.op.Name() + memberAttrs(a, k).Without("dim").String() + ", behind calls: " + strconv.Itoa(len(m.effects))
 		m.comms = append(m.comms, event{a.node, b.instr, a.group, what, []termID{x}})
 	}
 }
@@ -73,12 +86,11 @@ func (b *book) changed(a *application, i int, self string, was termID, in ir.Typ
 
 // function runs a function over storages.
 type function struct {
+	*frame
 	b        *book
-	f        *ir.Func
 	m        *meaning
 	storages []storage
 	groups   map[*ir.Group]int32 // look-up only
-	first    []int32             // by ValueID: the place of its first tensor, which the others follow
 	places   []place
 	a        application // of the node at work
 }
@@ -95,38 +107,58 @@ type place struct {
 	at      int64
 }
 
-// meaningOf runs a verified function. Linear in its size.
+// meaningOf runs a verified function. Linear in its size, and in that of its bodies for each node
+// that runs them.
 func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
-	r := &function{b: b, f: f, m: &meaning{made: make([][]termID, f.NumNodeIDs())}, groups: map[*ir.Group]int32{}, first: make([]int32, f.NumValueIDs())}
+	r := &function{b: b, m: &meaning{frames: map[string]*frame{}, blocks: map[string]*block{}}, groups: map[*ir.Group]int32{}}
 	for _, g := range f.Module().Groups() {
 		r.groups[g] = b.group(g.Name, g.Ranks)
 	}
-	inputs := int32(0)
-	for _, n := range f.Order() {
-		b.node = n.Name()
+	r.enter(f, "")
+	for i, n := range f.Inputs() {
+		r.begin(n.Result(0))
+		for k, t := range n.Result(0).Type().Tensors() {
+			b.node = n.Name()
+			r.own(t, b.number(term{kind: given, group: -1, index: int32(i), self: fmt.Sprint(k), typ: t}))
+		}
+	}
+	if err := r.nodes(); err != nil {
+		return nil, err
+	}
+	r.end(f.Return())
+	b.node = ""
+	return r.m, nil
+}
+
+// enter begins a function.
+func (r *function) enter(f *ir.Func, path string) {
+	r.frame = &frame{f: f, path: path, made: make([][]termID, f.NumNodeIDs()), first: make([]int32, f.NumValueIDs())}
+	r.m.frames[path], r.m.in = r.frame, path
+}
+
+// nodes runs what is neither an input nor the return.
+func (r *function) nodes() error {
+	for _, n := range r.f.Order() {
+		r.b.node = r.path + n.Name()
+		var err error
 		switch {
-		case n.Op() == ir.OpInput:
-			r.begin(n.Result(0))
-			for k, t := range n.Result(0).Type().Tensors() {
-				r.own(t, b.number(term{kind: given, group: -1, index: inputs, self: fmt.Sprint(k), typ: t}))
-			}
-			inputs++
-		case n.Op() == ir.OpReturn:
-			r.end(n)
+		case n.Op() == ir.OpInput || n.Op() == ir.OpReturn:
 		case n.Op() == ir.OpWaitTensor:
 			for i, v := range n.DeclaredResults() {
 				r.first[v.ID()] = r.first[n.Arg(0).Base().ID()] + int32(i)
 			}
 		case n.Op().IsView():
-			if err := r.view(n); err != nil {
-				return nil, err
-			}
+			err = r.view(n)
+		case n.Op().Info().Bodies != nil:
+			err = r.control(n)
 		default:
 			r.apply(n)
 		}
+		if err != nil {
+			return err
+		}
 	}
-	b.node = ""
-	return r.m, nil
+	return nil
 }
 
 // begin says that the places of v come next.
@@ -141,7 +173,7 @@ func (r *function) own(t ir.Type, holds termID) {
 // makes is own for what n has computed.
 func (r *function) makes(n *ir.Node, t ir.Type, x termID) {
 	r.own(t, x)
-	r.m.made[n.ID()] = append(r.m.made[n.ID()], x)
+	r.made[n.ID()] = append(r.made[n.ID()], x)
 }
 
 // of is the place of tensor k of v.
@@ -198,7 +230,7 @@ func strideOf(t ir.Type, d int) (int64, bool) {
 // apply runs a node that computes, calls or communicates.
 func (r *function) apply(n *ir.Node) {
 	a := &r.a
-	*a = application{op: n.Op(), attrs: n.Attrs(), node: n.Name(), group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
+	*a = application{op: n.Op(), attrs: n.Attrs(), node: r.path + n.Name(), group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
 	if n.Group() != nil {
 		a.group = r.groups[n.Group()]
 	}

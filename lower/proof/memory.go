@@ -48,6 +48,11 @@ func newMemory(p *program.Program) memory {
 	return m
 }
 
+// clone is memory that is changed apart from m.
+func (m *memory) clone() memory {
+	return memory{slices.Clone(m.tensors), slices.Clone(m.owned)}
+}
+
 // from is the first entry that ends behind a byte.
 func (m *memory) from(at int64) int {
 	return sort.Search(len(m.owned), func(i int) bool { return m.owned[i].hi > at })

@@ -18,6 +18,11 @@ type machine struct {
 	kernel map[string]*program.Kernel
 	known  func(in *program.Instr, k int, x termID) termID // asked for result k
 	lost   map[termID]string                               // what is wrong with terms that are no tensor; look-up only
+
+	want   *meaning // of the function
+	blocks []*program.Block
+	open   []*open
+	wrong  func(what string, want, got termID) // told of what a loop or a branch should hold
 }
 
 // failure is an instruction that cannot be run.
@@ -43,13 +48,22 @@ func (m *machine) run() error {
 			m.write(&q.Tensors[k], t, m.b.number(term{kind: given, group: -1, index: int32(i), self: fmt.Sprint(k), typ: t}))
 		}
 	}
+	var err error
+	if m.blocks, err = m.p.Blocks(); err != nil {
+		return err
+	}
 	for i := range m.p.Instrs {
 		in := &m.p.Instrs[i]
 		if in.Kind == program.Record || in.Kind == program.Wait {
 			continue
 		}
 		m.b.node, m.b.instr = in.Node, int32(i)
-		if err := m.instr(in); err != nil {
+		if in.Joins() {
+			err = m.bracket(i, in)
+		} else {
+			err = m.instr(in)
+		}
+		if err != nil {
 			return &failure{i, err.Error()}
 		}
 	}

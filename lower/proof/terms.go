@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -17,6 +18,7 @@ type kind uint8
 
 const (
 	given   kind = iota // a tensor of an input
+	carried             // what a round of a loop begins with
 	applied             // a result of an operation
 	window              // elements of what lies in memory
 	changed             // what a call that writes in place has left
@@ -153,7 +155,57 @@ func (b *book) window(x termID, in ir.Type, at int64, t ir.Type) termID {
 	if at == 0 && t.Equal(in) {
 		return x
 	}
+	if w := &b.terms[x]; w.kind == window { // what was copied
+		if in.Equal(w.typ) && within(in, at, t) {
+			return b.window(w.args[0], *w.in, w.at+at, t)
+		}
+	}
 	return b.number(term{kind: window, group: -1, args: []termID{x}, in: &in, at: at, typ: t})
+}
+
+// within reports whether all elements of t, which begins at bytes behind the first element of a
+// tensor as in says, are elements of that and none lies in its gaps: each dimension of t goes
+// along one of the other's.
+func within(in ir.Type, at int64, t ir.Type) bool {
+	if in.Contiguous() {
+		return true
+	}
+	sizes, ok := in.Shape().Static()
+	shape, known := t.Shape().Static()
+	size := int64(in.DType().Size())
+	if !ok || !known || t.DType() != in.DType() || at%size != 0 {
+		return false
+	}
+	steps := in.Strides()
+	order := make([]int, len(steps)) // of dimensions, the longest steps first
+	for j := range order {
+		order[j] = j
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(steps[j], steps[i]) })
+	first := at / size
+	last := make([]int64, len(sizes)) // of t's elements, by dimension
+	for _, j := range order {
+		if steps[j] > 0 {
+			last[j] = min(first/steps[j], sizes[j]-1)
+			first -= last[j] * steps[j]
+		}
+	}
+	for d, step := range t.Strides() {
+		if shape[d] == 1 || step == 0 {
+			continue
+		}
+		i := slices.IndexFunc(order, func(j int) bool { return steps[j] > 0 && sizes[j] > 1 && steps[j] <= step && step%steps[j] == 0 })
+		if i < 0 {
+			return false
+		}
+		last[order[i]] += step / steps[order[i]] * (shape[d] - 1)
+	}
+	for j, n := range last {
+		if n >= sizes[j] {
+			return false
+		}
+	}
+	return first == 0
 }
 
 // application is an operation on terms, by the function or by the program.

@@ -285,7 +285,7 @@ func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
 	if err != nil {
 		return nil, failf("lower", "%v", err)
 	}
-	if err := proof.Check(f, p); err != nil && !errors.Is(err, proof.ErrControl) {
+	if err := proof.Check(f, p); err != nil {
 		return nil, failf("proof", "%v", err)
 	}
 	r, err := program.CheckWith(p, lower.CheckOptions())
