@@ -16,7 +16,7 @@ type hosted struct {
 }
 
 // HostChooses is why the host goes round the loops of the step and chooses its branches, nil if
-// there are none, or if the device does.
+// there are none, or if the device does. The error is a *ChoiceError.
 func (s *Step) HostChooses() error {
 	if s.host == nil {
 		return nil
