@@ -63,3 +63,59 @@ func TestMatmulParts(t *testing.T) {
 		t.Error("no sum is cut")
 	}
 }
+
+// Matmuls that gather have kernels, fit into shared memory, and sum as the matmul of all rows does, on any
+// number of multiprocessors. What cuts its sums over blocks does not gather.
+func TestGatheringMatmul(t *testing.T) {
+	set, err := NewSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, cut := 0, 0
+	for _, d := range []dtype.DType{dtype.BF16, dtype.F16} {
+		ptx, err := set.Image("matmul_"+d.String()+"_gather", 90, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []MatmulShape{{d, 1, 8, 8, 1, false, false}, {d, 512, 1536, 4096, 1, false, true}, {d, 2048, 14336, 8192, 1, false, false}, {d, 64, 256, 4096, 1, false, true}, {d, 100, 1000, 512, 1, false, false}, {d, 64, 64, 1 << 17, 1, false, false}} {
+			for _, n := range []int{2, 4, 16} {
+				all := s
+				all.M *= int64(n)
+				like := all.best(partsFor, nil)
+				for _, sms := range []int{1, 66, 132, 1000} {
+					m, err := NewGatheringMatmul(s, n, sms)
+					if (err != nil) != (like.Split > 1) {
+						t.Errorf("%+v by %d ranks, tiles %v: %v", s, n, like, err)
+					}
+					if err != nil {
+						cut++
+						continue
+					}
+					served++
+					if !strings.Contains(string(ptx), ".entry "+m.Name+"(") {
+						t.Errorf("no kernel %s", m.Name)
+					}
+					if rows := strings.Contains(m.Name, "_64x"); rows != (like.Rows == 64) {
+						t.Errorf("%+v by %d ranks: %s sums otherwise than %v", s, n, m.Name, like)
+					}
+					if m.Shared > 227<<10 || m.Grid%m.Cluster != 0 || m.Grid > min(sms+1, MaxBlocks) || m.args[3] != uint32(n) {
+						t.Errorf("%s: %d bytes of shared memory, %d blocks in clusters of %d, %d ranks", m.Name, m.Shared, m.Grid, m.Cluster, m.args[3])
+					}
+					var a Args
+					m.Gather(&a, 64, 4096, uint64(2*s.M*s.K))
+					if int64(a.Units)*8 != s.M*s.K || a.Per == 0 || len(a.Segs) != 1 {
+						t.Errorf("%+v: %+v", s, a)
+					}
+				}
+			}
+		}
+	}
+	if served == 0 || cut == 0 {
+		t.Errorf("%d served, %d cut", served, cut)
+	}
+	for _, s := range []MatmulShape{{dtype.BF16, 64, 64, 64, 1, true, false}, {dtype.BF16, 64, 64, 64, 2, false, false}, {dtype.BF16, 3, 64, 3, 1, false, false}, {dtype.F32, 64, 64, 64, 1, false, false}, {dtype.BF16, 1 << 24, 64, 1 << 13, 1, false, false}} {
+		if m, err := NewGatheringMatmul(s, 2, 132); err == nil {
+			t.Errorf("%+v by %s", s, m.Name)
+		}
+	}
+}

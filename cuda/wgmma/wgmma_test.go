@@ -434,19 +434,63 @@ func TestRefused(t *testing.T) {
 		}
 		host.FailCall(n, fmt.Errorf("call %d", n))
 		_, err = lib.Plan(&library.Call{Op: "matmul", Ins: []library.Tensor{a, w}, Outs: []library.Tensor{a}})
+		if err == nil {
+			_, err = lib.PlanGather(gatherCall())
+		}
 		calls := host.Calls()
 		host.FailCall(0, nil)
 		if err := lib.Close(); err != nil {
 			t.Errorf("call %d: close: %v", n, err)
 		}
 		if calls < n {
-			if err != nil || refused < 6 {
+			if err != nil || refused < 13 {
 				t.Errorf("%d calls, %d refused: %v", calls, refused, err)
 			}
 			break
 		}
 		if err != nil {
 			refused++
+		}
+	}
+}
+
+// gatherCall is a matmul of two ranks' rows, and the arguments of rank 1.
+func gatherCall() (*library.Call, *kernels.Args) {
+	mat := func(rows, cols int64, at driver.Ptr) library.Tensor {
+		return library.Tensor{At: at, DType: dtype.BF16, Shape: []int64{rows, cols}, Strides: []int64{cols, 1}}
+	}
+	return &library.Call{Op: "all_gather_matmul", Ins: []library.Tensor{mat(32, 64, 4096), mat(64, 64, 8192)}, Outs: []library.Tensor{mat(64, 64, 16384), mat(64, 64, 32768)}},
+		&kernels.Args{N: 2, Rank: 1}
+}
+
+// Of matmuls that gather, those are left to a gather and a matmul whose rows do not lie one behind the other.
+func TestGatherNotServed(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		what   string
+		change func(c *library.Call)
+	}{
+		{"a matmul", func(c *library.Call) { c.Outs = c.Outs[1:] }},
+		{"columns", func(c *library.Call) { c.Outs[0].Strides = []int64{1, 64} }},
+		{"gaps", func(c *library.Call) { c.Outs[0].Strides = []int64{72, 1} }},
+		{"own rows with gaps", func(c *library.Call) { c.Ins[0].Strides = []int64{72, 1} }},
+		{"own rows of another number", func(c *library.Call) { c.Ins[0].Shape = []int64{16, 64} }},
+		{"own rows of another type", func(c *library.Call) { c.Ins[0].DType = dtype.F16 }},
+		{"own rows at an odd address", func(c *library.Call) { c.Ins[0].At += 8 }},
+		{"a result in columns", func(c *library.Call) { c.Outs[1].Strides = []int64{1, 64} }},
+		{"float32", func(c *library.Call) {
+			for i := range 2 {
+				c.Ins[i].DType, c.Outs[i].DType = dtype.F32, dtype.F32
+			}
+		}},
+	} {
+		call, args := gatherCall()
+		if st, err := b.lib.PlanGather(call, args); err != nil || st.String() == "" {
+			t.Fatalf("%v: %v", st, err)
+		}
+		c.change(call)
+		if st, err := b.lib.PlanGather(call, args); !errors.Is(err, library.ErrNotServed) {
+			t.Errorf("%s: %v, %v", c.what, st, err)
 		}
 	}
 }
