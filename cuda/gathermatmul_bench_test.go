@@ -50,14 +50,23 @@ func BenchmarkGatherMatmul(b *testing.B) {
 // timeGather gives the milliseconds of a gather, of a matmul of all rows, of one behind the other, and of both at once.
 func timeGather(b *testing.B, n int, s gatherT) (out [4]float64, err error) {
 	const calls, rounds = 20, 7
-	r := newRigBytes(b, n, 64<<20+uint64(16*int64(n)*s.rows*(s.k+s.n)+4*s.k*s.n))
-	x := newGathers(r, r.g, s)
-	b.Cleanup(x.close)
+	r := newRigBytes(b, n, 512<<20+uint64(16*int64(n)*s.rows*(s.k+s.n)+4*s.k*s.n))
+	g, err := coll.NewGroup(b.Context(), r.w, seqInts(n), coll.GroupOptions{Timeout: plenty}) // not the small one of tests
+	if err != nil {
+		return out, err
+	}
+	x := newGathers(r, g, s)
+	b.Cleanup(func() {
+		x.close()
+		if err := g.Close(); err != nil {
+			b.Error(err)
+		}
+	})
 	x.fill(0)
 	execs := make([][]driver.Exec, len(out))
 	var made lifo
 	defer func() { err = errors.Join(err, made.undo()) }()
-	for _, m := range r.g.Members() {
+	for _, m := range g.Members() {
 		p, alone, err := x.prepare(m)
 		if err != nil {
 			return out, err
@@ -85,7 +94,7 @@ func timeGather(b *testing.B, n int, s gatherT) (out [4]float64, err error) {
 	var times [len(out)][]float64
 	for round := range rounds + 1 {
 		for form := range out {
-			ms, err := made.time(r, execs[form])
+			ms, err := made.time(r, g, execs[form])
 			if err != nil {
 				return out, err
 			}
@@ -131,8 +140,8 @@ func (l *lifo) graph(r *rigT, m *coll.Member, c *driver.Commands) (driver.Exec, 
 }
 
 // time replays the graphs of all ranks, and gives the milliseconds of the slowest.
-func (l *lifo) time(r *rigT, execs []driver.Exec) (slowest float64, err error) {
-	members := r.g.Members()
+func (l *lifo) time(r *rigT, g *coll.Group, execs []driver.Exec) (slowest float64, err error) {
+	members := g.Members()
 	events := make([][2]driver.Event, len(members))
 	for i, m := range members {
 		ctx, s := m.Rank.Ctx, r.streams[m.Rank.ID]

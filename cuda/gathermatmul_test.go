@@ -167,7 +167,7 @@ func (x *gathersT) compare(round int, alone []library.Step) error {
 // gather and our matmul, in rounds that ranks begin in any order, and in replays.
 func TestGatherMatmul(t *testing.T) {
 	cases := []gatherT{
-		{dtype.BF16, 40, 64, 72, false, false}, {dtype.F16, 128, 64, 64, true, true}, {dtype.BF16, 1, 8, 8, true, false}, {dtype.BF16, 300, 136, 24, false, true},
+		{dtype.BF16, 40, 64, 72, false, false}, {dtype.F16, 128, 64, 64, true, true}, {dtype.BF16, 1, 8, 8, true, false}, {dtype.BF16, 40, 1024, 16, false, true},
 	}
 	worlds := []int{2, 3, 8}
 	if *onGPU {
@@ -179,18 +179,20 @@ func TestGatherMatmul(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			n := ranksOf(n)
 			for i, s := range cases {
-				if !*onGPU && n > 2 && i%2 != n%2 {
+				if !*onGPU && n > 2 && i > 0 { // as with fewer ranks
 					continue
 				}
-				r := newRigBytes(t, n, 64<<20+uint64(16*int64(n)*s.rows*(s.k+s.n)+4*s.k*s.n))
-				if f, ok := r.drv.(*fake.Driver); ok {
-					f.Jitter(20 * time.Microsecond)
-				}
-				x := newGathers(r, r.g, s)
-				t.Cleanup(x.close)
-				if err := x.rounds(4); err != nil {
-					t.Errorf("%+v: %v", s, err)
-				}
+				t.Run(fmt.Sprintf("%d rows of %d", s.rows, s.k), func(t *testing.T) {
+					r := newRigBytes(t, n, 64<<20+uint64(16*int64(n)*s.rows*(s.k+s.n)+4*s.k*s.n))
+					if f, ok := r.drv.(*fake.Driver); ok && n > 2 {
+						f.Jitter(20 * time.Microsecond)
+					}
+					x := newGathers(r, r.g, s)
+					t.Cleanup(x.close)
+					if err := x.rounds(3); err != nil {
+						t.Errorf("%+v: %v", s, err)
+					}
+				})
 			}
 		})
 	}
@@ -310,7 +312,7 @@ func newBroken(t *testing.T, n int, timeout time.Duration) (*rigT, *gathersT, *c
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := newGathers(r, g, gatherT{dtype.BF16, 300, 136, 64, false, false})
+	x := newGathers(r, g, gatherT{dtype.BF16, 40, 1024, 16, false, false})
 	t.Cleanup(func() {
 		x.close()
 		if err := g.Close(); err != nil {

@@ -34,7 +34,7 @@ var bothModels = []string{
 	"TestEagerUnusable", "TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings", "TestWaitValueClosed",
 	"TestSoak", "TestBehind4GiB",
 	"TestOverlappingGroups", "TestRecycledGroup", "TestReadAfterAbort", "TestCapturedOnly", "TestSkewedReplays",
-	"TestExpertAllToAll", "TestOneShotCopies",
+	"TestExpertAllToAll", "TestOneShotCopies", "TestGatherMatmul",
 }
 
 // processT is what a process of one rank knows of itself.
