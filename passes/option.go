@@ -24,9 +24,9 @@ const (
 func (k OptionKind) String() string {
 	switch k {
 	case KindInt:
-		return "integer"
+		return "integer of at least 0"
 	case KindFloat:
-		return "number"
+		return "number of at least 0"
 	case KindBool:
 		return "true or false"
 	case KindString:

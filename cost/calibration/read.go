@@ -206,6 +206,9 @@ func ReadJSON(name string, r io.Reader, into any, check func() error) error {
 		return fmt.Errorf("%s:%d:%d: %w", name, 1+bytes.Count(before, []byte("\n")), len(before)-bytes.LastIndexByte(before, '\n'), err)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
+	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] != '{' {
+		return fail(int64(len(data)-len(start)), errors.New("expected an object, which starts with '{'"))
+	}
 	if err := d.Decode(into); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return fail(int64(len(data)), fmt.Errorf("the file ends too early: %w", err))
@@ -215,7 +218,7 @@ func ReadJSON(name string, r io.Reader, into any, check func() error) error {
 		var syntax *json.SyntaxError
 		switch {
 		case errors.As(err, &wrong):
-			offset = wrong.Offset
+			offset, err = wrong.Offset, fmt.Errorf("field %q cannot be a %s", wrong.Field, wrong.Value)
 		case errors.As(err, &syntax):
 			offset = syntax.Offset - 1
 		}

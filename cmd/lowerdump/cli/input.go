@@ -59,11 +59,9 @@ func (t tool) read(path string) ([]byte, string, error) {
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
 	defer t.busy.phase("reading " + name)()
-	if textInside(name) {
-		var err error
-		if data, err = unpacked(name, data); err != nil {
-			return nil, err
-		}
+	data, err := textOf(name, data)
+	if err != nil {
+		return nil, err
 	}
 	switch kind := kindOf(data); kind {
 	case mlirFile:
@@ -72,9 +70,9 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 		return t.loadStableHLO(name, data, hlo.Parse)
 	case graphFile:
 		return t.loadGraph(name, data)
-	case irFile:
+	case irFile, emptyFile:
 	default:
-		return nil, wrongKind(name, kind)
+		return nil, wrongKind(name, kind, anyProgram)
 	}
 	m, err := ir.Parse(name, string(data))
 	if err != nil {
@@ -88,6 +86,14 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 
 // mostUnpacked is how many bytes of text a packed file may hold.
 const mostUnpacked = 1 << 30
+
+// textOf is a file's text, of which a .gz may hold a packed form.
+func textOf(name string, data []byte) (_ []byte, err error) {
+	if textInside(name) {
+		data, err = unpacked(name, data)
+	}
+	return bytes.TrimPrefix(data, []byte("\ufeff")), err // with which some editors mark UTF-8
+}
 
 // unpacked is the text of a file that gzip has packed.
 func unpacked(name string, data []byte) ([]byte, error) {
@@ -130,7 +136,7 @@ func (t tool) loadGraph(path string, data []byte) (*input, error) {
 	f, err := fx.Read(path, bytes.NewReader(data))
 	if err != nil {
 		if kind := kindOfJSON(data); kind != graphFile {
-			err = wrongKind(path, kind)
+			err = wrongKind(path, kind, anyProgram)
 		}
 		return nil, err
 	}

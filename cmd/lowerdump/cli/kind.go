@@ -20,16 +20,20 @@ const (
 	topologyFile    fileKind = "the topology of a machine, which topo reads"
 	jsonFile        fileKind = "JSON, but no graph"
 	binaryFile      fileKind = "no text"
+	emptyFile       fileKind = "empty" // for which the parser of IR says what is missing
 	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func, nor StableHLO or HLO"
 )
 
 // kindOf tells what a file holds by its contents. What has lines of IR is IR, broken or not.
 func kindOf(data []byte) fileKind {
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) || bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte{'{'}) {
-		return graphFile // or other JSON, which kindOfJSON tells where it cannot be read
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return graphFile
 	}
 	if bytes.IndexByte(data[:min(len(data), 4096)], 0) >= 0 {
 		return binaryFile
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte{'{'}) {
+		return graphFile // or other JSON, which kindOfJSON tells where it cannot be read
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("\"builtin.module\"")) {
 		return mlirFile
@@ -56,8 +60,8 @@ func kindOf(data []byte) fileKind {
 		}
 		first = false
 	}
-	if first { // nothing in it: the parser says what is missing
-		return irFile
+	if first {
+		return emptyFile
 	}
 	return otherFile
 }
@@ -79,6 +83,9 @@ func kindOfJSON(text []byte) fileKind {
 	return jsonFile
 }
 
-func wrongKind(name string, kind fileKind) error {
-	return fmt.Errorf("%s is %s; this command wants IR text, a traced graph, StableHLO or HLO text", name, kind)
+// anyProgram is what most commands read.
+const anyProgram = "IR text, a traced graph, StableHLO or HLO text"
+
+func wrongKind(name string, kind fileKind, want string) error {
+	return fmt.Errorf("%s is %s; this command wants %s", name, kind, want)
 }

@@ -158,7 +158,8 @@ func overview() string {
 	}
 	b.WriteString(`
 FILE is IR text (.ir), a traced graph (.graph.json, .graph.json.gz), StableHLO text
-(.mlir, .mlir.gz), or - for standard input; the kind is told by the content.
+(.mlir, .mlir.gz), HLO text (.hlo, .hlo.txt, both also with .gz), or - for standard input;
+the kind is told by the content.
 
 Exit codes: 0 fine, 1 findings (broken input, failed check, failed run), 2 usage,
 130 and 143 ended by SIGINT and SIGTERM.

@@ -101,14 +101,16 @@ type runFlags struct {
 	tolerance              float64
 	timeout                time.Duration
 
-	args []string // the command line, as process ranks get it
-	kept []byte   // what was read from standard input, for process ranks; nil if nothing
+	flags *flag.FlagSet
+	args  []string // the command line, as process ranks get it
+	kept  []byte   // what was read from standard input, for process ranks; nil if nothing
 }
 
 // prepares reports whether something is asked for that needs captured steps.
 func (f *runFlags) prepares() bool { return f.bench || f.replays > 0 || f.trace != "" }
 
 func (f *runFlags) define(fs *flag.FlagSet) {
+	f.flags = fs
 	definePipeline(fs, &f.pipeline, autoPipeline)
 	f.libraries.define(fs)
 	f.pricing.define(fs)
@@ -161,6 +163,8 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 		return nil, usagef("-hosts=%d: is a number of hosts for -procs", f.hosts)
 	case f.prepares() && f.device != "cuda":
 		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
+	case f.device != "cuda" && f.libraryFlag() != "":
+		return nil, usagef("-%s is for -device=cuda", f.libraryFlag())
 	case f.json && !f.bench:
 		return nil, usagef("-json is for the times of -bench")
 	case !slices.Contains([]string{"", "valid", "hash", "quick"}, f.random) || f.same != "data" && f.same != "none":
@@ -186,6 +190,18 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 	f.resolve()
 	_, err := t.parsed(f.pipeline)
 	return halves, err
+}
+
+// libraryFlag names a flag on the command line that says how GPUs are used, if there is one.
+func (f *runFlags) libraryFlag() (name string) {
+	gpu := flag.NewFlagSet("", flag.ContinueOnError)
+	new(libraryFlags).define(gpu)
+	f.flags.Visit(func(given *flag.Flag) {
+		if gpu.Lookup(given.Name) != nil {
+			name = given.Name
+		}
+	})
+	return name
 }
 
 // resolve names the pipeline made for the device.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
@@ -91,12 +90,20 @@ func (f *shardFlags) define(fs *flag.FlagSet) {
 
 // shard prints a file's modules; what is wrong with one does not stop the others.
 func (t tool) shard(file string, f shardFlags) error {
-	text, err := os.ReadFile(file)
+	text, name, err := t.read(file)
+	if err == nil {
+		text, err = textOf(name, text)
+	}
 	if err != nil {
 		return err
 	}
+	switch kind := kindOf(text); kind {
+	case mlirFile, otherFile: // a parser tells what is wrong with others
+	default:
+		return wrongKind(name, kind, "StableHLO text, or -suggest")
+	}
 	failed := false
-	for i, c := range mlir.Split(file, string(text)) {
+	for i, c := range mlir.Split(name, string(text)) {
 		if i > 0 {
 			fmt.Fprintln(t.out, "\n// -----")
 		}
