@@ -113,7 +113,7 @@ func (r *recording) unfit() error {
 
 func (r *recording) conditions() error {
 	if !r.graph {
-		return errors.New("a step that is a list of calls has none")
+		return errors.New("a list of calls has no conditional nodes")
 	}
 	drv, ok := r.d.drv.(driver.Conditioner)
 	if !ok {
@@ -197,7 +197,10 @@ func (d *Device) makeStop() error {
 		err = d.drv.StreamSync(d.rank.Ctx, d.rank.Setup())
 	}
 	if err == nil {
-		err = d.life.Defer("stop", func() error { d.stop.set(0); return nil })
+		err = d.life.Defer("stop", func() error { // before the memory
+			d.stop.set(0)
+			return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()) // who stopped loops may have written just now
+		})
 	}
 	if err == nil {
 		d.stop.set(at)

@@ -98,3 +98,35 @@ func TestWhoChooses(t *testing.T) {
 		})
 	}
 }
+
+// A world that breaks with a captured loop in it ends the loop, and only then gives back what
+// the loop's end is told by.
+func TestBreaksBesideLoops(t *testing.T) {
+	fakeOnly(t)
+	m, err := ir.Parse("t.ir", endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.Func(m.Func("f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hostrun.OfProgram(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := errors.New("the caller's")
+	for range 10 {
+		drv, devs, o := target(t, 1)
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			if _, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true); err != nil {
+				return err
+			}
+			r.Device().Abort(own)
+			return own
+		})
+		if !errors.Is(err, own) {
+			t.Fatal(err)
+		}
+	}
+}
