@@ -20,7 +20,8 @@ type Staged struct {
 	Lines  []*sim.Timeline
 }
 
-// Stages lowers stages of the module as Function.Program does functions; see lower.Stages.
+// Stages lowers stages of the module as Function.Program does functions; see lower.Stages. The
+// error is its, or that a program is not proved to compute what its function does.
 func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
 	p, err := lower.Stages(r.Module, s, lower.Options{Kernels: r.target.Device == GPU})
 	for i := 0; err == nil && r.validate && i < len(p); i++ {
