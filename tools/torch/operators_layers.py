@@ -167,3 +167,24 @@ def complexes(r):
         r.call("aten.index_select.default", y, dim, torch.tensor([1, 0]))
     r.call("aten.split.Tensor", y, 2, -1)
     r.call("aten.index.Tensor", y, [torch.tensor([1, 0, 1]), None, torch.tensor([1, 2, 0])])
+
+
+def factors(r):
+    """Matrices factored with exchanges of rows and by reflections, and what follows from that."""
+    for dt in [torch.float32, torch.float64]:
+        a, b, v = r.data(dt, 2, 5, 5), r.data(dt, 2, 5, 3), r.data(dt, 2, 5)
+        lu, pivots, _ = r.call("aten.linalg_lu_factor_ex.default", a)
+        r.call("aten._linalg_det.default", a)
+        r.call("aten._linalg_slogdet.default", a)
+        r.call("aten._linalg_slogdet.default", a[0])
+        r.call("aten.linalg_inv_ex.default", a)
+        r.call("aten._linalg_solve_ex.default", a, b)
+        r.call("aten._linalg_solve_ex.default", a, v)
+        r.call("aten._linalg_solve_ex.default", a, b.mT.contiguous(), left=False)
+        for adjoint in [False, True]:
+            r.call("aten.linalg_lu_solve.default", lu, pivots, b, adjoint=adjoint)
+            r.call("aten.linalg_lu_solve.default", lu, pivots, b.mT.contiguous(), left=False, adjoint=adjoint)
+        for shape in [(5, 5), (6, 4), (2, 4, 6), (3, 1)]:
+            r.call("aten.linalg_qr.default", r.data(dt, *shape))
+        r.call("aten.linalg_qr.default", torch.tensor([[1, 2], [0, -3], [0, 0]], dtype=dt))
+        r.call("aten._linalg_det.default", torch.tensor([[0, 0, 1], [0, 0, 2], [1, 2, 3]], dtype=dt))

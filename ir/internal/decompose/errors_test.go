@@ -39,7 +39,7 @@ func TestStrayNumbers(t *testing.T) {
 		var out []*ir.Value
 		var v *ir.Value
 		var err error
-		switch r.IntN(10) {
+		switch r.IntN(12) {
 		case 0:
 			v, err = decompose.Gather(f, x, i, decompose.GatherDims{OffsetDims: stray(2), CollapsedSliceDims: stray(2), OperandBatchingDims: stray(1), StartIndicesBatchingDims: stray(1),
 				StartIndexMap: stray(2), IndexVectorDim: r.Int64N(4) - 1, SliceSizes: stray(3)})
@@ -66,6 +66,13 @@ func TestStrayNumbers(t *testing.T) {
 			v, err = decompose.TriangularSolve(f, x, y, true, true, false, false)
 		case 9:
 			v, err = decompose.Bitcast(f, x, []ir.DType{ir.F64, ir.U8, ir.Bool}[r.IntN(3)])
+		case 10:
+			var lu decompose.Factors
+			if lu, err = decompose.LU(f, x); err == nil {
+				v, err = decompose.SolveLU(f, lu, y, r.IntN(2) == 0, r.IntN(2) == 0)
+			}
+		case 11:
+			v, _, err = decompose.QR(f, x)
 		}
 		if err != nil {
 			refused++

@@ -14,6 +14,13 @@ var matrixOps = []row{
 	{"aten.linalg_cholesky_ex.default", "self * upper check_errors", cholesky},
 	{"aten.cholesky_solve.default", "B self upper", choleskySolve},
 	{"aten.linalg_solve_triangular.default", "self B * upper left unitriangular", solveTriangular},
+	{"aten.linalg_lu_factor_ex.default", "A * pivot check_errors", factored(func(c *call, f decompose.Factors) []*ir.Value { return []*ir.Value{f.LU, f.Pivots} })},
+	{"aten._linalg_det.default", "A", factored(determinant)},
+	{"aten._linalg_slogdet.default", "A", factored(logDeterminant)},
+	{"aten.linalg_inv_ex.default", "A * check_errors", inverse},
+	{"aten._linalg_solve_ex.default", "A B * left check_errors", solve},
+	{"aten.linalg_lu_solve.default", "LU pivots B * left adjoint", solveFactored},
+	{"aten.linalg_qr.default", "A mode", qr},
 }
 
 // emitter makes what package decompose emits helpers of the traced node.
@@ -105,4 +112,166 @@ func broadcastShape(a, b []int64) []int64 {
 		}
 	}
 	return out
+}
+
+// factored ends an operator whose first results f makes of the LU factors of A; LAPACK's 0 for
+// success may be the last.
+func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) error {
+	return func(c *call) error {
+		a := c.Tensor("A")
+		if c.Err != nil {
+			return c.Err
+		}
+		if !c.Bool("pivot", true) {
+			return traced.ErrForm
+		}
+		if c.Operator != "aten.linalg_lu_factor_ex.default" {
+			a, _ = c.asFactored(a)
+		}
+		lu, err := decompose.LU(emitter{c}, a)
+		if err != nil {
+			return traced.ErrForm
+		}
+		return c.settleWith(f(c, lu)...)
+	}
+}
+
+// asFactored is what PyTorch factors: the transpose of what lies row by row.
+func (c *call) asFactored(a *ir.Value) (_ *ir.Value, turned bool) {
+	r := a.Type().Rank()
+	if r < 2 || !a.Type().Contiguous() {
+		return a, false
+	}
+	dims := make([]int64, r)
+	for d := range dims {
+		dims[d] = int64(d)
+	}
+	dims[r-2], dims[r-1] = dims[r-1], dims[r-2]
+	return c.Permuted(a, dims...), true
+}
+
+// settleWith is Settle, with a last result of zeros where the trace has one more.
+func (c *call) settleWith(vals ...*ir.Value) error {
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	if n := len(vals); len(ts) == n+1 {
+		vals = append(vals, c.Filled(attr.Int(0), ts[n].DType(), traced.SizesOf(ts[n])...))
+	}
+	return c.Settle(vals...)
+}
+
+// diagonal is that of U, as sums with zeros.
+func (c *call) diagonal(f decompose.Factors) *ir.Value {
+	r := int64(f.LU.Type().Rank())
+	here := c.unit(traced.SizeAt(f.LU, r-1))
+	return c.Over(ir.OpSum, c.Make(ir.OpWhere, nil, here, f.LU, c.Filled(attr.Int(0), f.LU.Type().DType())), false, r-1)
+}
+
+// unit is true where row and column are the same, bool[n,n].
+func (c *call) unit(n int64) *ir.Value {
+	return c.Make(ir.OpEq, nil, c.Shaped(c.Counting(n), n, 1), c.Counting(n))
+}
+
+func determinant(c *call, f decompose.Factors) []*ir.Value {
+	last := int64(f.LU.Type().Rank() - 2)
+	return []*ir.Value{c.mul(c.Over(ir.OpProd, c.diagonal(f), false, last), f.Sign), f.LU, f.Pivots}
+}
+
+func logDeterminant(c *call, f decompose.Factors) []*ir.Value {
+	last, d := int64(f.LU.Type().Rank()-2), c.diagonal(f)
+	sign := c.mul(c.Over(ir.OpProd, c.Make(ir.OpSign, nil, d), false, last), f.Sign)
+	return []*ir.Value{sign, c.Over(ir.OpSum, c.Make(ir.OpLog, nil, c.Make(ir.OpAbs, nil, d)), false, last), f.LU, f.Pivots}
+}
+
+// inverse solves for the unit matrix.
+func inverse(c *call) error {
+	a := c.Tensor("A")
+	if c.Err != nil {
+		return c.Err
+	}
+	f, err := decompose.LU(emitter{c}, a)
+	if err != nil {
+		return traced.ErrForm
+	}
+	shape := traced.Static(a)
+	unit, fits := c.Broadcast(c.In(a.Type().DType(), c.unit(shape[len(shape)-1])), shape)
+	if !fits {
+		return traced.ErrForm
+	}
+	x, err := decompose.SolveLU(emitter{c}, f, unit, true, false)
+	if err != nil {
+		return traced.ErrForm
+	}
+	return c.settleWith(x)
+}
+
+func solve(c *call) error {
+	a, b, left := c.Tensor("A"), c.Tensor("B"), c.Bool("left", true)
+	if c.Err != nil {
+		return c.Err
+	}
+	as, bs := traced.Static(a), traced.Static(b)
+	if len(as) < 2 {
+		return traced.ErrForm
+	}
+	a, turned := c.asFactored(a)
+	f, err := decompose.LU(emitter{c}, a)
+	if err != nil {
+		return traced.ErrForm
+	}
+	line := len(bs) == 1 || len(bs) == len(as)-1 && slices.Equal(bs, as[:len(as)-1])
+	if line { // a vector for each matrix
+		b = c.Unsqueezed(b, int64(len(bs)))
+	}
+	b, again, ok := c.batched(b, f.LU)
+	if !ok || again != f.LU {
+		return traced.ErrForm
+	}
+	x, err := decompose.SolveLU(emitter{c}, f, b, left, turned)
+	if err != nil {
+		return traced.ErrForm
+	}
+	if line {
+		s := traced.Static(x)
+		x = c.Shaped(x, s[:len(s)-1]...)
+	}
+	return c.settleWith(x, f.LU, f.Pivots)
+}
+
+func solveFactored(c *call) error {
+	lu, pivots, b := c.Tensor("LU"), c.Tensor("pivots"), c.Tensor("B")
+	left, adjoint := c.Bool("left", true), c.Bool("adjoint", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
+	if err != nil {
+		return traced.ErrForm
+	}
+	b, again, ok := c.batched(b, lu)
+	if !ok || again != lu {
+		return traced.ErrForm
+	}
+	x, err := decompose.SolveLU(emitter{c}, f, b, left, adjoint)
+	if err != nil {
+		return traced.ErrForm
+	}
+	return c.Settle(x)
+}
+
+func qr(c *call) error {
+	a, mode := c.Tensor("A"), c.StrOr("mode", "reduced")
+	if c.Err != nil {
+		return c.Err
+	}
+	if s := traced.Static(a); mode != "reduced" && (mode != "complete" || len(s) < 2 || s[len(s)-2] > s[len(s)-1]) {
+		return traced.ErrForm
+	}
+	q, r, err := decompose.QR(emitter{c}, a)
+	if err != nil {
+		return traced.ErrForm
+	}
+	return c.Settle(q, r)
 }

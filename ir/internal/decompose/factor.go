@@ -1,0 +1,210 @@
+package decompose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// maxColumns is how many columns matrices have at most that are factored column by column.
+const maxColumns = 256
+
+// Factors are the LU factors of matrices whose rows have been exchanged.
+type Factors struct {
+	LU     *ir.Value // [..., n, n], both triangles in one
+	Pivots *ir.Value // i32 [..., n]: with which row each was exchanged in turn, counted from 1
+	Sign   *ir.Value // [...]: -1 for an odd number of exchanges, else 1
+	order  *ir.Value // i64 [batch, n]: the row that stands in each place
+}
+
+// LU factors square matrices [..., n, n] by columns: the largest element of each goes to the
+// diagonal. A column of zeros leaves a zero there.
+func LU(to Emitter, a *ir.Value) (Factors, error) {
+	s, x, err := columns(to, "lu", a)
+	if err != nil {
+		return Factors{}, err
+	}
+	shape := sizes(a)
+	lead, n, b := shape[:len(shape)-2], shape[len(shape)-1], sizes(x)[0]
+	if sizes(x)[1] != n {
+		return Factors{}, fmt.Errorf("lu: %s is not square matrices", a.Type())
+	}
+	zero := s.full(x.Type().DType(), 0, 1, 1, 1)
+	row, column := s.count(ir.I64, n, 3, 1), s.count(ir.I64, n, 3, 2)
+	var exchanged []*ir.Value
+	for k := range n {
+		size := s.unary(ir.OpAbs, s.view(s.block(x, k, n, k, k+1), []int64{b, n - k}))
+		p := s.with(ir.OpAdd, s.one(ir.OpArgmax, ir.A("dim", int64(1), "keepdim", true), []*ir.Value{size}), k)
+		exchanged = append(exchanged, p)
+		x = s.rows(x, s.exchange(p, k, n))
+		pivot := s.block(x, k, k+1, k, k+1)
+		below := s.with(ir.OpGt, row, k)
+		l := s.where(s.binary(ir.OpLogicalAnd, below, s.binary(ir.OpNe, pivot, zero)), s.binary(ir.OpDiv, s.block(x, 0, n, k, k+1), pivot), zero)
+		rest := s.binary(ir.OpSub, x, s.binary(ir.OpMul, l, s.block(x, k, k+1, 0, n)))
+		here := s.binary(ir.OpLogicalAnd, below, s.with(ir.OpEq, column, k))
+		x = s.where(s.with(ir.OpGt, column, k), rest, s.where(here, l, x))
+	}
+	pivots := s.cat(1, exchanged...)
+	moved := s.convert(s.binary(ir.OpNe, pivots, s.count(ir.I64, n, 2, 1)), ir.I64)
+	odd := s.with(ir.OpBitwiseAnd, s.one(ir.OpSum, ir.A("dims", []int64{1}), []*ir.Value{moved}), 1)
+	sign := s.with(ir.OpAdd, s.with(ir.OpMul, odd, -2), 1)
+	dt := a.Type().DType()
+	return Factors{
+		LU:     s.convert(s.view(x, shape), dt),
+		Pivots: s.convert(s.view(s.with(ir.OpAdd, pivots, 1), shape[:len(shape)-1]), ir.I32),
+		Sign:   s.convert(s.view(sign, lead), dt),
+		order:  s.order(pivots),
+	}, nil
+}
+
+// columns is a as one batch of matrices, in single precision at least.
+func columns(to Emitter, what string, a *ir.Value) (*solver, *ir.Value, error) {
+	if err := check(what, a); err != nil {
+		return nil, nil, err
+	}
+	shape := sizes(a)
+	r := len(shape)
+	if r < 2 || !a.Type().DType().IsFloat() || slices.Contains(shape, 0) {
+		return nil, nil, fmt.Errorf("%s: %s is not matrices of floats", what, a.Type())
+	}
+	if min(shape[r-1], shape[r-2]) > maxColumns {
+		return nil, nil, fmt.Errorf("%s: matrices of %d columns, at most %d are factored column by column", what, min(shape[r-1], shape[r-2]), maxColumns)
+	}
+	s := &solver{emit: emit{to}}
+	x := s.view(a, []int64{product(shape[:r-2]), shape[r-2], shape[r-1]})
+	if x.Type().DType().Size() < 4 {
+		x = s.convert(x, ir.F32)
+	}
+	return s, x, nil
+}
+
+// exchange is the places 0, 1, ... n-1 with k and p, i64 [batch, 1], exchanged.
+func (s *solver) exchange(p *ir.Value, k, n int64) *ir.Value {
+	at := s.count(ir.I64, n, 2, 1)
+	other := s.where(s.binary(ir.OpEq, at, p), s.integer(ir.I64, k, 1, 1), at)
+	return s.where(s.with(ir.OpEq, at, k), p, other)
+}
+
+// order is what exchanges make of 0, 1, ... n-1.
+func (s *solver) order(pivots *ir.Value) *ir.Value {
+	b, n := sizes(pivots)[0], sizes(pivots)[1]
+	at := s.dense(s.expand(s.count(ir.I64, n, 2, 1), []int64{b, n}))
+	for k := range n {
+		at = s.one(ir.OpGather, ir.A("dim", int64(1)), []*ir.Value{at, s.exchange(s.slice(pivots, 1, k, k+1, 1), k, n)})
+	}
+	return at
+}
+
+// rows are those of x at places, i64 [batch, n].
+func (s *solver) rows(x, places *ir.Value) *ir.Value {
+	n := sizes(places)
+	index := s.expand(s.view(places, []int64{n[0], n[1], 1}), []int64{n[0], n[1], sizes(x)[2]})
+	return s.one(ir.OpGather, ir.A("dim", int64(1)), []*ir.Value{x, index})
+}
+
+// PivotedFactors are those of LU from its results.
+func PivotedFactors(to Emitter, lu, pivots *ir.Value) (Factors, error) {
+	s, x, err := columns(to, "lu", lu)
+	if err == nil {
+		err = check("lu", pivots)
+	}
+	if err != nil {
+		return Factors{}, err
+	}
+	shape, n := sizes(lu), sizes(x)[2]
+	if sizes(x)[1] != n || !slices.Equal(sizes(pivots), shape[:len(shape)-1]) || !pivots.Type().DType().IsInt() {
+		return Factors{}, fmt.Errorf("lu: factors %s with pivots %s", lu.Type(), pivots.Type())
+	}
+	p := s.with(ir.OpSub, s.convert(s.view(pivots, []int64{sizes(x)[0], n}), ir.I64), 1)
+	return Factors{LU: lu, Pivots: pivots, order: s.order(p)}, nil
+}
+
+// SolveLU solves a x = b by the factors of a, or x a = b where not left; adjoint puts the
+// transpose of a in its place.
+func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value, error) {
+	if err := check("lu", b); err != nil {
+		return nil, err
+	}
+	s, shape, square := &solver{emit: emit{to}}, sizes(b), sizes(f.LU)
+	r := len(shape)
+	side := r - 1
+	if left {
+		side = r - 2
+	}
+	if r < 2 || r != len(square) || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || slices.Contains(shape, 0) || b.Type().DType() != f.LU.Type().DType() {
+		return nil, fmt.Errorf("lu: factors %s and %s do not fit", f.LU.Type(), b.Type())
+	}
+	turn := make([]int, r)
+	for i := range turn {
+		turn[i] = i
+	}
+	turn[r-1], turn[r-2] = r-2, r-1
+	if !left {
+		x, err := SolveLU(to, f, s.permute(b, turn), true, !adjoint)
+		if err != nil {
+			return nil, err
+		}
+		return s.permute(x, turn), nil
+	}
+	flat := []int64{product(shape[:r-2]), shape[r-2], shape[r-1]}
+	at := f.order
+	if !adjoint {
+		b = s.view(s.rows(s.view(b, flat), at), shape)
+	}
+	x, err := TriangularSolve(to, f.LU, b, true, !adjoint, !adjoint, adjoint)
+	if err == nil {
+		x, err = TriangularSolve(to, f.LU, x, true, adjoint, adjoint, adjoint)
+	}
+	if err != nil || !adjoint {
+		return x, err
+	}
+	n := flat[1]
+	stands := s.binary(ir.OpEq, s.view(at, []int64{flat[0], 1, n}), s.count(ir.I64, n, 3, 1)) // where each row stands
+	back := s.one(ir.OpArgmax, ir.A("dim", int64(2)), []*ir.Value{s.convert(stands, ir.I64)})
+	return s.view(s.rows(s.view(x, flat), back), shape), nil
+}
+
+// QR factors matrices [..., m, n] into k = min(m, n) columns at right angles and a triangle of
+// k rows, by Householder's reflections with LAPACK's signs.
+func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
+	s, x, err := columns(to, "qr", a)
+	if err != nil {
+		return nil, nil, err
+	}
+	shape := sizes(a)
+	lead, b, m, n := shape[:len(shape)-2], sizes(x)[0], sizes(x)[1], sizes(x)[2]
+	k, dt := min(m, n), x.Type().DType()
+	zero, one := s.full(dt, 0, 1, 1, 1), s.full(dt, 1, 1, 1, 1)
+	row, column := s.count(ir.I64, m, 3, 1), s.count(ir.I64, n, 3, 2)
+	down := func(x *ir.Value) *ir.Value {
+		return s.one(ir.OpSum, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{x})
+	}
+	reflect := func(x, v, tau *ir.Value) *ir.Value {
+		return s.binary(ir.OpSub, x, s.binary(ir.OpMul, s.binary(ir.OpMul, tau, v), down(s.binary(ir.OpMul, v, x))))
+	}
+	var vs, taus []*ir.Value
+	for j := range k {
+		col, alpha := s.block(x, 0, m, j, j+1), s.block(x, j, j+1, j, j+1)
+		below := s.with(ir.OpGt, row, j)
+		rest := s.where(below, col, zero)
+		square := down(s.binary(ir.OpMul, rest, rest))
+		norm := s.unary(ir.OpSqrt, s.binary(ir.OpAdd, s.binary(ir.OpMul, alpha, alpha), square))
+		beta := s.where(s.binary(ir.OpLt, alpha, zero), norm, s.unary(ir.OpNeg, norm))
+		turns := s.binary(ir.OpNe, square, zero) // else the column is as it should be
+		tau := s.where(turns, s.binary(ir.OpDiv, s.binary(ir.OpSub, beta, alpha), beta), zero)
+		v := s.where(s.binary(ir.OpLogicalAnd, below, turns), s.binary(ir.OpDiv, col, s.binary(ir.OpSub, alpha, beta)), zero)
+		v = s.where(s.with(ir.OpEq, row, j), one, v)
+		x = reflect(x, v, tau)
+		vs, taus = append(vs, v), append(taus, tau)
+	}
+	unit := s.binary(ir.OpEq, row, s.count(ir.I64, k, 3, 2))
+	at := s.dense(s.expand(s.convert(unit, dt), []int64{b, m, k}))
+	for j := k - 1; j >= 0; j-- {
+		at = reflect(at, vs[j], taus[j])
+	}
+	upper := s.binary(ir.OpGe, column, s.slice(row, 1, 0, k, 1))
+	triangle := s.where(upper, s.slice(x, 1, 0, k, 1), zero)
+	out := a.Type().DType()
+	return s.convert(s.view(at, slices.Concat(lead, []int64{m, k})), out), s.convert(s.view(triangle, slices.Concat(lead, []int64{k, n})), out), nil
+}
