@@ -129,14 +129,15 @@ func (d *book) Iter() iter.Seq2[train.Batch, error] {
 	return func(yield func(train.Batch, error) bool) {
 		for step := optimizer.GetGlobalStep(d.store); ; step++ {
 			r := rand.New(rand.NewPCG(uint64(step), 1))
-			x, y := make([][]int32, *batch), make([][][]int32, *batch)
-			for i := range x {
+			x, y := make([]int32, 0, *batch**seq), make([]int32, 0, *batch**seq)
+			for range *batch {
 				text := opticks[r.IntN(len(opticks)-*seq-1):]
 				for k := range *seq {
-					x[i], y[i] = append(x[i], int32(text[k])), append(y[i], []int32{int32(text[k+1])})
+					x, y = append(x, int32(text[k])), append(y, int32(text[k+1]))
 				}
 			}
-			if !yield(train.Batch{Inputs: []*tensors.Tensor{tensors.FromValue(x)}, Labels: []*tensors.Tensor{tensors.FromValue(y)}}, nil) {
+			in, out := tensors.FromFlatDataAndDimensions(x, *batch, *seq), tensors.FromFlatDataAndDimensions(y, *batch, *seq, 1)
+			if !yield(train.Batch{Inputs: []*tensors.Tensor{in}, Labels: []*tensors.Tensor{out}}, nil) {
 				return
 			}
 		}

@@ -248,7 +248,7 @@ func (l *loaded) bind(v *rt.Value, u *Buffer, j, i int) (there bool, err error) 
 	defer u.mu.Unlock()
 	if u.at != nil && u.at.rank == j {
 		v.Place = u.at.t
-		if there = u.at.t.String() == l.wants[i].String(); there || !l.clashes(u.at) {
+		if there = same(u.at.t, l.wants[i]); there || !l.clashes(u.at) {
 			return there, nil
 		}
 		v.Place = rt.Tensor{}
@@ -259,6 +259,11 @@ func (l *loaded) bind(v *rt.Value, u *Buffer, j, i int) (there bool, err error) 
 	v.Data = dtypes.UnsafeByteSliceFromAny(u.flat)
 	v.Resident = !u.given && l.there[j][i].Value() == u
 	return false, nil
+}
+
+// same reports whether two tensors are the same bytes, seen alike.
+func same(a, b rt.Tensor) bool {
+	return a.Off == b.Off && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.StridesOrDense(), b.StridesOrDense())
 }
 
 // clashes reports whether some input goes where a result of the last run lies.
