@@ -224,10 +224,7 @@ func (s *staged) compared(ctx context.Context, j *Job, got [][][]interp.Tensor) 
 			return nil, err
 		}
 	}
-	bounds, err := s.bounds(j.rounding())
-	if err != nil {
-		return nil, err
-	}
+	bounds := s.bounds(j.rounding())
 	var all []step.Result
 	for rank := range got {
 		numbers := s.numbers(s.s.Place(rank))
@@ -253,21 +250,21 @@ func (s *staged) compared(ctx context.Context, j *Job, got [][][]interp.Tensor) 
 
 // bounds are those of the results of all stages, by number. Of a step that was cut, they allow for
 // the sums over micro-batches, which nothing fixes the order of.
-func (s *staged) bounds(kind step.Rounding) ([]step.Bound, error) {
+func (s *staged) bounds(kind step.Rounding) []step.Bound {
 	if s.whole == nil {
 		var out []step.Bound
 		m := s.r.Input
 		for _, l := range step.StageBounds(m, m.Stages()[0], kind) {
 			out = append(out, l...)
 		}
-		return out, nil
+		return out
 	}
-	out, _, err := (&step.Pair{Name: s.s.Name, Forward: s.whole}).Bounds(step.OtherRoundings)
+	out := step.FuncBounds(s.whole, step.OtherRoundings)
 	for i, q := range interp.OutputSlots(s.whole) {
 		unit := math.Ldexp(1, -1-q.Type.DType().Mantissa())
 		acc := min(unit, 0x1p-24)
 		most := max(step.GradientTolerance, out[i].Rel)
 		out[i] = step.Bound{Rel: min(math.Hypot(out[i].Rel, 2*math.Sqrt(float64(s.micro+1)*acc*acc+unit*unit)), most), Steps: out[i].Steps + s.micro + 1}
 	}
-	return out, err
+	return out
 }

@@ -86,13 +86,15 @@ type reader struct {
 	// By storage: how often it was written, and what it holds since. Look-up only.
 	written map[home]int
 	holds   map[home]valueID
-	root    map[home]*ir.Value // of inputs
-	vals    []*ir.Value        // by ValueID: those of storages of the function's own
-	placed  [len(ordered)]int  // effects of a kind so far
-	stages  *ir.Stages         // that the function is one of, nil if it is none
-	place   int                // in them
-	met     map[*ir.Group]int  // how often the stage has met others there, -1 where it never does; look-up only
-	nums    []valueID          // not yet given away, as are the following
+	root    map[home]*ir.Value  // of inputs
+	vals    []*ir.Value         // by ValueID: those of storages of the function's own
+	placed  [len(ordered)]int   // effects of a kind so far
+	stages  *ir.Stages          // that the function is one of, nil if it is none
+	place   int                 // in them
+	met     map[*ir.Group]int   // how often the stage has met others there, -1 where it never does; look-up only
+	joint   *joint              // that reads the stage beside others, nil if it is read alone
+	groups  map[*ir.Group]int32 // of a joint, by group of the stages; look-up only
+	nums    []valueID           // not yet given away, as are the following
 	own     []home
 }
 
@@ -107,6 +109,15 @@ type source struct {
 
 // read is Read of what runs after before, with what is given to the inputs.
 func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, repeated string) *Meaning {
+	r := p.reader(f, given, before, mine, repeated)
+	for _, n := range f.Order() {
+		r.next(n)
+	}
+	return r.m
+}
+
+// reader is read before the first node.
+func (p *Prover) reader(f *ir.Func, given []source, before *Meaning, mine int, repeated string) *reader {
 	n := f.NumValueIDs()
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
 	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
@@ -119,23 +130,25 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 	for _, e := range before.effects {
 		r.note(e.kind)
 	}
-	for _, n := range f.Order() {
-		switch {
-		case n.Op() == ir.OpInput:
-			r.input(n)
-		case n.Op() == ir.OpReturn:
-			r.ret(n)
-		case n.Op().IsCollective() && r.meets(n.Group()):
-			r.meet(n)
-		case n.Op().IsCollective():
-			r.collective(n)
-		case n.Op() == ir.OpWaitTensor:
-			r.wait(n)
-		default:
-			r.node(n)
-		}
+	return r
+}
+
+// next reads a node.
+func (r *reader) next(n *ir.Node) {
+	switch {
+	case n.Op() == ir.OpInput:
+		r.input(n)
+	case n.Op() == ir.OpReturn:
+		r.ret(n)
+	case n.Op().IsCollective() && r.meets(n.Group()):
+		r.meet(n)
+	case n.Op().IsCollective():
+		r.collective(n)
+	case n.Op() == ir.OpWaitTensor:
+		r.wait(n)
+	default:
+		r.node(n)
 	}
-	return r.m
 }
 
 func (r *reader) set(v *ir.Value, nums []valueID, homes []home) {
@@ -255,7 +268,7 @@ func (r *reader) apply(n *ir.Node, v *ir.Value, args []valueID, self string) val
 	} else {
 		typ = ir.TensorOf(typ.DType(), typ.Shape())
 	}
-	return r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(v.Index()), self: self, attrs: n.Attrs(), typ: typ, args: args, node: n.Name()})
+	return r.p.number(value{op: n.Op(), group: r.group(n.Group()), index: int32(v.Index()), self: self, attrs: n.Attrs(), typ: typ, args: args, node: n.Name()})
 }
 
 func (r *reader) args(n *ir.Node) []valueID {
@@ -271,7 +284,7 @@ func (r *reader) collective(n *ir.Node) {
 	v := n.Result(0)
 	args := r.args(n)
 	tensors := v.Type().Tensors()
-	nums, group := r.numbers(len(tensors)), r.p.group(n.Group())
+	nums, group := r.numbers(len(tensors)), r.group(n.Group())
 	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
 		nums[k] = r.p.number(value{op: n.Op(), group: group, attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()})
@@ -346,7 +359,7 @@ func (p *Prover) body(f *ir.Func) string {
 // its operands, of which nothing is known but who wrote them and from what.
 func (r *reader) effect(n *ir.Node, args []valueID) string {
 	eff := n.Effects()
-	what := fmt.Sprint(n.Op().Name(), "@", r.p.group(n.Group()), n.Attrs().String())
+	what := fmt.Sprint(n.Op().Name(), "@", r.group(n.Group()), n.Attrs().String())
 	for _, a := range n.DeclaredArgs() {
 		what += " " + a.Type().String()
 	}
@@ -384,7 +397,7 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 		root := r.rootOf(h)
 		k := slices.Index(r.homes(root), h) // backward may be given one tensor of several
 		was := r.tensor(root, k)
-		r.holds[h] = r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
+		r.holds[h] = r.p.number(value{op: n.Op(), group: r.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
 			typ: root.Type().Tensors()[k], args: append([]valueID{was}, args...), node: n.Name()})
 	}
 	for h := range seen {

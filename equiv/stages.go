@@ -27,6 +27,10 @@ func (r *reader) meets(g *ir.Group) bool {
 
 // meet numbers the results of a collective with other stages.
 func (r *reader) meet(n *ir.Node) {
+	if r.joint != nil {
+		r.joint.issue(r, n)
+		return
+	}
 	v, g := n.Result(0), n.Group()
 	e := effect{node: n.Name(), self: g.Name, what: fmt.Sprint(n.Op().Name(), n.Attrs())}
 	for _, a := range n.DeclaredArgs() {

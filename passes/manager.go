@@ -175,7 +175,10 @@ func (r *run) step(i int) error {
 	if s.pass.OrderOnly {
 		kept = r.m.Clone()
 	}
-	if r.valid != nil {
+	var cut *ir.Module
+	if r.valid != nil && s.pass.Cuts {
+		cut = r.m.Clone()
+	} else if r.valid != nil {
 		r.valid.before(r.m, s.pass.proof(s.values))
 	}
 	begin := r.now()
@@ -202,7 +205,10 @@ func (r *run) step(i int) error {
 			return fail(err)
 		}
 	}
-	if r.valid != nil && rep.Changed && s.pass.Cuts {
+	if cut != nil && rep.Changed {
+		if err := staged(cut, r.m); err != nil {
+			return fail(err)
+		}
 		r.valid = &validator{}
 	} else if r.valid != nil && rep.Changed {
 		if err := r.valid.after(r.m, s.pass.Places); err != nil {

@@ -64,6 +64,19 @@ func (v *validator) read(m *ir.Module, o equiv.Options) {
 	v.bodies = bodies(m)
 }
 
+// staged proves that stages which a pass has cut functions into, of their names, compute what those
+// did for one micro-batch, on average over all.
+func staged(before, m *ir.Module) error {
+	for _, s := range m.Stages() {
+		if f := before.Func(s.Name); f != nil && m.Func(s.Name) == nil {
+			if _, err := equiv.CheckStages(f, m, s, equiv.Options{Reassociate: true, Without: []string{"equal-elements"}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // bodies are the names of the functions that nodes of a module run.
 func bodies(m *ir.Module) map[string]bool {
 	run := map[string]bool{}

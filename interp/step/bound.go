@@ -80,6 +80,16 @@ func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
 	return fw, boundsOf(pathsTo(p.Backward, in, kind, nil), GradientTolerance), nil
 }
 
+// FuncBounds is Bounds of a step that is one function: its first result is the loss, the others are
+// gradients.
+func FuncBounds(f *ir.Func, kind Rounding) []Bound {
+	out := boundsOf(pathsTo(f, nil, kind, nil), GradientTolerance)
+	for i := range out[:min(1, len(out))] {
+		out[i].Rel = min(out[i].Rel, LossTolerance)
+	}
+	return out
+}
+
 // StageBounds is Bounds of the functions of stages of a module, by place: what a stage receives has
 // come the way to the operand that was sent. O(nodes and operands) for each time that something goes
 // through all stages.

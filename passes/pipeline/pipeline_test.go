@@ -25,7 +25,7 @@ func cut(t testing.TB, f *ir.Func, options string) (*ir.Module, *passes.Report) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	mgr := passes.Manager{Costs: cost.Default()}
+	mgr := passes.Manager{Costs: cost.Default(), Validate: passes.ValidateAlways}
 	m := f.Module().Clone()
 	r, err := mgr.Run(m, p)
 	if err != nil {
