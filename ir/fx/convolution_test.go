@@ -3,11 +3,13 @@ package fx_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 )
 
@@ -87,9 +89,16 @@ func TestConvolutions(t *testing.T) {
 		// a is the tensor that the window slides over, b what it gives.
 		as, bs, ws := []int64{n, c * groups}, []int64{n, o * groups}, []int64{o * groups, c}
 		transposed := rng.IntN(3) == 0
+		beside := trial%6 == 0 // windows lie side by side
+		if beside {
+			transposed, groups, as[1], bs[1], ws[0] = false, 1, c, o, o
+		}
 		for range rank {
 			s, p, d, k := 1+rng.Int64N(3), rng.Int64N(3), 1+rng.Int64N(2), 1+rng.Int64N(3)
 			in := max(1, (k-1)*d+1-2*p) + rng.Int64N(4)
+			if beside {
+				s, p, d, in = k, 0, 1, k*(1+rng.Int64N(3))
+			}
 			out := (in+2*p-(k-1)*d-1)/s + 1
 			stride, pad, dil = append(stride, s), append(pad, p), append(dil, d)
 			as, bs, ws = append(as, in), append(bs, out), append(ws, k)
@@ -122,7 +131,7 @@ func TestConvolutions(t *testing.T) {
 			outPad = make([]int64, rank)
 		}
 		how := fmt.Sprintf("%s, %s, %s, %s, %s, %d", list(stride), list(pad), list(dil), flag[transposed], list(outPad), groups)
-		if !transposed {
+		if !transposed && !beside {
 			again(t, recorded{Target: "aten.convolution.default", Args: "(x0, x1, None, " + how + ")", In: []recordedTensor{x.recorded(), w.recorded()}, Out: []recordedTensor{result.recorded()}})
 		}
 		bias, sums := small(rng, result.shape[1]), zeros(result.shape[1])
@@ -175,5 +184,45 @@ func again(t *testing.T, r recorded) {
 	}
 	if second := read(out.String()); second.Module.String() != first.Module.String() {
 		t.Fatalf("%s%s: written again it is\n%s\nnot\n%s", r.Target, r.Args, second.Module, first.Module)
+	}
+}
+
+// Patches of an image of few channels are multiplied, in either direction; matrix units take
+// many channels as they are.
+func TestPatches(t *testing.T) {
+	for channels, want := range map[int]map[ir.Op]int{3: {ir.OpMatmul: 2}, 8: {ir.OpConvolution: 2}} {
+		x := fmt.Sprintf(`{"shape": [2, %d, 8, 4], "stride": [%d, 32, 4, 1], "dtype": "bfloat16"}`, channels, 32*channels)
+		w := fmt.Sprintf(`{"shape": [5, %d, 4, 2], "stride": [%d, 8, 2, 1], "dtype": "bfloat16"}`, channels, 8*channels)
+		const y = `{"shape": [2, 5, 2, 2], "stride": [20, 4, 2, 1], "dtype": "bfloat16"}`
+		const how = "[4, 2], [0, 0], [1, 1], False, [0, 0], 1"
+		node := func(name, kind, target, inputs, args, out string) string {
+			return fmt.Sprintf(`{"name": %q, "kind": %q, "target": %q, "inputs": [%s], "args": %q, "kwargs": "", "out": [%s], "ms": %d}`, name, kind, target, inputs, args, out, strings.Count(kind, "compute"))
+		}
+		f, err := fx.Read("patches.json", strings.NewReader(`{"name": "f", "world": 1, "groups": {}, "nodes": [`+strings.Join([]string{
+			node("x", "input", "x", "", "()", x), node("w", "input", "w", "", "()", w), node("dy", "input", "dy", "", "()", y),
+			node("y", "compute", "aten.convolution.default", `"x", "w"`, "(x, w, None, "+how+")", y),
+			node("g", "compute", "aten.convolution_backward.default", `"dy", "x", "w"`, "(dy, x, w, [0], "+how+", [False, True, False])", w),
+			node("dw", "view", "<built-in function getitem>", `"g"`, "(g, 1)", w),
+			node("output", "output", "output", `"y", "dw"`, "((y, dw),)", ""),
+		}, ",")+"]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := f.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ms := map[ir.Op]int{}, 0.0
+		for _, n := range res.Func.Order() {
+			if op := n.Op(); op == ir.OpMatmul || op == ir.OpConvolution {
+				got[op]++
+			}
+			if cost, ok := n.Cost(); ok {
+				ms += cost
+			}
+		}
+		if !maps.Equal(got, want) || ms != 2 {
+			t.Errorf("%d channels: %v of %g ms, want %v of 2 ms", channels, got, ms, want)
+		}
 	}
 }

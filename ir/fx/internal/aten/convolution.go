@@ -165,15 +165,27 @@ func convolution(c *call) error {
 		out := traced.SizesOf(t)
 		p = s.ofInput(c, x, w, out[2:])
 	}
+	patches := c.Err == nil && s.patches(x, w, t)
 	if !c.IsTensor("bias") {
 		if c.Err != nil {
 			return c.Err
+		}
+		if patches {
+			c.Shares, c.Charged = 1, true
+			err := c.EmitErr(ir.OpView, nil, s.ofPatches(c, x, w))
+			c.View = false
+			return err
 		}
 		return c.EmitErr(ir.OpConvolution, p.attrs, p.args...)
 	}
 	// PyTorch adds the bias to what is rounded already.
 	c.Shares = 1
-	y := c.convolutionOf(t, p)
+	var y *ir.Value
+	if patches {
+		y = c.Helper(ir.OpView, nil, t, s.ofPatches(c, x, w))
+	} else {
+		y = c.convolutionOf(t, p)
+	}
 	ones := slices.Repeat([]int64{1}, t.Rank()-1)
 	ones[0] = traced.Static(w)[0]
 	if s.transposed {
@@ -247,17 +259,23 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 		}
 		return s.ofInput(c, dy, w, traced.Static(x)[2:])
 	}
-	ofWeight := func() product {
-		if s.transposed {
-			return s.ofWeight(c, x, dy, traced.Static(w))
+	// The gradient of the weights, but for its last operation.
+	ofWeight := func(t ir.Type) (ir.Op, attr.List, *ir.Value) {
+		if s.patches(x, w, t) {
+			return ir.OpView, nil, s.weightOfPatches(c, dy, x)
 		}
-		return s.ofWeight(c, dy, x, traced.Static(w))
+		p := s.ofWeight
+		if s.transposed {
+			return ir.OpPermute, swap, c.convolutionOf(exchange(t), p(c, x, dy, traced.Static(w)))
+		}
+		return ir.OpPermute, swap, c.convolutionOf(exchange(t), p(c, dy, x, traced.Static(w)))
 	}
 	var others []*ir.Value
 	for k := 1; k < len(items); k++ {
 		switch items[k] {
 		case 1:
-			others = append(others, c.Make(ir.OpPermute, swap, c.convolutionOf(exchange(ts[k]), ofWeight())))
+			op, attrs, v := ofWeight(ts[k])
+			others = append(others, c.MakeAs(op, nil, attrs, []*ir.Value{v}, ts[k]))
 		case 2:
 			if c.Err == nil {
 				others = append(others, c.Helper(ir.OpSum, sums, ts[k], dy))
@@ -271,9 +289,9 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 			err = c.Finish(ir.OpConvolution, p.attrs, p.args, others...)
 		}
 	case 1:
-		if y := c.convolutionOf(exchange(ts[0]), ofWeight()); c.Err == nil {
+		if op, attrs, v := ofWeight(ts[0]); c.Err == nil {
 			c.Charged = true
-			err = c.Finish(ir.OpPermute, swap, []*ir.Value{y}, others...)
+			err = c.Finish(op, attrs, []*ir.Value{v}, others...)
 		}
 	case 2:
 		err = c.Finish(ir.OpSum, sums, []*ir.Value{dy})
