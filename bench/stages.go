@@ -11,7 +11,6 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/passes/pipeline"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -199,7 +198,7 @@ func (s *staged) interpret(ctx context.Context, m *ir.Module, in [][]interp.Tens
 func (s *staged) numbers(place int) []int {
 	if s.whole != nil {
 		var out []int
-		for _, k := range s.pairs[place].Forward.Return().Meta().Ints(pipeline.MetaPlaces) {
+		for _, k := range s.pairs[place].Forward.Return().Meta().Ints(ir.MetaPlaces) {
 			out = append(out, int(k))
 		}
 		return out

@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// MetaPlaces on the return of a function that was cut out of another, as a half or a stage,
+// lists which results of the whole its own are.
+const MetaPlaces = "places"
+
 // Stages says that ranks run different functions together: each rank that of its place in the
 // subgroup of Group that it is in. Ranks of several places meet in collectives on groups that
 // have ranks of each. In a module with stages a group need not have all ranks of the world, as

@@ -30,7 +30,7 @@ const (
 	// MetaPlaces on the return of a half lists which results of the joint function
 	// its first operands are. It is left out where forward's come first and then
 	// backward's.
-	MetaPlaces = "places"
+	MetaPlaces = ir.MetaPlaces
 
 	metaFrom = "from" // of a backward input: the forward value that feeds it, as in traced graphs
 	metaHalf = "half" // on the return of a half: forward or backward

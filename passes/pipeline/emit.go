@@ -8,7 +8,7 @@ import (
 )
 
 // MetaPlaces on the return of a stage lists which results of the step it gives.
-const MetaPlaces = "places"
+const MetaPlaces = ir.MetaPlaces
 
 // emit replaces the step by the functions of its stages.
 func (c *cut) emit(s *Schedule) {
