@@ -188,3 +188,12 @@ def factors(r):
             r.call("aten.linalg_qr.default", r.data(dt, *shape))
         r.call("aten.linalg_qr.default", torch.tensor([[1, 2], [0, -3], [0, 0]], dtype=dt))
         r.call("aten._linalg_det.default", torch.tensor([[0, 0, 1], [0, 0, 2], [1, 2, 3]], dtype=dt))
+
+
+def masks(r):
+    """Elements that a mask names, set to one value."""
+    for dt in [torch.float32, torch.int64]:
+        x = r.data(dt, 3, 4)
+        for mask, v in [(r.data(torch.bool, 3, 4), ()), (r.data(torch.bool, 3, 4), (1,)), (r.data(torch.bool, 3), (4,)), (r.data(torch.bool, 3), (1, 4)), (r.data(torch.bool, 3), ())]:
+            for accumulate in [False, True]:
+                r.call("aten.index_put.default", x, [mask], r.data(dt, *v), accumulate)

@@ -123,6 +123,11 @@ func indexSelect(c *call) error {
 
 func indexPut(c *call) error {
 	x, values := c.Tensor("self"), c.Tensor("values")
+	if list := c.ListOf("indices"); len(list) == 1 && list[0].Kind == pytext.Name && c.Err == nil {
+		if mask := c.Tensors("indices"); c.Err == nil && mask[0].Type().DType() == ir.Bool {
+			return c.putUnder(x, mask[0], values)
+		}
+	}
 	dims, idx, err := c.indices()
 	if err != nil {
 		return err
@@ -139,6 +144,24 @@ func indexPut(c *call) error {
 		values = c.AsLong(values, want[0].Shape())
 	}
 	return c.EmitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
+}
+
+// putUnder puts values where a mask of the leading dimensions holds, which all get the same.
+func (c *call) putUnder(x, mask, values *ir.Value) error {
+	s, m, v := traced.Static(x), traced.Static(mask), traced.Static(values)
+	rest := len(s) - len(m)
+	if rest < 0 || !slices.Equal(s[:len(m)], m) || len(v) > rest+1 || len(v) == rest+1 && v[0] != 1 {
+		return traced.ErrForm // a value for each place that holds
+	}
+	if len(v) == rest+1 {
+		values = c.Shaped(values, v[1:]...)
+	}
+	mask = c.Shaped(mask, append(slices.Clone(m), slices.Repeat([]int64{1}, rest)...)...)
+	put := c.In(x.Type().DType(), values)
+	if c.Bool("accumulate", false) {
+		put = c.add(x, put)
+	}
+	return c.Settle(c.Make(ir.OpWhere, nil, mask, put, x))
 }
 
 func indexAdd(c *call) error {
