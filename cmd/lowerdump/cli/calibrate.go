@@ -21,7 +21,7 @@ caches flushed before those; every distinct collective, alone or beside compute,
 it stands in the program; collectives of one tensor by size; and what an edge between
 streams takes. The whole step shows the rest, under load and from captured graphs with
 marks in them: the times of chains of launches between which their stream waits for
-nothing, in which products are joined, kernels begin early and caches are as they are,
+nothing, in which matmuls are joined, kernels begin early and caches are as they are,
 and how much compute and communication slow each other down, each chain and collective
 by itself. Times of launches by themselves and of chains are those of the slowest rank,
 those of long launches in the step of the middle one.

@@ -19,22 +19,22 @@ type libraryFlags struct {
 	staging, fetch                int64
 	sms                           int
 	noBeside, noEarly, gather     bool
-	products, protocols           string
+	matmuls, protocols            string
 	transport, nccl               string
 }
 
 func (f *libraryFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for products; empty: where the loader finds it")
+	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for matmuls; empty: where the loader finds it")
 	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention and convolutions; empty: where the loader finds it, none: without it")
 	fs.StringVar(&f.nvrtc, "nvrtc", "", "path of libnvrtc, which compiles generated kernels; empty: where the loader finds it")
 	fs.Var(&f.preload, "preload", "path of a library that cuDNN wants and the loader would not find; may be given several times")
-	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives beside compute; 0 for the default, negative for none")
-	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
-	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
-	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
-	fs.BoolVar(&f.gather, "gather-in-products", false, "let a gather that nothing computes beside take place within the product that waits for it, by concert's own kernel for Hopper")
-	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
-	fs.StringVar(&f.products, "products", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
+	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives that overlap with compute; 0 for the default, negative for none")
+	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that matmuls leave to communication; 0 for none")
+	fs.BoolVar(&f.noBeside, "no-beside", false, "choose collectives as if nothing overlapped with them")
+	fs.BoolVar(&f.noEarly, "no-early", false, "no programmatic dependent launch: no kernel begins before the one in front of it has ended")
+	fs.BoolVar(&f.gather, "gather-in-matmuls", false, "fuse an all_gather that nothing overlaps with into the matmul that waits for it, by concert's own kernel for Hopper")
+	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a skinny matmul to prefetch into L2 while what is before it runs; 0 for none")
+	fs.StringVar(&f.matmuls, "matmuls", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
 	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
 	fs.StringVar(&f.transport, "transport", "", "what carries collectives: symmetric, nccl; empty: symmetric memory where GPUs have access to each other, else NCCL")
 	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; empty: where the loader finds it")
@@ -53,7 +53,7 @@ func (l *listFlag) Set(v string) error {
 	return nil
 }
 
-// options are the device's: products by cuBLASLt, attention by our own kernels and
+// options are the device's: matmuls by cuBLASLt, attention by our own kernels and
 // cuDNN, convolutions by cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
 	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, GatherInMatmul: f.gather, Prefetch: f.fetch, SMs: f.sms,
@@ -64,10 +64,10 @@ func (f *libraryFlags) options() (device.Options, error) {
 		return o, usagef("-transport=%s: have symmetric and nccl", f.transport)
 	}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
-	if f.products != "" {
-		_, err := readCalibration(f.products, func(c *calibration.File) (err error) {
+	if f.matmuls != "" {
+		_, err := readCalibration(f.matmuls, func(c *calibration.File) (err error) {
 			if o.Matmuls, err = lt.TuningOf(c); o.Matmuls == nil && err == nil {
-				err = &calibration.ValueError{Path: "matmuls", Msg: "are not in the file, which -products wants"}
+				err = &calibration.ValueError{Path: "matmuls", Msg: "are not in the file, which -matmuls wants"}
 			}
 			return err
 		})
