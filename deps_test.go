@@ -34,6 +34,7 @@ var layers = []struct {
 	{"internal/model", nil},
 	{"internal/pack", []string{"internal/heap", "internal/intmath"}},
 	{"internal/randseed", nil},
+	{"internal/targz", nil},
 	{"internal/tempdir", nil},
 	{"internal/rowmajor", nil},
 	{"internal/attr", []string{"internal/dtype"}},

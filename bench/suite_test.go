@@ -1,12 +1,9 @@
 package bench
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/internal/targz"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
@@ -138,36 +136,13 @@ func computed(t *testing.T, p *stablehlo.Program) []interp.Tensor {
 	return out[0]
 }
 
-// unpack writes the files of a .tar.gz below a folder.
-func unpack(path, dir string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
+// unpack writes the files of a .tar.gz to a folder.
+func unpack(packed, dir string) error {
+	files, err := targz.Files(packed, "")
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return err
-	}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		text, err := io.ReadAll(r)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, filepath.Base(h.Name)), text, 0o600)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return err
 }
 
 // Shardy's programs, partitioned, compute what they do on one device: but one of complex

@@ -1,57 +1,32 @@
 package mesh_test
 
 import (
-	"archive/tar"
 	"compress/gzip"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/internal/targz"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
-// executables are Shardy's tests that run partitioned programs, by file.
-func executables(t *testing.T) map[string]string {
-	f, err := os.Open("../../../shared/shardy/executable.tar.gz")
-	if err != nil {
+// TestExecutable proves what the partitioner makes of Shardy's programs.
+func TestExecutable(t *testing.T) {
+	files, err := targz.Files("../../../shared/shardy/executable.tar.gz", ".mlir")
+	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("Shardy's tests are not here: %v", err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]string{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(h.Name, ".mlir") {
-			b, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out[path.Base(h.Name)] = string(b)
-		}
-	}
-}
-
-// TestExecutable proves what the partitioner makes of Shardy's programs.
-func TestExecutable(t *testing.T) {
-	files := executables(t)
 	names := []string{}
 	for n := range files {
 		names = append(names, n)

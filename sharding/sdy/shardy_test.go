@@ -1,50 +1,29 @@
 package sdy
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"errors"
-	"io"
+	"io/fs"
 	"maps"
-	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/targz"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 	"github.com/seed-ee968945/concert/sharding"
 )
 
 // published are Shardy's own tests of propagation, by file.
 func published(t *testing.T) map[string]string {
-	f, err := os.Open("../../../shared/shardy/propagation.tar.gz")
-	if err != nil {
+	files, err := targz.Files("../../../shared/shardy/propagation.tar.gz", ".mlir")
+	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("Shardy's tests are not here: %v", err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]string{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(h.Name, ".mlir") {
-			b, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out[path.Base(h.Name)] = string(b)
-		}
-	}
+	return files
 }
 
 var (
