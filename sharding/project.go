@@ -25,16 +25,9 @@ type projected struct {
 	changed    bool // more axes than the sharding that it was made of
 }
 
-// project takes a sharding, perhaps nil, from dimensions to factors. A dimension's axes go
-// to its factors from the major one: a factor that is full, or that divides no more, hands
-// the rest on; the minor one takes all of it.
-func project(t Tensor, s *Sharding, r *Rule, m *Mesh) projected {
-	var p projected
-	p.set(t, s, r, m)
-	return p
-}
-
-// set is project in the memory of another tensor's projection.
+// set takes a sharding, perhaps nil, from dimensions to factors, in the memory of another
+// tensor's projection. A dimension's axes go to its factors from the major one: a factor that
+// is full, or that divides no more, hands the rest on; the minor one takes all of it.
 func (p *projected) set(t Tensor, s *Sharding, r *Rule, m *Mesh) {
 	*p = projected{factors: slices.Grow(p.factors[:0], len(r.Factors))[:len(r.Factors)]}
 	clear(p.factors)

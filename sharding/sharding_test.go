@@ -178,7 +178,8 @@ func TestReshape(t *testing.T) {
 			}
 			m := r.mesh()
 			s := r.sharding(m, len(shape))
-			p := project(tensor, s, rule, m)
+			var p projected
+			p.set(tensor, s, rule, m)
 			got := p.sharding(tensor, rule, m)
 			for d := range s.Dims {
 				if !slices.Equal(got.Dims[d].Axes, s.Dims[d].Axes) {
