@@ -89,9 +89,20 @@ func (c *comparison) needs() {
 	for _, k := range c.f.Module().Checks() {
 		need(k.Size, "need "+k.Size.String())
 	}
-	for _, n := range c.f.Order() {
-		for _, d := range n.Needs() {
-			need(d, n.String())
+	seen := map[*ir.Func]bool{} // look-up only
+	var of func(f *ir.Func)
+	of = func(f *ir.Func) {
+		seen[f] = true
+		for _, n := range f.Order() {
+			for _, d := range n.Needs() {
+				need(d, n.String())
+			}
+			for _, body := range n.Bodies() {
+				if !seen[body] {
+					of(body)
+				}
+			}
 		}
 	}
+	of(c.f)
 }
