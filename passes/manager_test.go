@@ -198,7 +198,7 @@ func TestManagerMisbehaviour(t *testing.T) {
 	for pass, want := range map[string]string{
 		"panics":  "the pass panicked: lost",
 		"counts":  `pass counts counts "pears", which it does not declare`,
-		"asks":    `pass asks reads option "pears" of kind integer, which it does not declare`,
+		"asks":    `pass asks reads option "pears" of kind integer of at least 0, which it does not declare`,
 		"refuses": "@f: no",
 		"wavers":  "wavers is not deterministic: line 5 is",
 		"renames": "@f: %z is new and neither a bucket nor the wait of one",
