@@ -116,13 +116,13 @@ FN unsigned short bf16_bits(f32 x) {
 }
 FN f32 bf16_value(unsigned short h) { return from_bits((unsigned)h << 16); }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-FN unsigned short bf16_round(f32 x) {
-  unsigned short h;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
-  return h;
+FN f32 to_bf16(f32 x) { // the upper of two halves has the bits of the f32
+  unsigned h;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(h) : "f"(x), "f"(0.0f));
+  return from_bits(h);
 }
 #else
-FN unsigned short bf16_round(f32 x) { return bf16_bits(x); }
+FN f32 to_bf16(f32 x) { return bf16_value(bf16_bits(x)); }
 #endif
 #ifdef __CUDA_ARCH__
 FN unsigned short f16_bits(f32 x) {
@@ -196,7 +196,6 @@ FN f64 to_f64(f64 x) { return x; }
 FN f64 to_f64(f32 x) { return x; }
 FN f64 to_f64(i64 x) { return (f64)x; }
 FN f64 to_f64(u64 x) { return (f64)x; }
-FN f32 to_bf16(f32 x) { return bf16_value(bf16_round(x)); }
 FN f32 to_bf16(f64 x) { return to_bf16((f32)x); }
 FN f32 to_bf16(i64 x) { return to_bf16((f32)x); }
 FN f32 to_bf16(u64 x) { return to_bf16((f32)x); }
