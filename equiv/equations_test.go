@@ -118,6 +118,10 @@ var equationCases = []equationCase{
 			"%c = matmul %p, %x : T[N,M]\n%d = matmul %q, %x : T[3N,M]\n%e = softmax %c {dim=1} : T[N,M]\n%f = softmax %d {dim=1} : T[3N,M]\n%y = cat %e, %f {dim=0} : T[4N,M]",
 		wrong: "%t = permute %x {dims=[1, 0]} : T[M,4N:1,M]\n%a = slice %x {dim=0, start=0, end=N} : T[N,M]\n%b = slice %x {dim=0, start=N, end=4N} : T[3N,M]\n%p = matmul %a, %t : T[N,4N]\n%q = matmul %b, %t : T[3N,4N]\n" +
 			"%c = matmul %p, %x : T[N,M]\n%d = matmul %q, %x : T[3N,M]\n%e = softmax %c {dim=1} : T[N,M]\n%f = softmax %d {dim=1} : T[3N,M]\n%y = cat %f, %e {dim=0} : T[4N,M]"},
+	{name: "part-is-all", types: allFloats + " " + someInts, input: "T[N,M]", result: "T[N,M]",
+		before: "%f = neg %x : T[N,M]\n%s = slice_scatter %f, %x {dim=0} : T[N,M]\n%y = neg %s : T[N,M]",
+		after:  "%y = neg %x : T[N,M]",
+		wrong:  "%f = neg %x : T[N,M]\n%y = neg %f : T[N,M]"},
 	{name: "convert-to-same", types: allFloats + " " + someInts, input: "T[N,M]", result: "T[N,M]",
 		before: "%v = convert %x : T[N,M]\n%y = neg %v : T[N,M]",
 		after:  "%y = neg %x : T[N,M]",

@@ -85,6 +85,14 @@ func moveOfParts(z *normalizer, t *term) (termID, bool) {
 	return 0, false
 }
 
+// partIsAll is a slice_scatter that leaves nothing of what it writes to.
+func partIsAll(z *normalizer, t *term) (termID, bool) {
+	if t.op != ir.OpSliceScatter || !z.at(t.args[1]).n.Equal(t.n) {
+		return 0, false
+	}
+	return t.args[1], true
+}
+
 func movedPointwise(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint {
