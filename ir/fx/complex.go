@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
@@ -56,4 +57,13 @@ func (c *node) isComplex() bool {
 	pairs := c.im.pairs
 	return pairs != nil && (strings.HasPrefix(c.Operator, "aten.") || strings.HasPrefix(c.Operator, "prims.")) &&
 		(pairs[c.Name] || slices.ContainsFunc(c.n.Inputs, func(name string) bool { return pairs[name] }))
+}
+
+// operators are those that the node may be, which differ where numbers are complex.
+func (c *node) operators() map[string]aten.Operator {
+	if !c.isComplex() {
+		return aten.Operators
+	}
+	c.Complex = func(name string) bool { return c.im.pairs[name] }
+	return aten.Complex
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -43,7 +42,7 @@ func (c *node) foreach() error {
 	if target == "" {
 		target = "aten." + name + ".default"
 	}
-	op, ok := aten.Operators[target]
+	op, ok := c.operators()[target]
 	if !ok {
 		return c.opaque(false)
 	}

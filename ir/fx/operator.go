@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -16,11 +15,7 @@ func (c *node) operation() error {
 	if isGetitem(c.Operator) {
 		return c.getitem()
 	}
-	ops := aten.Operators
-	if c.isComplex() {
-		ops, c.Complex = aten.Complex, func(name string) bool { return c.im.pairs[name] }
-	}
-	if op, ok := ops[c.Operator]; ok {
+	if op, ok := c.operators()[c.Operator]; ok {
 		err := op.Import(c.Call)
 		if err == nil {
 			c.keep()
@@ -52,7 +47,7 @@ func (c *node) opaque(known bool) error {
 	}
 	why := "is not an operator that concert knows"
 	switch {
-	case c.Complex != nil:
+	case c.Complex != nil && !known:
 		why = "is not known to concert for complex numbers: keep real and imaginary parts apart (torch.view_as_real)"
 	case c.Unsized:
 		why = "is known to concert only for sizes that are numbers when it is traced"

@@ -337,3 +337,35 @@ func TestCausalLengths(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong with matrices is said of each: the factors themselves differ from PyTorch's then.
+func TestCholeskyFails(t *testing.T) {
+	x := recordedTensor{DType: "float32", Shape: []int64{3, 2, 2}, Stride: []int64{4, 2, 1}}
+	for _, bits := range []string{"3f800000", "0", "0", "3f800000", "3f800000", "0", "0", "bf800000", "0", "0", "0", "3f800000"} { // 1 and 1, 1 and -1, 0 and 1
+		x.Data = append(x.Data, json.RawMessage(`"`+bits+`"`))
+	}
+	got, msg := recorded{Target: "aten.linalg_cholesky_ex.default", Args: "(x0,)", In: []recordedTensor{x},
+		Out: []recordedTensor{x, {DType: "int32", Shape: []int64{3}, Stride: []int64{1}}}}.run(t)
+	if msg != "" {
+		t.Fatal(msg)
+	}
+	if v := got[1].Float64s(); !slices.Equal(v, []float64{0, 2, 1}) {
+		t.Errorf("first places that are not positive: %v, want 0 2 1", v)
+	}
+}
+
+// Real numbers where pairs are expected, and transforms whose matrix would be large, are opaque.
+func TestPairsRefuse(t *testing.T) {
+	z, x := recordedTensor{DType: "complex64", Shape: []int64{2, 2}, Stride: []int64{2, 1}}, recordedTensor{DType: "float32", Shape: []int64{2, 2}, Stride: []int64{2, 1}}
+	far := recordedTensor{DType: "complex64", Shape: []int64{4096}, Stride: []int64{1}}
+	for _, r := range []recorded{
+		{Target: "aten.cat.default", Args: "([x0, x1],)", In: []recordedTensor{z, x}, Out: []recordedTensor{{DType: "complex64", Shape: []int64{4, 2}, Stride: []int64{2, 1}}}},
+		{Target: "aten.copy.default", Args: "(x0, x1)", In: []recordedTensor{x, z}, Out: []recordedTensor{x}},
+		{Target: "aten._foreach_sqrt.default", Args: "([x0],)", In: []recordedTensor{z}, Out: []recordedTensor{z}},
+		{Target: "aten._fft_c2c.default", Args: "(x0, [0], 0, True)", In: []recordedTensor{far}, Out: []recordedTensor{far}},
+	} {
+		if _, msg := r.run(t); !strings.Contains(msg, "concert") {
+			t.Errorf("%s: %q, want a warning", r.Target, msg)
+		}
+	}
+}

@@ -197,3 +197,48 @@ def masks(r):
         for mask, v in [(r.data(torch.bool, 3, 4), ()), (r.data(torch.bool, 3, 4), (1,)), (r.data(torch.bool, 3), (4,)), (r.data(torch.bool, 3), (1, 4)), (r.data(torch.bool, 3), ())]:
             for accumulate in [False, True]:
                 r.call("aten.index_put.default", x, [mask], r.data(dt, *v), accumulate)
+
+
+def transforms(r):
+    """Fourier transforms."""
+    for dt in [torch.float32, torch.float64]:
+        for n in [1, 2, 5, 8, 12]:
+            x = r.data(dt, 2, 3, n)
+            z = torch.view_as_complex(r.data(dt, 2, 3, n, 2))
+            for norm in [0, 1, 2]:
+                r.call("aten._fft_r2c.default", x, [2], norm, norm != 1)
+                r.call("aten._fft_c2c.default", z, [2], norm, norm != 0)
+                r.call("aten._fft_c2r.default", z[..., : n // 2 + 1].clone(), [2], norm, n)
+        x, z = r.data(dt, 3, 4, 5), torch.view_as_complex(r.data(dt, 3, 4, 5, 2))
+        for dims in [[0], [1, 2], [2, 0], [0, 1, 2]]:
+            r.call("aten._fft_r2c.default", x, dims, 1, True)
+            r.call("aten._fft_r2c.default", x, dims, 0, False)
+            r.call("aten._fft_c2c.default", z, dims, 2, False)
+            r.call("aten._fft_c2r.default", z, dims, 1, 2 * z.shape[dims[-1]] - 2)
+            r.call("aten._fft_c2r.default", z, dims, 2, 2 * z.shape[dims[-1]] - 1)
+        r.call("aten._fft_r2c.default", x.permute(2, 0, 1), [1, 2], 0, True)
+
+
+def corners(r):
+    """Singular matrices, numbers that are no floats of 32 bits, complex numbers in lists."""
+    for dt in [torch.float32, torch.float64]:
+        singular = torch.tensor([[[1, 2, 3], [2, 4, 7], [3, 6, 9]], [[2, 0, 0], [0, 1, 0], [0, 0, 3]]], dtype=dt)
+        r.call("aten.linalg_lu_factor_ex.default", singular)
+        r.call("aten.linalg_lu_factor_ex.default", torch.zeros(1, 1, dtype=dt))
+        r.call("aten._linalg_slogdet.default", torch.zeros(2, 2, dtype=dt))
+        far = 1e25 if dt == torch.float32 else 1e200
+        upright = torch.tensor([[3, 1], [4, 2], [0, 5]], dtype=dt)
+        r.call("aten.linalg_qr.default", upright * far)
+        r.call("aten.linalg_qr.default", upright / far)
+        x, y = (torch.view_as_complex(r.data(dt, 2, 2, 2)) for _ in range(2))
+        for name in ["mul", "add", "sub", "div"]:
+            r.call("aten.%s.Tensor" % name, x, 0.1)
+            r.call("aten.%s.Tensor" % name, x, 1 - 0.3j)
+            r.call("aten.%s.Tensor" % name, r.data(dt, 3), 2j)
+            r.call("aten._foreach_%s.List" % name, [x, y], [y, x])
+        r.call("aten._foreach_neg.default", [x, y[0]])
+        r.call("aten.copy.default", x, y)
+        r.call("aten.copy.default", x, r.data(dt, 2, 2))
+    x, y = x.to(torch.complex64) * 1e25, y.to(torch.complex64) * 1e25
+    r.call("aten.abs.default", x)
+    r.call("aten.div.Tensor", x, y)

@@ -187,9 +187,14 @@ func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
 	for j := range k {
 		col, alpha := s.block(x, 0, m, j, j+1), s.block(x, j, j+1, j, j+1)
 		below := s.with(ir.OpGt, row, j)
-		rest := s.where(below, col, zero)
-		square := down(s.binary(ir.OpMul, rest, rest))
-		norm := s.unary(ir.OpSqrt, s.binary(ir.OpAdd, s.binary(ir.OpMul, alpha, alpha), square))
+		// Numbers may be far from 1, so squares are of what a power of two leaves of them.
+		size := s.unary(ir.OpAbs, s.where(s.with(ir.OpGe, row, j), col, zero))
+		largest := s.one(ir.OpAmax, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{size})
+		power := s.unary(ir.OpExp2, s.unary(ir.OpFloor, s.unary(ir.OpLog2, s.where(s.binary(ir.OpEq, largest, zero), one, largest))))
+		part := s.binary(ir.OpDiv, size, power)
+		square := down(s.where(below, s.binary(ir.OpMul, part, part), zero))
+		first := s.block(part, j, j+1, 0, 1)
+		norm := s.binary(ir.OpMul, power, s.unary(ir.OpSqrt, s.binary(ir.OpAdd, s.binary(ir.OpMul, first, first), square)))
 		beta := s.where(s.binary(ir.OpLt, alpha, zero), norm, s.unary(ir.OpNeg, norm))
 		turns := s.binary(ir.OpNe, square, zero) // else the column is as it should be
 		tau := s.where(turns, s.binary(ir.OpDiv, s.binary(ir.OpSub, beta, alpha), beta), zero)

@@ -1,7 +1,9 @@
 package aten
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -14,7 +16,7 @@ import (
 // tensor of them is one of pairs: its last dimension has the real and the imaginary part.
 var Complex = func() map[string]Operator {
 	m := map[string]Operator{}
-	for _, r := range complexOps {
+	for _, r := range slices.Concat(complexOps, fourierOps) {
 		for _, t := range strings.Fields(r.targets) {
 			m[t] = Operator{r.signature, r.build}
 		}
@@ -33,7 +35,7 @@ var complexOps = []row{
 		return c.polar(c.Make(ir.OpExp, nil, z.re), z.im)
 	})},
 	{"aten.abs.default", "self", toReal(func(c *call, z pair) *ir.Value {
-		return c.Make(ir.OpSqrt, nil, c.add(c.mul(z.re, z.re), c.mul(z.im, z.im)))
+		return c.Make(ir.OpSqrt, nil, c.square(z.wide(c)))
 	})},
 	{"aten.angle.default", "self", toReal(func(c *call, z pair) *ir.Value { return c.Make(ir.OpAtan2, nil, z.im, z.re) })},
 	{"aten.real.default", "self", toReal(func(c *call, z pair) *ir.Value { return z.re })},
@@ -55,12 +57,18 @@ var complexOps = []row{
 	{"aten.zeros.default", "size", filledPairs},
 	{"aten.zeros_like.default aten.full_like.default", "self fill_value", filledPairs},
 	{"aten.sum.default aten.sum.dim_IntList", "self dim keepdim", sumPairs},
+	{"aten.copy.default", "self src non_blocking", func(c *call) error {
+		if v := c.Arg("self"); v == nil || v.Kind != pytext.Name || !c.Complex(v.Text) {
+			return traced.ErrForm // the real parts alone
+		}
+		return c.paired(c.parts("src"))
+	}},
 }
 
 // pairedDims are operators that do with pairs what they do with numbers, but for the parameters
 // that name dimensions from the end, or list sizes or places of all.
 var pairedDims = map[string][]string{
-	"aten.alias.default": nil, "aten.detach.default": nil, "aten.clone.default": nil, "aten.contiguous.default": nil, "aten.neg.default": nil, "aten.copy.default": nil,
+	"aten.alias.default": nil, "aten.detach.default": nil, "aten.clone.default": nil, "aten.contiguous.default": nil, "aten.neg.default": nil,
 	"aten.view.default": {"+size"}, "aten.reshape.default": {"+size"}, "aten._unsafe_view.default": {"+size"}, "aten.expand.default": {"+size"},
 	"aten.permute.default": {"*dims"}, "aten.transpose.int": {"dim0", "dim1"}, "aten.unsqueeze.default": {"dim"}, "aten.squeeze.dim": {"dim"}, "aten.squeeze.dims": {"dim"},
 	"aten.slice.Tensor": {"dim"}, "aten.select.int": {"dim"}, "aten.split.Tensor": {"dim"}, "aten.split_with_sizes.default": {"dim"}, "aten.unbind.int": {"dim"},
@@ -72,9 +80,10 @@ var pairedDims = map[string][]string{
 // the numbers, "+size" is a size for each, "*dims" a place for each.
 func leading(params []string) func(c *call) error {
 	return func(c *call) error {
-		if v := c.Arg(c.Params[0]); v != nil && v.Kind == pytext.Name && !c.Complex(v.Text) {
-			c.Reject(c.Params[0], v, "expected complex numbers, which the result is of")
-			return c.Err
+		for _, p := range []string{"self", "src", "tensors"} {
+			if v := c.Arg(p); v != nil && slices.ContainsFunc(append([]pytext.Value{*v}, v.List...), func(v pytext.Value) bool { return v.Kind == pytext.Name && !c.Complex(v.Text) }) {
+				return traced.ErrForm // real numbers among complex ones
+			}
 		}
 		for _, p := range params {
 			all := p[0] == '+' || p[0] == '*'
@@ -112,7 +121,7 @@ func (c *call) parts(param string) pair {
 		c.Want(param, "a tensor or a number", nil)
 		return pair{}
 	case !c.IsTensor(param):
-		return pair{re: c.Filled(attr.Float(c.numOr(param, 0)), ir.F32)}
+		return c.number(param)
 	}
 	x := c.Tensor(param)
 	if c.Err != nil || !c.Complex(c.Arg(param).Text) {
@@ -123,6 +132,28 @@ func (c *call) parts(param string) pair {
 		return c.Make(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(i)), x)
 	}
 	return pair{at(0), at(1)}
+}
+
+// number is a number in the element type of the result's parts.
+func (c *call) number(param string) pair {
+	ts, err := c.Types()
+	if err != nil {
+		c.Err = cmp.Or(c.Err, err)
+		return pair{}
+	}
+	v := c.Arg(param)
+	if v.Kind == pytext.Tuple && len(v.List) == 1 { // (1+2j)
+		v = &v.List[0]
+	}
+	part := func(x float64) *ir.Value { return c.Filled(attr.Float(x), accType(ts[0].DType())) }
+	if v.Kind != pytext.Const {
+		return pair{re: part(c.numOr(param, 0))}
+	}
+	z, err := strconv.ParseComplex(strings.TrimSuffix(v.Text, "j")+"i", 128)
+	if err != nil {
+		c.Want(param, "a tensor or a number", v)
+	}
+	return pair{part(real(z)), part(imag(z))}
 }
 
 // paired ends an operator whose results are complex.
@@ -209,10 +240,22 @@ func (c *call) product(a, b pair) pair {
 	return c.by(a, b, ir.OpMatmul)
 }
 
+// wide has the range that squares of the numbers need.
+func (z pair) wide(c *call) pair {
+	z.re = c.In(ir.F64, z.re)
+	if z.im != nil {
+		z.im = c.In(ir.F64, z.im)
+	}
+	return z
+}
+
+func (c *call) square(z pair) *ir.Value { return c.add(c.mul(z.re, z.re), c.mul(z.im, z.im)) }
+
 func (c *call) over(a, b pair) pair {
 	square := b.re
 	if b.im != nil {
-		square = c.add(c.mul(b.re, b.re), c.mul(b.im, b.im))
+		a, b = a.wide(c), b.wide(c)
+		square = c.square(b)
 		a = c.times(a, pair{b.re, c.Make(ir.OpNeg, nil, b.im)})
 	}
 	q := pair{re: c.Make(ir.OpDiv, nil, a.re, square)}

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -30,8 +31,8 @@ func (e emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value,
 	return []*ir.Value{e.MakeAs(op, group, attrs, args, types...)}
 }
 
-// cholesky gives the factor and 0 for each matrix: those that are not positive definite have
-// a factor that is not a number.
+// cholesky gives the factor: where a matrix is not positive definite it is not a number from the
+// first place on that says so.
 func cholesky(c *call) error {
 	x := c.Tensor("self")
 	if c.Err != nil {
@@ -48,7 +49,10 @@ func cholesky(c *call) error {
 	if err != nil {
 		return traced.ErrForm
 	}
-	return c.Settle(l, c.Filled(attr.Int(0), ts[1].DType(), traced.SizesOf(ts[1])...))
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(l, c.firstPlace(c.Make(ir.OpLogicalNot, nil, c.With(ir.OpGt, c.diagonal(l), 0))))
 }
 
 // choleskySolve solves by a factor and its transpose.
@@ -114,8 +118,20 @@ func broadcastShape(a, b []int64) []int64 {
 	return out
 }
 
-// factored ends an operator whose first results f makes of the LU factors of A; LAPACK's 0 for
-// success may be the last.
+// firstPlace is LAPACK's word on each matrix: the first place on its diagonal, counted from 1,
+// where bad holds, or 0.
+func (c *call) firstPlace(bad *ir.Value) *ir.Value {
+	if c.Err != nil {
+		return c.None()
+	}
+	d := int64(bad.Type().Rank() - 1)
+	none := traced.SizeAt(bad, d) + 1
+	at := c.With(ir.OpAdd, c.Counting(none-1), 1)
+	first := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, bad, at, c.Filled(attr.Int(none), ir.I64)), false, d)
+	return c.Make(ir.OpWhere, nil, c.With(ir.OpEq, first, float64(none)), c.Filled(attr.Int(0), ir.I64), first)
+}
+
+// factored ends an operator whose first results f makes of the LU factors of A.
 func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) error {
 	return func(c *call) error {
 		a := c.Tensor("A")
@@ -132,7 +148,7 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 		if err != nil {
 			return traced.ErrForm
 		}
-		return c.settleWith(f(c, lu)...)
+		return c.settleWith(lu, f(c, lu)...)
 	}
 }
 
@@ -150,23 +166,23 @@ func (c *call) asFactored(a *ir.Value) (_ *ir.Value, turned bool) {
 	return c.Permuted(a, dims...), true
 }
 
-// settleWith is Settle, with a last result of zeros where the trace has one more.
-func (c *call) settleWith(vals ...*ir.Value) error {
+// settleWith is Settle; where the trace has one more result it says which matrices are singular.
+func (c *call) settleWith(f decompose.Factors, vals ...*ir.Value) error {
 	ts, err := c.Types()
-	if err != nil {
-		return err
+	if err != nil || c.Err != nil {
+		return cmp.Or(c.Err, err)
 	}
-	if n := len(vals); len(ts) == n+1 {
-		vals = append(vals, c.Filled(attr.Int(0), ts[n].DType(), traced.SizesOf(ts[n])...))
+	if len(ts) == len(vals)+1 {
+		vals = append(vals, c.firstPlace(c.With(ir.OpEq, c.diagonal(f.LU), 0)))
 	}
 	return c.Settle(vals...)
 }
 
-// diagonal is that of U, as sums with zeros.
-func (c *call) diagonal(f decompose.Factors) *ir.Value {
-	r := int64(f.LU.Type().Rank())
-	here := c.unit(traced.SizeAt(f.LU, r-1))
-	return c.Over(ir.OpSum, c.Make(ir.OpWhere, nil, here, f.LU, c.Filled(attr.Int(0), f.LU.Type().DType())), false, r-1)
+// diagonal is that of square matrices, as sums with zeros.
+func (c *call) diagonal(x *ir.Value) *ir.Value {
+	r := int64(x.Type().Rank())
+	here := c.unit(traced.SizeAt(x, r-1))
+	return c.Over(ir.OpSum, c.Make(ir.OpWhere, nil, here, x, c.Filled(attr.Int(0), x.Type().DType())), false, r-1)
 }
 
 // unit is true where row and column are the same, bool[n,n].
@@ -176,11 +192,11 @@ func (c *call) unit(n int64) *ir.Value {
 
 func determinant(c *call, f decompose.Factors) []*ir.Value {
 	last := int64(f.LU.Type().Rank() - 2)
-	return []*ir.Value{c.mul(c.Over(ir.OpProd, c.diagonal(f), false, last), f.Sign), f.LU, f.Pivots}
+	return []*ir.Value{c.mul(c.Over(ir.OpProd, c.diagonal(f.LU), false, last), f.Sign), f.LU, f.Pivots}
 }
 
 func logDeterminant(c *call, f decompose.Factors) []*ir.Value {
-	last, d := int64(f.LU.Type().Rank()-2), c.diagonal(f)
+	last, d := int64(f.LU.Type().Rank()-2), c.diagonal(f.LU)
 	sign := c.mul(c.Over(ir.OpProd, c.Make(ir.OpSign, nil, d), false, last), f.Sign)
 	return []*ir.Value{sign, c.Over(ir.OpSum, c.Make(ir.OpLog, nil, c.Make(ir.OpAbs, nil, d)), false, last), f.LU, f.Pivots}
 }
@@ -204,7 +220,7 @@ func inverse(c *call) error {
 	if err != nil {
 		return traced.ErrForm
 	}
-	return c.settleWith(x)
+	return c.settleWith(f, x)
 }
 
 func solve(c *call) error {
@@ -237,7 +253,7 @@ func solve(c *call) error {
 		s := traced.Static(x)
 		x = c.Shaped(x, s[:len(s)-1]...)
 	}
-	return c.settleWith(x, f.LU, f.Pivots)
+	return c.settleWith(f, x, f.LU, f.Pivots)
 }
 
 func solveFactored(c *call) error {

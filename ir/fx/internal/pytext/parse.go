@@ -279,13 +279,11 @@ func (p *parser) number() Value {
 			return Value{Kind: Float, Float: f}
 		}
 	}
-	for p.i < len(p.s) {
-		c := p.s[p.i]
-		exp := (c == '-' || c == '+') && (p.s[p.i-1] == 'e' || p.s[p.i-1] == 'E')
-		if !exp && c != '.' && c != 'e' && c != 'E' && c != 'j' && (c < '0' || c > '9') {
-			break
+	p.digits()
+	if n := p.i; n+1 < len(p.s) && (p.s[n] == '+' || p.s[n] == '-') && p.s[n+1] >= '0' && p.s[n+1] <= '9' { // of a complex number
+		if p.i++; !strings.HasSuffix(p.digits(), "j") {
+			p.i = n
 		}
-		p.i++
 	}
 	t := p.s[start:p.i]
 	if strings.HasSuffix(t, "j") {
@@ -303,6 +301,20 @@ func (p *parser) number() Value {
 		return p.failf(start, "%s is not a number of 64 bits", Clip(t))
 	}
 	return Value{Kind: Float, Float: f}
+}
+
+// digits passes over what a number is made of, and gives it.
+func (p *parser) digits() string {
+	start := p.i
+	for p.i < len(p.s) {
+		c := p.s[p.i]
+		exp := (c == '-' || c == '+') && p.i > start && (p.s[p.i-1] == 'e' || p.s[p.i-1] == 'E')
+		if !exp && c != '.' && c != 'e' && c != 'E' && c != 'j' && (c < '0' || c > '9') {
+			break
+		}
+		p.i++
+	}
+	return p.s[start:p.i]
 }
 
 // NameByte reports whether names of nodes have a byte.
