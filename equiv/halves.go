@@ -8,10 +8,6 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// placesKey is the annotation on the return of a half that lists which results of the
-// joint function its first operands are; without it forward's come first.
-const placesKey = "places"
-
 // repeatedKey is the annotation of nodes of a backward half that forward runs as well:
 // those of checkpointed regions may communicate, which then happens twice.
 const repeatedKey = "recompute"
@@ -86,12 +82,12 @@ func (p *Prover) Join(joint *Meaning, forward, backward *ir.Func) (*Meaning, err
 
 // put places results of a half among those of the joint function.
 func (m *Meaning) put(half *ir.Func, outs []output, first int) error {
-	places := half.Return().Meta().Ints(placesKey)
+	places := half.Return().Meta().Ints(ir.MetaPlaces)
 	for i, o := range outs {
 		at := first + i
 		if places != nil {
 			if i >= len(places) || places[i] < 0 || places[i] >= int64(len(m.outputs)) {
-				return fmt.Errorf("@%s: %s=%v for %d results", half.Name, placesKey, places, len(outs))
+				return fmt.Errorf("@%s: %s=%v for %d results", half.Name, ir.MetaPlaces, places, len(outs))
 			}
 			at = int(places[i])
 		}

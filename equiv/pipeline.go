@@ -19,9 +19,10 @@ import (
 // CheckStages proves that stages of a module give, on every rank, the average over micro-batches of
 // what step gives. An input of role data has the rows of all micro-batches in the stages, all others
 // are the step's of the same name; the annotation "places" on the return of a stage lists which
-// results of the step it returns, without it the first ones. Both have to be verified. The error is
-// an *Error with all that could not be proved. Linear in the nodes of the stages and, for each
-// micro-batch, of the step, where no equation is needed.
+// results of the step it returns, without it the first ones. Both have to be verified. Of a step that
+// writes in place or draws random numbers nothing is proved. The error is an *Error with all that
+// could not be proved. Linear in the nodes of the stages and, for each micro-batch, of the step, where
+// no equation is needed.
 func CheckStages(step *ir.Func, m *ir.Module, s *ir.Stages, o Options) (*Report, error) {
 	world := step.Module().World
 	j := &joint{p: NewProver(world, o), m: m, s: s, world: world, calls: make([]map[*ir.Group][][]valueID, len(s.Funcs)), number: make([]map[*ir.Node]int, len(s.Funcs))}
@@ -83,9 +84,16 @@ func (j *joint) shape(step *ir.Func) error {
 		inputs[n.Name()] = n
 	}
 	j.micro, j.types = 0, map[string]ir.Type{}
-	for _, name := range j.s.Funcs {
-		if slices.ContainsFunc(j.m.Func(name).Order(), communicates) {
-			return fmt.Errorf("@%s has loops or branches that communicate", name)
+	for place, name := range j.s.Funcs {
+		for _, n := range j.m.Func(name).Order() {
+			if communicates(n) {
+				return fmt.Errorf("@%s has loops or branches that communicate", name)
+			}
+			if g := n.Group(); g != nil && !n.Op().IsCollective() {
+				if met, err := j.s.Meets(place, g); err != nil || len(met) > 1 {
+					return fmt.Errorf("@%s: %%%s depends on a rank's place among other stages in @%s", name, n.Name(), g.Name)
+				}
+			}
 		}
 		for _, n := range j.m.Func(name).Inputs() {
 			q := inputs[n.Name()]
@@ -96,7 +104,7 @@ func (j *joint) shape(step *ir.Func) error {
 			if q.Role() == ir.RoleData {
 				one, ok := dataRows(was)
 				all, ok2 := dataRows(is)
-				if !ok || !ok2 || one == 0 || all%one != 0 || !slices.EqualFunc(was.Shape()[1:], is.Shape()[1:], ir.Dim.Equal) || was.DType() != is.DType() || j.micro > 0 && all/one != int64(j.micro) {
+				if !ok || !ok2 || one == 0 || all < one || all%one != 0 || !slices.EqualFunc(was.Shape()[1:], is.Shape()[1:], ir.Dim.Equal) || was.DType() != is.DType() || j.micro > 0 && all/one != int64(j.micro) {
 					return fmt.Errorf("@%s: input %%%s is %v: want the rows of all micro-batches, of %v each", name, n.Name(), is, was)
 				}
 				j.micro = int(all / one)
@@ -134,15 +142,15 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 	j.given = map[string]source{}
 	parts := make([][]source, j.micro) // by micro-batch and input
 	for i, n := range step.Inputs() {
-		t := n.Result(0).Type()
-		if is, ok := j.types[n.Name()]; ok {
-			t = is
+		t, taken := j.types[n.Name()]
+		if !taken { // by no stage, so whatever is equal does not depend on it
+			t = n.Result(0).Type()
 		}
 		all := j.p.input(i, n.Name(), t)
 		j.given[n.Name()] = all
 		for k := range parts {
 			s := all
-			if rows, _ := dataRows(n.Result(0).Type()); n.Role() == ir.RoleData && j.micro > 1 {
+			if rows, _ := dataRows(n.Result(0).Type()); taken && n.Role() == ir.RoleData && j.micro > 1 {
 				attrs := ir.A("dim", 0, "start", int64(k)*rows, "end", int64(k+1)*rows)
 				s = source{nums: []valueID{j.p.number(value{op: ir.OpSlice, group: -1, attrs: attrs, typ: ir.TensorOf(t.DType(), n.Result(0).Type().Shape()), args: all.nums, node: n.Name()})}, homes: all.homes}
 			}
@@ -153,17 +161,17 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 	for k := range parts {
 		m := j.p.read(step, parts[k], &Meaning{}, -1, "")
 		values += m.values
-		if len(m.effects)+len(m.left) > 0 {
+		if len(m.effects)+len(m.left) > 0 || slices.ContainsFunc(step.Order(), func(n *ir.Node) bool { return n.Effects()&ir.EffectRandom != 0 }) {
 			c.fail("effects", "a step that is repeated for each micro-batch has none", "", "")
 			return nil, nil, values
 		}
+		c.a.outputs = m.outputs // of which the types are those of the stages' results
 		var l []valueID
 		for _, o := range m.outputs {
 			l = append(l, o.tensors...)
 		}
 		outs = append(outs, l)
 	}
-	c.a.outputs = j.p.read(step, parts[0], &Meaning{}, -1, "").outputs
 	for i := range outs[0] {
 		var xs []valueID
 		for k := range outs {
@@ -352,7 +360,7 @@ func (j *joint) source(place int, d *ir.Node) (from int, zeros, ok bool) {
 // results compares what a stage returns.
 func (j *joint) results(c *comparison, place int, want, once []valueID, given []bool) {
 	r := j.readers[place]
-	places := r.f.Return().Meta().Ints(placesKey)
+	places := r.f.Return().Meta().Ints(ir.MetaPlaces)
 	for i, o := range r.m.outputs {
 		k := i
 		if places != nil && i < len(places) {

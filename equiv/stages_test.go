@@ -78,6 +78,77 @@ func @second(%z: f32[4]) -> () {
 	}
 }
 
+// TestStagesTogether holds stages of two micro-batches against the step of one.
+func TestStagesTogether(t *testing.T) {
+	const step = `world 2
+func @step(%x: f32[2,4] !{role="data"}, %w: f32[4]) -> (f32[4]) {
+  %p = mul %x, %w : f32[2,4]
+  %r = sum %p {dims=[0]} : f32[4]
+  return %r
+}
+`
+	const stages = `world 4
+group @pp = [[0, 2], [1, 3]]
+group @up = [[0, 2], [1, 3]]
+stages @step on @pp = @first, @second
+
+func @first(%x: f32[4,4] !{role="data"}, %w: f32[4]) -> () {
+  %x0 = slice %x {dim=0, end=2, start=0} : f32[2,4]
+  %p0 = mul %x0, %w : f32[2,4]
+  %s0 = collective_permute %p0 on @up {pairs=[0, 1]} : async f32[2,4]
+  %w0 = wait_tensor %s0 : f32[2,4]
+  %x1 = slice %x {dim=0, end=4, start=2} : f32[2,4]
+  %p1 = mul %x1, %w : f32[2,4]
+  %s1 = collective_permute %p1 on @up {pairs=[0, 1]} : async f32[2,4]
+  %w1 = wait_tensor %s1 : f32[2,4]
+  return
+}
+
+func @second(%w: f32[4]) -> (f32[4]) {
+  %z = full {value=0} : f32[2,4]
+  %s0 = collective_permute %z on @up {pairs=[0, 1]} : async f32[2,4]
+  %w0 = wait_tensor %s0 : f32[2,4]
+  %r0 = sum %w0 {dims=[0]} : f32[4]
+  %s1 = collective_permute %z on @up {pairs=[0, 1]} : async f32[2,4]
+  %w1 = wait_tensor %s1 : f32[2,4]
+  %r1 = sum %w1 {dims=[0]} : f32[4]
+  %c = add %r0, %r1 : f32[4]
+  %m = mul %c {scalar=0.5} : f32[4]
+  return %m
+}
+`
+	const alone = `world 4
+group @pp = [[0, 2], [1, 3]]
+stages @step on @pp = @first, @second
+func @first(%x: f32[0,4] !{role="data"}) -> (f32[4]) {
+  %r = sum %x {dims=[0]} : f32[4]
+  return %r
+}
+func @second() -> () {
+  return
+}
+`
+	replaced := func(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
+	for _, c := range []struct{ name, step, stages, want string }{
+		{"as they are", step, stages, ""},
+		{"the first twice", step, replaced(stages, "sum %w1", "sum %w0"), "result 0 of @second"},
+		{"no scale", step, replaced(stages, "return %m", "return %c"), "result 0 of @second"},
+		{"rows of the first twice", step, replaced(stages, "end=4, start=2", "end=2, start=0"), "result 0 of @second"},
+		{"what the receiver brings", step, replaced(stages, "sum %w1", "sum %z"), "result 0 of @second"},
+		{"draws, which are new in each micro-batch", replaced(step, "%p = mul %x, %w", "%e = rand : f32[4]\n  %p = mul %x, %e"),
+			replaced(stages, "%x0 = ", "%e = rand : f32[4]\n  %x0 = ", "%x0, %w", "%x0, %e", "%x1, %w", "%x1, %e"), "a step that is repeated for each micro-batch has none"},
+		{"data of no rows", replaced(step, "  %p = mul %x, %w : f32[2,4]\n", "", "%p", "%x"), alone, "want the rows of all micro-batches"},
+		{"data that no stage takes", replaced(step, ", %w:", ", %n: f32[] !{role=\"data\"}, %w:", "mul %x, %w", "mul %x, %n"), stages, "result 0 of @second"},
+		{"a place among stages", step, replaced(stages, "%c = ", "%q = shard %w on @up {dim=0} : f32[2]\n  %c = "), "%q depends on a rank's place among other stages in @up"},
+	} {
+		m := parsed(t, c.stages)
+		_, err := equiv.CheckStages(parsed(t, c.step).Func("step"), m, m.Stages()[0], equiv.Options{})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
 func parsed(t *testing.T, text string) *ir.Module {
 	t.Helper()
 	m, err := ir.Parse("t.ir", text)
