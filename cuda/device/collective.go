@@ -106,7 +106,10 @@ func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err e
 	if err := d.inArena(c.Ins, c.Outs); err != nil {
 		return false, err
 	}
-	return overlaps(c)
+	if staged, err = overlaps(c); staged && c.Apart {
+		err = fmt.Errorf("a result lies over an operand, which other stages cannot know: %w", rt.ErrUnsupported)
+	}
+	return staged, err
 }
 
 // builder makes the commands of one collective: copies into scratch, launches, and

@@ -156,8 +156,10 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	switch {
 	case c.g.m == nil || !first || !in.Dense() || !out.Dense() || in.DType != all.DType:
 		return nil, no("the gather")
-	case all.At != d.at(out) || elems(all) != out.NumElems() || asked.Ins[1].At == all.At:
+	case all.At != d.at(out) || elems(all) != out.NumElems():
 		return nil, no("the matmul reads something else")
+	case extent(asked.Ins[1]).Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
+		return nil, no("both operands are gathered")
 	case depth == 0 || in.NumElems()%depth != 0:
 		return nil, no("rows of several ranks")
 	}

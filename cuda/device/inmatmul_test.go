@@ -160,6 +160,11 @@ func TestGatherInMatmul(t *testing.T) {
 			across := rt.S(g.all.Off, rt.BF16, rt.Dims{64, rows}, rt.Dims{1, 64})
 			e.Launch("compute", "matmul", nil, rt.Ts{rt.C(g.y.Off, rt.BF16, 16, rows)}, rt.Ts{g.x, across})
 		}},
+		{name: "both operands, of which the right one begins behind", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Wait("compute", 1)
+			g.multiply(e, g.y, rt.S(g.all.Off+2*64, rt.BF16, rt.Dims{64, 24}, rt.Dims{1, 64}))
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGathered(int64(ranks), plainY)

@@ -122,6 +122,28 @@ func TestStagesOverNCCL(t *testing.T) {
 	}
 }
 
+// TestResultOverOperand refuses results of one stage that lie over operands: other stages, whose do not,
+// would bring them in another order.
+func TestResultOverOperand(t *testing.T) {
+	symmetricOnly(t)
+	noGoroutines(t)
+	drv, devs, o := target(t, 2)
+	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, func(ctx context.Context, r *rt.Rank) error {
+		k := r.Info().Rank
+		m := &rt.Module{Name: "stage", World: 2, Arena: 4096, Streams: []string{"comm.pairs"}, Groups: []rt.Group{{Name: "pairs", Ranks: [][]int{{0, 1}}}}, Joint: "two stages", Ranks: []int{k}}
+		if err := r.Add(ctx, m, nil); err != nil {
+			return err
+		}
+		_, err := rt.RunModule(ctx, r, m, func(e *rt.Exec) {
+			e.AllToAll("comm.pairs", "pairs", nil, nil, rt.Ts{rt.C(int64(64+192*k), rt.F32, 32)}, rt.Ts{rt.C(0, rt.F32, 32)})
+		}, nil, rt.Options{})
+		return err
+	})
+	if !errors.Is(err, rt.ErrUnsupported) || !strings.Contains(err.Error(), "a result lies over an operand, which other stages cannot know") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // meetings is stages that meet in every collective, with results and operands at other places in
 // each, some of them strided.
 func meetings(t *testing.T) *ir.Module {
