@@ -32,6 +32,7 @@ type Exec struct {
 	keep     *made            // what the instruction at hand is remembered in, if it may be
 	calls    int              // launches and collectives so far that are not remembered in keep
 	ways     ways             // what is done about numbers that decide
+	unmarked bool             // a replay by the host, which passes no marks
 	copied   bool             // inputs are on their way from elsewhere in the arena
 	err      error
 }

@@ -27,7 +27,7 @@ func (s *Step) HostChooses() error {
 // Enqueue implements Captured. It returns when the last number has been read.
 func (h *hosted) Enqueue() error {
 	s := h.s
-	h.x = &Exec{r: s.r, m: s.m, l: s.r.find(s.m), opts: s.opts, syms: s.syms, recorded: make([]string, s.m.Events)}
+	h.x = &Exec{r: s.r, m: s.m, l: s.r.find(s.m), opts: s.opts, syms: s.syms, recorded: make([]string, s.m.Events), unmarked: true}
 	if h.x.l == nil {
 		return h.x.misuse(errNotLoaded)
 	}

@@ -3,11 +3,13 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -25,7 +27,7 @@ type recording struct {
 	groups []*group
 	marks  []driver.Event // of items, in order
 	graph  bool           // it becomes a graph
-	depth  int            // of the loops and cases that are open
+	nested []program.Kind // the last bracket of each loop and case that is open
 	calls  []entry        // what a replay enqueues, of which last is the last
 	last   *called
 	before map[*group]*stream       // who used a group last before the capture
@@ -76,7 +78,7 @@ func (d *Device) BeginCapture() error {
 
 func (r *recording) add(i item) {
 	r.hold(i.plan)
-	i.inside = r.depth > 0
+	i.inside = len(r.nested) > 0
 	r.items = append(r.items, i)
 }
 
@@ -170,6 +172,9 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 		return nil, d.call("capture", errors.Join(errors.New("there is no stream"), r.life.EndInCall()))
 	}
 	err := r.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: c.idle})
+	if n := len(r.nested); n > 0 {
+		err = errors.Join(err, fmt.Errorf("a loop or a case has no end: nothing follows its last %s", r.nested[n-1]))
+	}
 	if err == nil {
 		err = r.assemble(ctx)
 	}
@@ -178,7 +183,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	}
 	if err == nil {
 		var why error
-		if err = c.ready(graph); r.blocks() { // what this rank's driver refuses
+		if err = c.ready(graph); err != nil && r.blocks() && c.ended() { // what this rank's driver refuses
 			why, err = err, nil
 		}
 		if err == nil {
@@ -256,6 +261,12 @@ func (c *captured) ready(graph bool) error {
 	c.launch.Graph(main, c.exec)
 	c.launch.Record(main, r.done)
 	return d.drv.StreamSync(d.rank.Ctx, main)
+}
+
+// ended reports whether the streams of the step capture nothing any more, and can be given work.
+func (c *captured) ended() bool {
+	id, err := c.d.drv.StreamCapture(c.d.rank.Ctx, c.r.main.h)
+	return id == 0 && err == nil
 }
 
 // run makes the calls of all parts; h makes conditional nodes.

@@ -23,7 +23,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
 	part := alone
-	if d.rec != nil && d.rec.depth > 0 {
+	if d.rec != nil && len(d.rec.nested) > 0 {
 		part = inBlock
 	}
 	if d.rec != nil && part == alone && !d.opts.NoOverlap && g.m != nil && c.Op != rt.Barrier {

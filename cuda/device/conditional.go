@@ -36,13 +36,34 @@ func (d *Device) Bracket(s rt.Stream, b rt.Bracket) error {
 			return d.call(b.Kind.String(), err)
 		}
 	}
-	switch b.Kind {
-	case program.Loop, program.Case:
-		d.rec.depth++
-	case program.End:
-		d.rec.depth--
+	if err := d.rec.nest(b.Kind); err != nil {
+		return d.call(b.Kind.String(), err)
 	}
 	d.rec.add(item{st: st, bracket: &b})
+	return nil
+}
+
+// nest keeps the last bracket of each loop and case that is open.
+func (r *recording) nest(k program.Kind) error {
+	if k == program.Loop || k == program.Case {
+		r.nested = append(r.nested, k)
+		return nil
+	}
+	last := program.End // of nothing
+	n := len(r.nested)
+	if n > 0 {
+		last = r.nested[n-1]
+	}
+	switch {
+	case k == program.Test && last == program.Loop, k == program.Branch && (last == program.Case || last == program.Branch):
+		r.nested[n-1] = k
+	case k == program.End && (last == program.Test || last == program.Branch):
+		r.nested = r.nested[:n-1]
+	case n == 0:
+		return errors.New("stands outside of a loop or a case")
+	default:
+		return fmt.Errorf("follows %s: a loop has one test and then its end, a case has branches and then its end", last)
+	}
 	return nil
 }
 

@@ -12,12 +12,13 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// called is a loop of one function of the caller's.
+// calling is a loop of one function of the caller's.
 const calling = `world 1
 func @f(%n: i64[]) -> (i64[]) {
   %r = while %n {body="round", cond="more"} : i64[]
@@ -75,7 +76,11 @@ func TestWhoChooses(t *testing.T) {
 			own := rt.Func{GPU: func(*rt.FuncCall) error { return nil }}
 			cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"own": own}}
 			err = device.Local(t.Context(), drv, devs, cfg, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
-				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, c.how == graph)
+				marked := func(x *rt.Exec) {
+					x.Mark(s.Module.Streams[0])
+					s.Run(x)
+				}
+				st, err := rt.Prepare(ctx, r, s.Module, marked, rt.Options{}, c.how == graph)
 				if err != nil {
 					return err
 				}
@@ -90,7 +95,13 @@ func TestWhoChooses(t *testing.T) {
 				if err == nil && (len(ms) != 2 || ms[0] <= 0) {
 					err = fmt.Errorf("times %v", ms)
 				}
-				return errors.Join(err, st.Replay(ctx))
+				if err = errors.Join(err, st.Replay(ctx)); err != nil {
+					return err
+				}
+				if _, err := st.Marks(ctx); errors.Is(err, rt.ErrUnsupported) != (c.why != "") {
+					return fmt.Errorf("marks: %v", err)
+				}
+				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -128,5 +139,110 @@ func TestBreaksBesideLoops(t *testing.T) {
 		if !errors.Is(err, own) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// branching is a loop with branches in it.
+const branching = `world 1
+func @f(%n: i64[], %x: f32[4]) -> (i64[], f32[4]) {
+  %r:2 = while %n, %x {body="round", cond="more"} : i64[], f32[4]
+  return %r#0, %r#1
+}
+
+func @more(%n: i64[], %x: f32[4]) -> (bool[]) {
+  %c = ne %n {scalar=0.0} : bool[]
+  return %c
+}
+
+func @round(%n: i64[], %x: f32[4]) -> (i64[], f32[4]) {
+  %m = sub %n {scalar=1.0} : i64[]
+  %odd = bitwise_and %n {scalar=1} : i64[]
+  %y = case %odd, %x {branches=["twice", "less"]} : f32[4]
+  return %m, %y
+}
+
+func @twice(%x: f32[4]) -> (f32[4]) {
+  %y = add %x, %x : f32[4]
+  return %y
+}
+
+func @less(%x: f32[4]) -> (f32[4]) {
+  %y = sub %x {scalar=1.0} : f32[4]
+  return %y
+}
+`
+
+// Whichever call of the driver fails while a step with loops is captured: the step is refused, or
+// the host goes round instead and computes the same, and nothing is left behind.
+func TestConditionsEveryCallFails(t *testing.T) {
+	fakeOnly(t)
+	m, err := ir.Parse("t.ir", branching)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.FuncWith(m.Func("f"), lower.Options{Kernels: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hostrun.OfProgram(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := interp.FromFloats(ir.I64, []float64{3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := interp.FromFloats(ir.F32, []float64{1, 2, 3, 4}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := interp.FromFloats(ir.F32, []float64{-1, 1, 3, 5}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := errors.New("injected")
+	refused, byHost, byDevice := 0, 0, 0
+	for call, last := 1, false; !last; call++ {
+		drv, devs, o := target(t, 1)
+		f := drv.(*fake.Driver)
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			in, err := hostrun.Inputs(ctx, r, s.Module, []interp.Tensor{n, x})
+			if err != nil {
+				return err
+			}
+			f.FailCall(call, own)
+			st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
+			last = f.Calls() < call
+			f.FailCall(0, nil)
+			if err != nil {
+				return err
+			}
+			defer st.Close()
+			if byHost++; st.HostChooses() == nil {
+				byHost, byDevice = byHost-1, byDevice+1
+			}
+			for range 2 {
+				outs, err := st.Run(ctx, in)
+				if err != nil {
+					return fmt.Errorf("replayed: %v", err)
+				}
+				ts, err := hostrun.Tensors(ctx, r, outs)
+				if err != nil {
+					return err
+				}
+				if !interp.Equal(ts[1], want) {
+					t.Errorf("call %d: %v, want %v", call, ts[1], want)
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, own) {
+			refused++
+		} else if err != nil {
+			t.Fatalf("call %d: %v", call, err)
+		}
+	}
+	if refused == 0 || byHost < 20 || byDevice == 0 {
+		t.Errorf("%d refused, %d by the host, %d by the device", refused, byHost, byDevice)
 	}
 }

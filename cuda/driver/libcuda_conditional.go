@@ -22,12 +22,12 @@ const switchVersion = 12080
 
 func (l lib) Conditions() error {
 	conditionsOnce.Do(func() {
-		if missing := C.cc_bind_conditional(); missing != nil {
-			conditionsErr = fmt.Errorf("%w: the driver library has no symbol %s: it is older than CUDA 12.3", ErrNoConditions, C.GoString(missing))
-			return
-		}
-		if v, err := l.Version(); err != nil || v < switchVersion {
-			conditionsErr = fmt.Errorf("%w: the driver is of CUDA %d.%d, they are complete since 12.8: %w", ErrNoConditions, v/1000, v%1000/10, err)
+		if v, err := l.Version(); err != nil {
+			conditionsErr = fmt.Errorf("%w: %w", ErrNoConditions, err)
+		} else if v < switchVersion {
+			conditionsErr = fmt.Errorf("%w: the driver is of CUDA %d.%d, they are complete since 12.8", ErrNoConditions, v/1000, v%1000/10)
+		} else if missing := C.cc_bind_conditional(); missing != nil {
+			conditionsErr = fmt.Errorf("%w: the driver library has no symbol %s", ErrNoConditions, C.GoString(missing))
 		}
 	})
 	return conditionsErr

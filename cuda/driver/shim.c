@@ -84,9 +84,9 @@ int cc_condition(handle ctx, handle s, uint64_t *h)
 
 int cc_divide(handle ctx, handle s, uint64_t by, int type, unsigned bodies, handle *g, handle *node, handle *out)
 {
-	handle ended, *deps, *behind;
+	handle into, ended, *deps, *behind;
 	size_t n;
-	int e = captured(s, g, &deps, &n);
+	int e = captured(s, &into, &deps, &n);
 	if (e)
 		return e;
 	behind = malloc((n + 1) * sizeof *behind); // the driver's list ends with the capture
@@ -96,8 +96,10 @@ int cc_divide(handle ctx, handle s, uint64_t by, int type, unsigned bodies, hand
 	cc_node p = {.type = 13 /* CU_GRAPH_NODE_TYPE_CONDITIONAL */};
 	p.by = by, p.kind = type, p.bodies = bodies, p.ctx = ctx;
 	e = cc_capture_end(s, &ended);
-	if (!e)
-		e = cc_add_node(node, *g, behind, n, &p);
+	if (!e) {
+		*g = into; // the caller's from now on
+		e = cc_add_node(node, into, behind, n, &p);
+	}
 	if (!e)
 		memcpy(out, p.out, bodies * sizeof *out);
 	free(behind);
