@@ -177,7 +177,7 @@ func TestStepsInTable(t *testing.T) {
 	for _, e := range table.Chains {
 		got = append(got, fmt.Sprintf("%.14s x%d %v", e.Key, counts[e.Key], e.Us))
 	}
-	want := []string{"step 5.5", "chain of 8 fus x1 21", "chain of 5 fus x4 23", "chain of 8 fus x3 21", "chain of 2 fus x1 21"}
+	want := []string{"step 5.5", "chain of 7 fus x1 21", "chain of 5 fus x4 23", "chain of 7 fus x3 21", "chain of 2 fus x1 21"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -147,6 +147,9 @@ func compiler(o *Options) (*nvrtc.Compiler, error) {
 // maxStaticShared is the dynamic shared memory that needs no permission.
 const maxStaticShared = 48 << 10
 
+// drawn are the types that copy.cu has random numbers of.
+var drawn = []dtype.DType{dtype.F8E5M2, dtype.F8E4M3, dtype.F8E3M4, dtype.F8E4M3FN, dtype.F8E5M2FNUZ, dtype.F8E4M3FNUZ, dtype.F8E4M3B11FNUZ, dtype.F16, dtype.BF16, dtype.F32, dtype.F64}
+
 // load brings the device's own kernels to it.
 func (c *code) load(d *Device) error {
 	if c.own == nil {
@@ -162,7 +165,7 @@ func (c *code) load(d *Device) error {
 			return err
 		}
 	}
-	for _, dt := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F32, dtype.F64} {
+	for _, dt := range drawn {
 		if c.draws[dt], err = d.drv.Function(d.rank.Ctx, m, "concert_rand_"+dt.String()); err != nil {
 			return err
 		}
@@ -226,6 +229,9 @@ func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 // draw adds filling a tensor with the random numbers of a seed.
 func (c *code) draw(cmds *driver.Commands, to driver.Ptr, t rt.Tensor, seed uint64) error {
 	f, ok := c.draws[t.DType]
+	if !ok && c.none == nil {
+		return &UnservedError{Op: "rand", Reason: fmt.Sprintf("random numbers of %v are drawn on the host only", t.DType)}
+	}
 	if !ok {
 		return fmt.Errorf("random numbers need a kernel: %w", c.none)
 	}

@@ -48,13 +48,22 @@ static __device__ __forceinline__ void put(float *to, unsigned n) { *to = n / 16
 
 struct half16 { unsigned short bits; };
 struct bfloat16 { unsigned short bits; };
+template <int mantissa, int bias> struct float8 { unsigned char bits; };
 
-// n / 2048 for 11 bits: the highest set bit is the exponent, the others are the mantissa.
-static __device__ __forceinline__ void put(half16 *to, unsigned n)
+// n / 2^(mantissa + 1), below 1: the highest set bit is the exponent, the others are the mantissa,
+// unless the number is smaller than the smallest that has one.
+static __device__ __forceinline__ unsigned below1(unsigned n, int mantissa, int bias)
 {
-	int e = 31 - __clz(n);
-	to->bits = n ? (e + 4) << 10 | (n << (10 - e) & 0x3ff) : 0;
+	int high = 31 - __clz(n), exponent = high - mantissa - 1 + bias;
+	if (n == 0 || exponent < 1)
+		return n ? n << (bias - 2) : 0;
+	return exponent << mantissa | (n << (mantissa - high) & ((1 << mantissa) - 1));
 }
+
+static __device__ __forceinline__ void put(half16 *to, unsigned n) { to->bits = below1(n, 10, 15); }
+
+template <int mantissa, int bias>
+static __device__ __forceinline__ void put(float8<mantissa, bias> *to, unsigned n) { to->bits = below1(n, mantissa, bias); }
 
 // n / 256 for 8 bits, which the upper half of a float holds.
 static __device__ __forceinline__ void put(bfloat16 *to, unsigned n)
@@ -86,3 +95,14 @@ DRAW(f16, half16, 11)
 DRAW(bf16, bfloat16, 8)
 DRAW(f32, float, 24)
 DRAW(f64, double, 24)
+
+#define DRAW8(name, mantissa, bias)                                                                                   \
+	typedef float8<mantissa, bias> name;                                                                              \
+	DRAW(name, name, mantissa + 1)
+DRAW8(f8e5m2, 2, 15)
+DRAW8(f8e4m3, 3, 7)
+DRAW8(f8e3m4, 4, 3)
+DRAW8(f8e4m3fn, 3, 7)
+DRAW8(f8e5m2fnuz, 2, 16)
+DRAW8(f8e4m3fnuz, 3, 8)
+DRAW8(f8e4m3b11fnuz, 3, 11)

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/device"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -124,6 +123,13 @@ template <typename T, typename F> static void run(F f)
 }
 int main()
 {
+	run<f8e5m2>(concert_rand_f8e5m2);
+	run<f8e4m3>(concert_rand_f8e4m3);
+	run<f8e3m4>(concert_rand_f8e3m4);
+	run<f8e4m3fn>(concert_rand_f8e4m3fn);
+	run<f8e5m2fnuz>(concert_rand_f8e5m2fnuz);
+	run<f8e4m3fnuz>(concert_rand_f8e4m3fnuz);
+	run<f8e4m3b11fnuz>(concert_rand_f8e4m3b11fnuz);
 	run<half16>(concert_rand_f16);
 	run<bfloat16>(concert_rand_bf16);
 	run<float>(concert_rand_f32);
@@ -142,7 +148,7 @@ int main()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dt := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F32, dtype.F64} {
+	for _, dt := range device.Drawn {
 		want, err := hostops.New(dt, count)
 		if err == nil {
 			err = hostops.Run("rand", rt.A("seed", 12345), []hostops.Tensor{want}, nil)
