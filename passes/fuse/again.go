@@ -392,15 +392,20 @@ func (t *attempt) bring(m *move, v *ir.Value) *ir.Value {
 		return v
 	}
 	n := v.Def()
-	s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs(), Results: []ir.Type{v.Type()}, HasCost: !n.Op().IsView(), Pos: n.Pos(), From: []*ir.Node{n},
+	s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs(), HasCost: !n.Op().IsView(), Pos: n.Pos(), From: []*ir.Node{n},
 		Meta: n.Meta().With(passes.FusionKey, attr.Int(m.q.id))}
 	for _, x := range n.Args() {
 		s.Args = append(s.Args, t.bring(m, x))
 	}
+	for _, r := range n.Results() {
+		s.Results = append(s.Results, r.Type())
+	}
 	c := t.f.InsertBefore(m.q.nodes[0], s)
 	m.nodes = append(m.nodes, c)
-	m.made[v] = c.Result(0)
-	return c.Result(0)
+	for i, r := range n.Results() {
+		m.made[r] = c.Result(i)
+	}
+	return m.made[v]
 }
 
 // kernels reports whether each unit is one kernel still.
