@@ -14,16 +14,19 @@ func (c *canonicalizer) lay(n *ir.Node) {
 	}
 	r := p.Arg(0)
 	d := r.Def()
-	if d.Op() != ir.OpAttention && d.Op() != ir.OpAttentionBackward || !r.Type().Contiguous() || d.Ordered() || c.writes.Written(r) || c.writes.Written(n.Result(0)) {
+	if (d.Op() != ir.OpAttention || r.Index() > 0) && d.Op() != ir.OpAttentionBackward || !r.Type().Contiguous() || d.Ordered() || c.writes.Written(r) || c.writes.Written(n.Result(0)) {
 		return
 	}
 	dims, at := p.Attrs().Ints("dims"), n.Result(0).Type().Strides()
+	if at == nil { // they depend on a symbol
+		return
+	}
 	strides := make([]int64, len(dims))
 	for i, k := range dims {
 		strides[k] = at[i]
 	}
 	as := map[*ir.Value]ir.Type{} // look-up only
-	if at == nil || strides[len(dims)-1] != 1 || !relaid(as, r, r.Type().WithStrides(strides)) || !c.ctx.Enable(d.Name()) {
+	if strides[len(dims)-1] != 1 || !relaid(as, r, r.Type().WithStrides(strides)) || !c.ctx.Enable(d.Name()) {
 		return
 	}
 	c.ctx.Count("laid", 1)
