@@ -171,11 +171,11 @@ func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
 		m.fail(n, "a result lies in place of %s, which belongs to the caller", v)
 	case n.Op() == ir.OpWhile && tensor == operand: // the first round begins with it
 	case n.Op().IsCollective() && (tensor != operand || n.Op() != ir.OpAllReduce && n.Op() != ir.OpBroadcast),
-		!n.Op().IsCollective() && !m.elementwise(nodes, n, v) && !rowwise(n.Op(), operand):
+		!n.Op().IsCollective() && !m.elementwise(nodes, n, v) && (inRegion(n) || !rowwise(n.Op(), operand)):
 		m.fail(n, "%s does not work in place of operand %d, %s", n.Op(), operand, v)
 	}
 	for i, w := range ops {
-		if q := m.st.Of(w)[0]; i != operand && !w.Type().IsAsync() && q.Storage == p.Storage && !(q.Offset == p.Offset && w.Type().Equal(v.Type()) && n.Op().Info().Elementwise) {
+		if q := m.st.Of(w)[0]; i != operand && !w.Type().IsAsync() && q.Storage == p.Storage && !(q.Offset == p.Offset && w.Type().Equal(v.Type()) && n.Op().Info().Elementwise && !inRegion(n)) {
 			m.fail(n, "a result lies in place of %s, which shares its storage with operand %s", v, w)
 		}
 	}

@@ -105,3 +105,28 @@ func misplace(r *rand.Rand, f *ir.Func, n *ir.Node) (key string, ok bool) {
 	f.SetMeta(n, n.Meta().With(key, attr.Ints(list...)))
 	return key, true
 }
+
+// Within a region a result may not take the place of an operand that a node behind it reads by
+// another name, nor of one that its operation reads by rows.
+func TestRegionsInPlace(t *testing.T) {
+	for _, c := range []struct {
+		nodes string
+		fine  bool
+	}{
+		{"%n = add %m, %x : f32[4,8] !{fusion=0, inplace=[0]}\n%z = mul %n, %x : f32[4,8] !{fusion=0}", true},
+		{"%n = add %m, %x : f32[4,8] !{fusion=0, inplace=[0]}\n%z = mul %m, %x : f32[4,8] !{fusion=0}", false},
+		{"%n = add %m, %x : f32[4,8] !{fusion=0, inplace=[0]}\n%z = mul %a, %x : f32[4,8] !{fusion=0}", false},
+		{"%n = softmax %m {dim=1} : f32[4,8] !{fusion=0, inplace=[0]}\n%z = mul %x, %x : f32[4,8] !{fusion=0}", false},
+	} {
+		m, err := ir.Parse("test", "world 1\nfunc @f(%x: f32[4,8]) -> (f32[4,8], f32[4,8]) {\n%m = neg %x : f32[4,8]\n%a = alias %m : f32[4,8]\n"+c.nodes+"\nreturn %n, %z\n}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := memory.Check(m.Func("f")); (err == nil) != c.fine {
+			t.Errorf("%s: %v", c.nodes, err)
+		}
+		if _, err := place.Of(m.Func("f")); (err == nil) != c.fine {
+			t.Errorf("package place: %s: %v", c.nodes, err)
+		}
+	}
+}
