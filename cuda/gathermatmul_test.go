@@ -199,7 +199,7 @@ func TestGatherMatmul(t *testing.T) {
 }
 
 // rounds runs the call on its own and as replays of a capture by turns.
-func (x *gathersT) rounds(rounds int) error {
+func (x *gathersT) rounds(rounds int) (failed error) {
 	n := x.rigT.w.Size()
 	plans, alone, execs := make([]*coll.Prepared, n), make([]library.Step, n), make([]driver.Exec, n)
 	for _, m := range x.g.Members() {
@@ -219,7 +219,7 @@ func (x *gathersT) rounds(rounds int) error {
 		if execs[i], err = x.drv.GraphInstantiate(k.Ctx, g); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(x.drv.ExecDestroy(k.Ctx, execs[i]), x.drv.GraphDestroy(k.Ctx, g)) }()
+		defer func() { failed = errors.Join(failed, x.drv.ExecDestroy(k.Ctx, execs[i]), x.drv.GraphDestroy(k.Ctx, g)) }()
 	}
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range rounds {

@@ -25,11 +25,12 @@ type rootedT struct {
 	root    int
 	pairs   [][2]int
 	inPlace bool // broadcast and reduce
+	apart   bool // permute: each rank has its results elsewhere
 	shift   uint64
 }
 
 func (c rootedT) String() string {
-	return fmt.Sprintf("%v/%v/%v/%v/%v+%d/root %d/%v/in place %v", c.kind, c.algo, c.t, c.red, c.counts, c.shift, c.root, c.pairs, c.inPlace)
+	return fmt.Sprintf("%v/%v/%v/%v/%v+%d/root %d/%v/in place %v/apart %v", c.kind, c.algo, c.t, c.red, c.counts, c.shift, c.root, c.pairs, c.inPlace, c.apart)
 }
 
 // want is what rank's result must be, given all operands and what was there before.
@@ -51,6 +52,14 @@ func (c rootedT) want(rank int, in [][]byte, before []byte) []byte {
 	return before
 }
 
+// dst is where a rank has the result that begins at at on rank 0.
+func (c rootedT) dst(at uint64, rank int) uint64 {
+	if c.apart {
+		at += 16 * uint64(rank)
+	}
+	return at
+}
+
 func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 	n := r.w.Size()
 	type area struct{ src, dst, bytes uint64 }
@@ -61,20 +70,27 @@ func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 		a.src = r.alloc(a.bytes+2*guard+16) + guard + c.shift
 		defer r.w.Free(a.src - guard - c.shift)
 		if a.dst = a.src; !c.inPlace {
-			a.dst = r.alloc(a.bytes+2*guard+16) + guard + c.shift
+			a.dst = r.alloc(a.bytes+2*guard+16*uint64(n+1)) + guard + c.shift
 			defer r.w.Free(a.dst - guard - c.shift)
 		}
 		areas = append(areas, a)
 		for rank := range n {
-			r.write(rank, a.dst-guard, bytes.Repeat([]byte{0xa5}, int(a.bytes)+2*guard))
+			r.write(rank, c.dst(a.dst, rank)-guard, bytes.Repeat([]byte{0xa5}, int(a.bytes)+2*guard))
 			ins[i] = append(ins[i], randomBytes(rng, c.t, count, false))
 			r.write(rank, a.src, ins[i][rank])
 		}
 	}
 	err := r.run(func(rank int) coll.Op {
-		op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Root: c.root, Pairs: c.pairs}
+		op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: !c.apart, Algo: c.algo, Root: c.root, Pairs: c.pairs}
 		for _, a := range areas {
-			op.Tensors = append(op.Tensors, coll.Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: a.bytes})
+			op.Tensors = append(op.Tensors, coll.Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, c.dst(a.dst, rank)), Bytes: a.bytes})
+			var all []driver.Ptr
+			for q := range n {
+				all = append(all, r.w.Addr(rank, c.dst(a.dst, q)))
+			}
+			if c.apart {
+				op.Dsts = append(op.Dsts, all)
+			}
 		}
 		return op
 	})
@@ -83,7 +99,7 @@ func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 	}
 	for i, a := range areas {
 		for _, rank := range r.local() {
-			got, err := r.guarded(rank, a.dst, a.bytes)
+			got, err := r.guarded(rank, c.dst(a.dst, rank), a.bytes)
 			if err != nil {
 				return fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
 			}
@@ -118,7 +134,7 @@ func TestRooted(t *testing.T) {
 					cases := []rootedT{
 						{kind: kernels.Broadcast, t: dtype.BF16, counts: counts, root: root, shift: shift},
 						{kind: kernels.Broadcast, t: dtype.I64, counts: counts, root: root, inPlace: true},
-						{kind: kernels.Permute, t: dtype.F32, counts: counts, pairs: ring, shift: shift},
+						{kind: kernels.Permute, t: dtype.F32, counts: counts, pairs: ring, shift: shift, apart: j >= 2},
 						{kind: kernels.Permute, t: dtype.U8, counts: counts, pairs: pair},
 						{kind: kernels.Permute, t: dtype.F16, counts: counts, pairs: fan},
 						{kind: kernels.Permute, t: dtype.F16, counts: counts},
@@ -208,6 +224,8 @@ func TestRootedErrors(t *testing.T) {
 		{Kind: kernels.AllGather, Symmetric: true, Algo: kernels.Engine, Overlapped: true, Part: coll.StagingParts},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 3}}},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 2}, {1, 2}}},
+		{Kind: kernels.Permute, Dsts: [][]driver.Ptr{{at, at}}},
+		{Kind: kernels.Broadcast, Dsts: [][]driver.Ptr{{at, at, at}}},
 		{Kind: kernels.Broadcast, Algo: kernels.Push},
 		{Kind: kernels.Broadcast, Algo: kernels.Engine}, // not symmetric
 		{Kind: kernels.Reduce, DType: dtype.Bool},

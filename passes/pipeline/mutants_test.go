@@ -63,7 +63,7 @@ func mutate(r *rand.Rand, m *ir.Module) string {
 // TestMutants breaks stages in one place each: where the numbers change, there is no proof.
 func TestMutants(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	wrong, proved := 0, 0
+	wrong := 0
 	for _, c := range []struct {
 		options string
 		data    int64
@@ -106,17 +106,13 @@ func TestMutants(t *testing.T) {
 			}
 			differs := same(got, want, 1e-9) != nil
 			_, err = equiv.CheckStages(step, b, b.Stages()[0], equiv.Options{Reassociate: true, Without: []string{"equal-elements"}})
-			switch {
-			case differs && err == nil:
+			if differs && err == nil {
 				t.Errorf("%s: proved, and the numbers differ: %s", c.options, what)
-			case differs:
+			} else if differs {
 				wrong++
-			case err == nil:
-				proved++
 			}
 		}
 	}
-	t.Logf("%d mutants have other numbers, %d that have the same are proved", wrong, proved)
 	if wrong < 20 {
 		t.Errorf("%d mutants have other numbers", wrong)
 	}
