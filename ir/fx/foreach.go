@@ -44,7 +44,7 @@ func (c *node) foreach() error {
 	}
 	op, ok := c.operators()[target]
 	if !ok {
-		return c.opaque(false)
+		return c.opaque(nil)
 	}
 	var results []*ir.Value
 	for k := range c.n.Out {
@@ -56,7 +56,7 @@ func (c *node) foreach() error {
 			err = op.Import(&sub)
 		}
 		if errors.Is(err, traced.ErrForm) {
-			return c.opaque(true)
+			return c.opaque(err)
 		}
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func (c *node) operation() error {
 	}
 	signature, build, ok := collectiveOperator(c.Operator)
 	if !ok {
-		return c.opaque(false)
+		return c.opaque(nil)
 	}
 	return c.orOpaque(c.Run(signature, func() error { return build(c) }))
 }
@@ -35,24 +35,25 @@ func (c *node) operation() error {
 // orOpaque imports an operator whose form is unknown as an opaque call.
 func (c *node) orOpaque(err error) error {
 	if errors.Is(err, traced.ErrForm) {
-		return c.opaque(true)
+		return c.opaque(err)
 	}
 	return err
 }
 
-// opaque imports an operator that the table does not know.
-func (c *node) opaque(known bool) error {
+// opaque imports an operator that the table does not know, or not in the form that unknown
+// tells of.
+func (c *node) opaque(unknown error) error {
 	if c.n.Kind == KindWait {
 		return c.Fail("target", "operator", "%q is not a wait that concert knows", pytext.Clip(c.n.Target))
 	}
 	why := "is not an operator that concert knows"
 	switch {
-	case c.Complex != nil && !known:
+	case c.Complex != nil && unknown == nil:
 		why = "is not known to concert for complex numbers: keep real and imaginary parts apart (torch.view_as_real)"
 	case c.Unsized:
 		why = "is known to concert only for sizes that are numbers when it is traced"
-	case known:
-		why = "has arguments that concert does not know"
+	case unknown != nil:
+		why = "has arguments that concert does not know" + strings.TrimPrefix(unknown.Error(), traced.ErrForm.Error())
 	}
 	var args []*ir.Value
 	c.Err, c.Items, c.hasRoot = nil, nil, false

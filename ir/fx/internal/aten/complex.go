@@ -2,6 +2,7 @@ package aten
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +83,7 @@ func leading(params []string) func(c *call) error {
 	return func(c *call) error {
 		for _, p := range []string{"self", "src", "tensors"} {
 			if v := c.Arg(p); v != nil && slices.ContainsFunc(append([]pytext.Value{*v}, v.List...), func(v pytext.Value) bool { return v.Kind == pytext.Name && !c.Complex(v.Text) }) {
-				return traced.ErrForm // real numbers among complex ones
+				return traced.Unknown(errors.New("real numbers among complex ones"))
 			}
 		}
 		for _, p := range params {

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -64,7 +65,7 @@ func (c *call) fourier(f fourier) error {
 	all := 1.0
 	for _, d := range dims {
 		if points[d] < 1 || points[d] > maxTransformed {
-			return traced.ErrForm
+			return traced.Unknown(fmt.Errorf("%d points, at most %d are transformed", points[d], maxTransformed))
 		}
 		all *= float64(points[d])
 	}
@@ -86,29 +87,37 @@ func (c *call) fourier(f fourier) error {
 		if k == len(order)-1 {
 			g.scale = []float64{1, 1 / math.Sqrt(all), 1 / all}[mode]
 		}
-		x = c.transformed(x, d, g)
+		y, shape, back := c.transformed(x, d, g)
+		if k == len(order)-1 && slices.IsSorted(back) && ts[0].Equal(ir.Tensor(y.Type().DType(), shape...)) && c.Err == nil {
+			c.Charged = true
+			err := c.Finish(ir.OpView, nil, []*ir.Value{y})
+			c.View = false
+			return err
+		}
+		x = c.Permuted(c.Shaped(y, shape...), back...)
 	}
 	return c.Settle(x)
 }
 
-// transformed is x after a transform along d.
-func (c *call) transformed(x *ir.Value, d int64, f fourier) *ir.Value {
+// transformed is x after a transform along d, as a matrix; in shape, it has its dimensions where
+// they were once they are permuted back.
+func (c *call) transformed(x *ir.Value, d int64, f fourier) (y *ir.Value, shape, back []int64) {
 	if c.Err != nil {
-		return c.None()
+		return c.None(), nil, nil
 	}
 	s := traced.Static(x)
 	if f.in == 2 {
 		s = s[:len(s)-1]
 	}
 	// The dimension goes to the end, where its pairs are.
-	there, back := []int64{}, make([]int64, len(s))
+	var there []int64
+	shape, back = make([]int64, len(s)), make([]int64, len(s))
 	for k := range s {
 		if int64(k) != d {
 			there = append(there, int64(k))
 		}
 	}
 	there = append(there, d)
-	shape := make([]int64, len(s))
 	for k, e := range there {
 		back[e], shape[k] = int64(k), s[e]
 	}
@@ -117,11 +126,11 @@ func (c *call) transformed(x *ir.Value, d int64, f fourier) *ir.Value {
 		there = append(there, pair)
 	}
 	rows := traced.Count(s) / f.from
-	y := c.Make(ir.OpMatmul, nil, c.Shaped(c.Permuted(x, there...), rows, f.from*f.in), c.wave(f, x.Type().DType()))
+	y = c.Make(ir.OpMatmul, nil, c.Shaped(c.Permuted(x, there...), rows, f.from*f.in), c.wave(f, x.Type().DType()))
 	if shape[len(shape)-1] = f.to; f.out == 2 {
 		shape, back = append(shape, 2), append(back, pair)
 	}
-	return c.Permuted(c.Shaped(y, shape...), back...)
+	return y, shape, back
 }
 
 // wave is the matrix of a transform, [from * in, to * out]. Part q of the number that part p of
@@ -140,5 +149,8 @@ func (c *call) wave(f fourier, dt ir.DType) *ir.Value {
 		twice := c.With(ir.OpNe, c.With(ir.OpRemainder, c.With(ir.OpMul, j, 2), float64(f.n)), 0)
 		w = c.Make(ir.OpWhere, nil, twice, c.With(ir.OpMul, w, 2), w)
 	}
-	return c.Shaped(c.In(dt, c.With(ir.OpMul, w, f.scale)), f.from*f.in, f.to*f.out)
+	if f.scale != 1 {
+		w = c.With(ir.OpMul, w, f.scale)
+	}
+	return c.Shaped(c.In(dt, w), f.from*f.in, f.to*f.out)
 }

@@ -47,7 +47,7 @@ func cholesky(c *call) error {
 	}
 	l, err := decompose.Cholesky(emitter{c}, x, !c.Bool("upper", false))
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	if c.Err != nil {
 		return c.Err
@@ -70,7 +70,7 @@ func choleskySolve(c *call) error {
 		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
 	}
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	return c.Settle(y)
 }
@@ -87,7 +87,7 @@ func solveTriangular(c *call) error {
 	}
 	x, err := decompose.TriangularSolve(emitter{c}, a, b, left, !upper, ones, false)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	return c.Settle(x)
 }
@@ -146,7 +146,7 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 		}
 		lu, err := decompose.LU(emitter{c}, a)
 		if err != nil {
-			return traced.ErrForm
+			return traced.Unknown(err)
 		}
 		return c.settleWith(lu, f(c, lu)...)
 	}
@@ -209,7 +209,7 @@ func inverse(c *call) error {
 	}
 	f, err := decompose.LU(emitter{c}, a)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	shape := traced.Static(a)
 	unit, fits := c.Broadcast(c.In(a.Type().DType(), c.unit(shape[len(shape)-1])), shape)
@@ -218,7 +218,7 @@ func inverse(c *call) error {
 	}
 	x, err := decompose.SolveLU(emitter{c}, f, unit, true, false)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	return c.settleWith(f, x)
 }
@@ -235,7 +235,7 @@ func solve(c *call) error {
 	a, turned := c.asFactored(a)
 	f, err := decompose.LU(emitter{c}, a)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	line := len(bs) == 1 || len(bs) == len(as)-1 && slices.Equal(bs, as[:len(as)-1])
 	if line { // a vector for each matrix
@@ -247,7 +247,7 @@ func solve(c *call) error {
 	}
 	x, err := decompose.SolveLU(emitter{c}, f, b, left, turned)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	if line {
 		s := traced.Static(x)
@@ -264,7 +264,7 @@ func solveFactored(c *call) error {
 	}
 	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	b, again, ok := c.batched(b, lu)
 	if !ok || again != lu {
@@ -272,7 +272,7 @@ func solveFactored(c *call) error {
 	}
 	x, err := decompose.SolveLU(emitter{c}, f, b, left, adjoint)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	return c.Settle(x)
 }
@@ -287,7 +287,7 @@ func qr(c *call) error {
 	}
 	q, r, err := decompose.QR(emitter{c}, a)
 	if err != nil {
-		return traced.ErrForm
+		return traced.Unknown(err)
 	}
 	return c.Settle(q, r)
 }

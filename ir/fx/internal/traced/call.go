@@ -64,6 +64,9 @@ type Call struct {
 // node becomes an opaque call.
 var ErrForm = fmt.Errorf("unknown form")
 
+// Unknown is ErrForm with the reason.
+func Unknown(err error) error { return fmt.Errorf("%w: %w", ErrForm, err) }
+
 // Fail is an error about a field of the node.
 func (c *Call) Fail(field, rule, format string, args ...any) error {
 	return c.Trace.Errorf(field, 0, rule, fmt.Sprintf(format, args...))
