@@ -2,8 +2,10 @@ package lower_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -111,7 +113,9 @@ func TestRandomRegions(t *testing.T) {
 				t.Fatal(err)
 			}
 			all.add(p)
-			apart.add(withKernels(t, f))
+			k := withKernels(t, f)
+			apart.add(k)
+			loadsFirst(t, k)
 			runsAsBefore(t, m.Funcs()[i], f, seed)
 			for j := range p.Instrs {
 				if ok, ran := scattered(t, p, &p.Instrs[j], r); ran {
@@ -129,6 +133,28 @@ func TestRandomRegions(t *testing.T) {
 	}
 	if n := int(seeds); all.fused < n || all.temps < n || compared < n/10 {
 		t.Errorf("%d programs had %+v, %d compared by element", n, all, compared)
+	}
+}
+
+// loadsFirst demands of each kernel with a result on an operand that its text loads the operand
+// once, in front of the one store, and that the compiler is told where there are other results.
+func loadsFirst(t *testing.T, p *program.Program) {
+	t.Helper()
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		k := p.Kernel(in)
+		for a := range in.Ins {
+			for b := range in.Outs {
+				if k == nil || k.Source == "" || in.Ins[a].Buffer != in.Outs[b].Buffer {
+					continue
+				}
+				from, to := fmt.Sprintf("(in%d + ", a), fmt.Sprintf("(out%d + ", b)
+				told := len(in.Outs) == 1 || !strings.Contains(k.Source, fmt.Sprintf("RESTRICT in%d ", a)) && !strings.Contains(k.Source, fmt.Sprintf("RESTRICT out%d ", b))
+				if !told || strings.Count(k.Source, from) != 1 || strings.Count(k.Source, to) != 1 || strings.Index(k.Source, from) > strings.Index(k.Source, to) {
+					t.Errorf("result %d lies on operand %d:\n%s", b, a, k.Source)
+				}
+			}
+		}
 	}
 }
 
@@ -174,16 +200,27 @@ func scattered(t *testing.T, p *program.Program, in *program.Instr, r *rand.Rand
 		return outs
 	}
 	want := apart(arena)
-	for n := range want {
-		if e := int64(len(want[n].Data)) / int64(want[n].DType.Size()); e > 512 || e != int64(len(want[0].Data))/int64(want[0].DType.Size()) {
+	type spot struct{ of, at int } // the element at a place of each result of that many
+	var spots []spot
+	for _, w := range want {
+		n := len(w.Data) / w.DType.Size()
+		if n > 512 {
 			return false, false
+		}
+		for e := range n {
+			if s := (spot{n, e}); !slices.Contains(spots, s) {
+				spots = append(spots, s)
+			}
 		}
 	}
 	outs := views(arena, in.Outs)
-	for _, e := range r.Perm(len(want[0].Data) / want[0].DType.Size()) {
+	for _, i := range r.Perm(len(spots)) {
 		all := apart(arena)
 		for _, n := range r.Perm(len(outs)) {
-			size := outs[n].DType.Size()
+			size, e := outs[n].DType.Size(), spots[i].at
+			if len(all[n].Data) != size*spots[i].of {
+				continue
+			}
 			now := all[n].Data[e*size : (e+1)*size]
 			at, rest := int64(0), int64(e)
 			for d := len(outs[n].Shape) - 1; d >= 0; d-- {
