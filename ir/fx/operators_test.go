@@ -357,7 +357,7 @@ func TestCholeskyFails(t *testing.T) {
 // What has no operations in the IR is opaque, and the warning says why.
 func TestOpaque(t *testing.T) {
 	z, x := recordedTensor{DType: "complex64", Shape: []int64{2, 2}, Stride: []int64{2, 1}}, recordedTensor{DType: "float32", Shape: []int64{2, 2}, Stride: []int64{2, 1}}
-	far, wide := recordedTensor{DType: "complex64", Shape: []int64{4096}, Stride: []int64{1}}, recordedTensor{DType: "float32", Shape: []int64{257, 257}, Stride: []int64{257, 1}}
+	far, wide := recordedTensor{DType: "complex64", Shape: []int64{4099}, Stride: []int64{1}}, recordedTensor{DType: "float32", Shape: []int64{257, 257}, Stride: []int64{257, 1}}
 	both := recordedTensor{DType: "complex64", Shape: []int64{4, 2}, Stride: []int64{2, 1}}
 	for _, c := range []struct {
 		recorded
@@ -366,7 +366,8 @@ func TestOpaque(t *testing.T) {
 		{recorded{Target: "aten.cat.default", Args: "([x0, x1],)", In: []recordedTensor{z, x}, Out: []recordedTensor{both}}, "real numbers among complex ones"},
 		{recorded{Target: "aten.copy.default", Args: "(x0, x1)", In: []recordedTensor{x, z}, Out: []recordedTensor{x}}, "arguments"},
 		{recorded{Target: "aten._foreach_sqrt.default", Args: "([x0],)", In: []recordedTensor{z}, Out: []recordedTensor{z}}, "for complex numbers"},
-		{recorded{Target: "aten._fft_c2c.default", Args: "(x0, [0], 0, True)", In: []recordedTensor{far}, Out: []recordedTensor{far}}, "4096 points, at most"},
+		{recorded{Target: "aten._fft_c2c.default", Args: "(x0, [0], 0, True)", In: []recordedTensor{far}, Out: []recordedTensor{far}}, "4099 points"},
+		{recorded{Target: "aten._fft_c2c.default", Args: "(x0, [1, -1], 0, True)", In: []recordedTensor{z}, Out: []recordedTensor{z}}, "arguments"},
 		{recorded{Target: "aten.linalg_qr.default", Args: "(x0,)", In: []recordedTensor{wide}, Out: []recordedTensor{wide, wide}}, "257 columns, at most"},
 	} {
 		if _, msg := c.run(t); !strings.Contains(msg, c.want) {

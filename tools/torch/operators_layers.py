@@ -217,6 +217,14 @@ def transforms(r):
             r.call("aten._fft_c2r.default", z, dims, 1, 2 * z.shape[dims[-1]] - 2)
             r.call("aten._fft_c2r.default", z, dims, 2, 2 * z.shape[dims[-1]] - 1)
         r.call("aten._fft_r2c.default", x.permute(2, 0, 1), [1, 2], 0, True)
+    for n in [96, 845]:  # by rows, and rows by rows
+        z = torch.view_as_complex(r.data(torch.float32, n, 2))
+        r.call("aten._fft_r2c.default", r.data(torch.float32, n), [0], 1, True)
+        r.call("aten._fft_c2r.default", z[: n // 2 + 1].clone(), [0], 2, n)
+    z = torch.view_as_complex(r.data(torch.float64, 2, 81, 2))
+    r.call("aten._fft_r2c.default", r.data(torch.float64, 81, 2), [0, 1], 0, False)
+    r.call("aten._fft_c2c.default", z, [1], 2, False)
+    r.call("aten._fft_c2c.default", z, [1, 0], 0, True)
 
 
 def corners(r):

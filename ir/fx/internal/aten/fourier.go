@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -18,9 +19,42 @@ var fourierOps = []row{
 	{"aten._fft_c2r.default", "self dim normalization last_dim_size", func(c *call) error { return c.fourier(fourier{in: 2, out: 1}) }},
 }
 
-// maxTransformed is how many elements a transformed dimension has at most: the matrix has the
-// square of it.
-const maxTransformed = 2048
+// Points up to maxWhole are transformed by one matrix, more by a rows of b points: along one and
+// the other, with turns between. That takes fewer products, and the sums are shorter. Where no
+// such a is there, as for primes, points up to maxTransformed have one matrix as well.
+const (
+	maxWhole       = 64
+	maxTransformed = 2048
+	maxPoints      = 1 << 24
+)
+
+// rowsOf is the largest divisor of n up to its root, or 1 where points are transformed as a whole.
+func rowsOf(n int64) int64 {
+	if n <= maxWhole {
+		return 1
+	}
+	a := int64(math.Sqrt(float64(n)))
+	for n%a != 0 {
+		a--
+	}
+	return a
+}
+
+// matrixes is how many transform n points, 0 if that would take a large one.
+func matrixes(n int64) int {
+	a := rowsOf(n)
+	if a == 1 {
+		if n > maxTransformed {
+			return 0
+		}
+		return 1
+	}
+	one, other := matrixes(a), matrixes(n/a)
+	if one*other == 0 {
+		return 0
+	}
+	return one + other
+}
 
 // fourier is a transform of n points, of which there are from and of which to are asked for; in
 // and out are the numbers of each, 1 if they are real.
@@ -51,7 +85,7 @@ func (c *call) fourier(f fourier) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if len(dims) == 0 || len(from) != len(to) || slices.Contains(from, 0) || slices.Contains(to, 0) || !x.Type().DType().IsFloat() || mode < 0 || mode > 2 {
+	if d := slices.Sorted(slices.Values(dims)); len(d) == 0 || len(slices.Compact(d)) < len(dims) || len(from) != len(to) || slices.Contains(from, 0) || slices.Contains(to, 0) || !x.Type().DType().IsFloat() || mode < 0 || mode > 2 {
 		return traced.ErrForm
 	}
 	last := dims[len(dims)-1]
@@ -64,9 +98,10 @@ func (c *call) fourier(f fourier) error {
 	}
 	all := 1.0
 	for _, d := range dims {
-		if points[d] < 1 || points[d] > maxTransformed {
-			return traced.Unknown(fmt.Errorf("%d points, at most %d are transformed", points[d], maxTransformed))
+		if points[d] < 1 || points[d] > maxPoints || matrixes(points[d]) == 0 {
+			return traced.Unknown(fmt.Errorf("transforms of %d points need matrices of more than %d", points[d], maxTransformed))
 		}
+		c.Shares += matrixes(points[d])
 		all *= float64(points[d])
 	}
 	if f.in != f.out && (f.in == 2 && (from[last] != points[last]/2+1 || to[last] != points[last]) ||
@@ -78,7 +113,6 @@ func (c *call) fourier(f fourier) error {
 	if f.in == 1 {
 		slices.Reverse(order)
 	}
-	c.Shares = len(order)
 	for k, d := range order {
 		g := fourier{n: points[d], from: points[d], to: points[d], in: 2, out: 2, sign: f.sign, scale: 1}
 		if d == last && f.in != f.out {
@@ -126,28 +160,67 @@ func (c *call) transformed(x *ir.Value, d int64, f fourier) (y *ir.Value, shape,
 		there = append(there, pair)
 	}
 	rows := traced.Count(s) / f.from
-	y = c.Make(ir.OpMatmul, nil, c.Shaped(c.Permuted(x, there...), rows, f.from*f.in), c.wave(f, x.Type().DType()))
+	y = c.inRows(c.Shaped(c.Permuted(x, there...), rows, f.from*f.in), rows, f)
 	if shape[len(shape)-1] = f.to; f.out == 2 {
 		shape, back = append(shape, 2), append(back, pair)
 	}
 	return y, shape, back
 }
 
+// inRows transforms each row of x.
+func (c *call) inRows(x *ir.Value, rows int64, f fourier) *ir.Value {
+	dt, a := x.Type().DType(), rowsOf(f.n)
+	if a == 1 || c.Err != nil {
+		return c.Make(ir.OpMatmul, nil, x, c.wave(f, dt))
+	}
+	if f.from < f.n { // twice the numbers whose conjugates are not there
+		x = c.mul(c.Shaped(x, rows, f.from, f.in), c.In(dt, c.Shaped(c.weights(c.Counting(f.from), f.n), f.from, 1)))
+		x = c.Make(ir.OpCat, traced.DimAttr(1), x, c.Filled(attr.Int(0), dt, rows, f.n-f.from, f.in))
+	}
+	b := f.n / a
+	exchanged := func(x *ir.Value, m, n, parts int64) *ir.Value {
+		return c.Permuted(c.Shaped(x, rows, m, n, parts), 0, 2, 1, 3)
+	}
+	x = c.inRows(c.Shaped(exchanged(x, a, b, f.in), rows*b, a*f.in), rows*b, fourier{n: a, from: a, to: a, in: f.in, out: 2, sign: f.sign, scale: 1})
+	x = c.turned(c.Shaped(x, rows, b, a, 2), f)
+	x = c.inRows(c.Shaped(exchanged(x, b, a, 2), rows*a, b*2), rows*a, fourier{n: b, from: b, to: b, in: 2, out: f.out, sign: f.sign, scale: f.scale})
+	return c.Shaped(c.Slice(c.Shaped(exchanged(x, a, b, f.out), rows, f.n, f.out), 1, 0, f.to), rows, f.to*f.out)
+}
+
+// turned is x, [rows, b, a, 2], with number k in row j of each turned by j k of n turns.
+func (c *call) turned(x *ir.Value, f fourier) *ir.Value {
+	s, dt := traced.Static(x), x.Type().DType()
+	angle := c.With(ir.OpMul, c.mul(c.Shaped(c.Counting(s[1]), s[1], 1), c.Counting(s[2])), 4)
+	part := func(i int64) *ir.Value {
+		return c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(i)), x)
+	}
+	z := c.times(pair{part(0), part(1)}, pair{c.In(dt, c.cosine(angle, f.n)), c.In(dt, c.cosine(c.With(ir.OpAdd, angle, float64(-f.sign*f.n)), f.n))})
+	return c.Make(ir.OpCat, traced.DimAttr(3), c.Unsqueezed(z.re, 3), c.Unsqueezed(z.im, 3))
+}
+
+// weights are 2 for those of the numbers j of n whose conjugate is another, else 1.
+func (c *call) weights(j *ir.Value, n int64) *ir.Value {
+	return c.With(ir.OpAdd, c.In(dtype.F64, c.With(ir.OpNe, c.With(ir.OpRemainder, c.With(ir.OpMul, j, 2), float64(n)), 0)), 1)
+}
+
+// cosine is that of angles of which 4 n are a turn, as whole numbers. They are brought into a
+// quarter to both sides of where it is 0, so that it is a sine of a small number.
+func (c *call) cosine(angle *ir.Value, n int64) *ir.Value {
+	angle = c.With(ir.OpRemainder, angle, float64(4*n))
+	angle = c.With(ir.OpSub, c.Make(ir.OpAbs, nil, c.With(ir.OpSub, angle, float64(2*n))), float64(n))
+	return c.Make(ir.OpSin, nil, c.With(ir.OpMul, c.In(dtype.F64, angle), math.Pi/float64(2*n)))
+}
+
 // wave is the matrix of a transform, [from * in, to * out]. Part q of the number that part p of
 // number j gives to number k is a cosine: of j k turns of n, and a quarter more or less between
-// the parts. Angles are whole numbers, of which 4 n are a turn, and are brought into a quarter to
-// both sides of where the cosine is 0, so that it is a sine of a small number. Real results have
-// the numbers that are not there from their conjugates.
+// the parts. Real results have the numbers that are not there from their conjugates.
 func (c *call) wave(f fourier, dt ir.DType) *ir.Value {
 	j, p := c.Shaped(c.Counting(f.from), f.from, 1, 1, 1), c.Shaped(c.Counting(f.in), f.in, 1, 1)
 	k, q := c.Shaped(c.Counting(f.to), f.to, 1), c.Counting(f.out)
 	turns := c.With(ir.OpMul, c.With(ir.OpRemainder, c.mul(j, k), float64(f.n)), 4)
-	turns = c.With(ir.OpRemainder, c.add(turns, c.With(ir.OpMul, c.sub(p, q), float64(f.sign*f.n))), float64(4*f.n))
-	quarter := c.With(ir.OpSub, c.Make(ir.OpAbs, nil, c.With(ir.OpSub, turns, float64(2*f.n))), float64(f.n))
-	w := c.Make(ir.OpSin, nil, c.With(ir.OpMul, c.In(dtype.F64, quarter), math.Pi/float64(2*f.n)))
-	if f.out == 1 {
-		twice := c.With(ir.OpNe, c.With(ir.OpRemainder, c.With(ir.OpMul, j, 2), float64(f.n)), 0)
-		w = c.Make(ir.OpWhere, nil, twice, c.With(ir.OpMul, w, 2), w)
+	w := c.cosine(c.add(turns, c.With(ir.OpMul, c.sub(p, q), float64(f.sign*f.n))), f.n)
+	if f.from < f.n {
+		w = c.mul(w, c.weights(j, f.n))
 	}
 	if f.scale != 1 {
 		w = c.With(ir.OpMul, w, f.scale)
