@@ -64,24 +64,18 @@ func (g gathered) sum(e *rt.Exec) {
 	e.Record("comm.other", 3)
 }
 
-// TestGatherInMatmul captures steps with gathers that a matmul waits for. They take place within it where
-// nothing is beside them, on all ranks or on none, and results have the bits of the step without it.
-func TestGatherInMatmul(t *testing.T) {
-	symmetricOnly(t)
-	const plainY = 24576
-	ranks := 3
-	if *onGPU {
-		ranks = 2
-	}
-	for _, c := range []struct {
-		name string
-		step func(gathered, *rt.Exec)
-		onX  bool // the result lies on the own rows
-		off  bool
-		sums bool // another group has collectives, too
-		lack int  // the rank that has no such library, from 1
-		want int  // gathers within matmuls
-	}{
+// gatheredStep is a step with gathers that a matmul waits for, or something else does.
+type gatheredStep struct {
+	name string
+	step func(gathered, *rt.Exec)
+	onX  bool // the result lies on the own rows
+	off  bool
+	lack int // the rank that has no such library, from 1
+	want int // gathers within matmuls
+}
+
+func gatheredSteps() []gatheredStep {
+	return []gatheredStep{
 		{name: "plain", step: gathered.plain, want: 1},
 		{name: "off", step: gathered.plain, off: true},
 		{name: "a rank that cannot", step: gathered.plain, lack: 2},
@@ -117,42 +111,6 @@ func TestGatherInMatmul(t *testing.T) {
 			e.Wait("compute", 1)
 			g.multiply(e, g.y, g.w)
 		}},
-		{name: "a collective beside", sums: true, step: func(g gathered, e *rt.Exec) {
-			g.sum(e)
-			g.plain(e)
-			e.Wait("compute", 3)
-		}},
-		{name: "a collective beside, enqueued behind", sums: true, step: func(g gathered, e *rt.Exec) {
-			e.Record("compute", 2)
-			g.plain(e)
-			e.Wait("comm.other", 2)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
-			e.Wait("compute", 3)
-		}},
-		{name: "a collective before and one behind", sums: true, step: func(g gathered, e *rt.Exec) {
-			g.sum(e)
-			e.Wait("compute", 3)
-			g.plain(e)
-			g.sum(e)
-			e.Wait("compute", 3)
-		}, want: 1},
-		{name: "a collective behind the gather", sums: true, step: func(g gathered, e *rt.Exec) {
-			g.plain(e)
-			e.Wait("comm.other", 1)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
-			e.Wait("compute", 3)
-		}},
-		{name: "another stream waits first", sums: true, step: func(g gathered, e *rt.Exec) {
-			g.gather(e)
-			e.Wait("comm.other", 1)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
-			e.Wait("compute", 1)
-			g.multiply(e, g.y, g.w)
-			e.Wait("compute", 3)
-		}},
 		{name: "the right operand", step: func(g gathered, e *rt.Exec) {
 			g.gather(e)
 			e.Wait("compute", 1)
@@ -165,7 +123,63 @@ func TestGatherInMatmul(t *testing.T) {
 			e.Wait("compute", 1)
 			g.multiply(e, g.y, rt.S(g.all.Off+2*64, rt.BF16, rt.Dims{64, 24}, rt.Dims{1, 64}))
 		}},
-	} {
+	}
+}
+
+// stepsOfTwo are steps in which another group has collectives, too.
+func stepsOfTwo() []gatheredStep {
+	return []gatheredStep{
+		{name: "a collective beside", step: func(g gathered, e *rt.Exec) {
+			g.sum(e)
+			g.plain(e)
+			e.Wait("compute", 3)
+		}},
+		{name: "a collective beside, enqueued behind", step: func(g gathered, e *rt.Exec) {
+			e.Record("compute", 2)
+			g.plain(e)
+			e.Wait("comm.other", 2)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 3)
+		}},
+		{name: "a collective before and one behind", step: func(g gathered, e *rt.Exec) {
+			g.sum(e)
+			e.Wait("compute", 3)
+			g.plain(e)
+			g.sum(e)
+			e.Wait("compute", 3)
+		}, want: 1},
+		{name: "a collective behind the gather", step: func(g gathered, e *rt.Exec) {
+			g.plain(e)
+			e.Wait("comm.other", 1)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 3)
+		}},
+		{name: "another stream waits first", step: func(g gathered, e *rt.Exec) {
+			g.gather(e)
+			e.Wait("comm.other", 1)
+			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
+			e.Record("comm.other", 3)
+			e.Wait("compute", 1)
+			g.multiply(e, g.y, g.w)
+			e.Wait("compute", 3)
+		}},
+	}
+}
+
+// TestGatherInMatmul captures steps with gathers that a matmul waits for. They take place within it where
+// nothing is beside them, on all ranks or on none, and results have the bits of the step without it.
+func TestGatherInMatmul(t *testing.T) {
+	symmetricOnly(t)
+	const plainY = 24576
+	ranks := 3
+	if *onGPU {
+		ranks = 2
+	}
+	two := stepsOfTwo()
+	for i, c := range append(two, gatheredSteps()...) {
+		sums := i < len(two)
 		t.Run(c.name, func(t *testing.T) {
 			g := newGathered(int64(ranks), plainY)
 			if c.onX {
@@ -173,7 +187,7 @@ func TestGatherInMatmul(t *testing.T) {
 			}
 			m := &rt.Module{Name: "gathered", World: ranks, Arena: 40960, Streams: []string{"compute", "comm.tp", "comm.other"}, Events: 4,
 				Groups: []rt.Group{{Name: "tp", Ranks: [][]int{devices(ranks)}}}}
-			if c.sums {
+			if sums {
 				m.Groups = append(m.Groups, rt.Group{Name: "other", Ranks: [][]int{devices(ranks)}})
 			}
 			for _, p := range []struct {
@@ -190,7 +204,7 @@ func TestGatherInMatmul(t *testing.T) {
 			}
 			var log collected
 			drv, devs, o := target(t, ranks)
-			if o.ShareDevice && c.sums {
+			if o.ShareDevice && sums {
 				t.Skip("two groups have more streams than a GPU that ranks share has hardware queues: those that share one wait for each other")
 			}
 			o.GatherInMatmul, o.Log = !c.off, slog.New(&log)
