@@ -83,6 +83,11 @@ func (j *joint) shape(step *ir.Func) error {
 	for _, n := range step.Inputs() {
 		inputs[n.Name()] = n
 	}
+	for _, a := range step.Return().Args() {
+		if a.Type().IsAsync() {
+			return fmt.Errorf("@%s returns %%%s in flight", step.Name, a.Name())
+		}
+	}
 	j.micro, j.types = 0, map[string]ir.Type{}
 	for place, name := range j.s.Funcs {
 		for _, n := range j.m.Func(name).Order() {
@@ -161,14 +166,14 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 	for k := range parts {
 		m := j.p.read(step, parts[k], &Meaning{}, -1, "")
 		values += m.values
-		if len(m.effects)+len(m.left) > 0 || slices.ContainsFunc(step.Order(), func(n *ir.Node) bool { return n.Effects()&ir.EffectRandom != 0 }) {
+		if len(m.effects)+len(m.left)+len(m.met) > 0 || slices.ContainsFunc(step.Order(), func(n *ir.Node) bool { return n.Effects()&ir.EffectRandom != 0 }) {
 			c.fail("effects", "a step that is repeated for each micro-batch has none", "", "")
 			return nil, nil, values
 		}
 		c.a.outputs = m.outputs // of which the types are those of the stages' results
 		var l []valueID
 		for _, o := range m.outputs {
-			l = append(l, o.tensors...)
+			l = append(l, o.tensors[0])
 		}
 		outs = append(outs, l)
 	}

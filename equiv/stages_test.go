@@ -139,6 +139,8 @@ func @second() -> () {
 			replaced(stages, "%x0 = ", "%e = rand : f32[4]\n  %x0 = ", "%x0, %w", "%x0, %e", "%x1, %w", "%x1, %e"), "a step that is repeated for each micro-batch has none"},
 		{"data of no rows", replaced(step, "  %p = mul %x, %w : f32[2,4]\n", "", "%p", "%x"), alone, "want the rows of all micro-batches"},
 		{"data that no stage takes", replaced(step, ", %w:", ", %n: f32[] !{role=\"data\"}, %w:", "mul %x, %w", "mul %x, %n"), stages, "result 0 of @second"},
+		{"a result in flight", replaced(step, "func", "group @all = [[0, 1]]\n\nfunc", "(f32[4])", "(async(f32[4], f32[4]), f32[4])", "return %r", "%a = all_reduce %r, %w on @all {reduce=\"sum\"} : async(f32[4], f32[4])\n  return %a, %r"),
+			replaced(stages, "return %m", "return %m !{places=[2]}"), "@step returns %a in flight"},
 		{"a place among stages", step, replaced(stages, "%c = ", "%q = shard %w on @up {dim=0} : f32[2]\n  %c = "), "%q depends on a rank's place among other stages in @up"},
 	} {
 		m := parsed(t, c.stages)
