@@ -20,7 +20,7 @@ var ofEach = map[string]string{
 	"add": "aten.add.Tensor", "sub": "aten.sub.Tensor", "mul": "aten.mul.Tensor", "div": "aten.div.Tensor", "pow": "aten.pow.Tensor_Tensor",
 	"maximum.Scalar": "aten.clamp_min.default", "maximum.ScalarList": "aten.clamp_min.default", "clamp_min.List": "aten.maximum.default",
 	"minimum.Scalar": "aten.clamp_max.default", "minimum.ScalarList": "aten.clamp_max.default", "clamp_max.List": "aten.minimum.default",
-	"norm": "aten.linalg_vector_norm.default", "zero": "aten.zeros_like.default",
+	"lerp": "aten.lerp.Tensor", "norm": "aten.linalg_vector_norm.default", "zero": "aten.zeros_like.default",
 }
 
 // element is the trace of one tensor of a list operator: its only result is one of the list's.

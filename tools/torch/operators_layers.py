@@ -250,3 +250,12 @@ def corners(r):
     x, y = x.to(torch.complex64) * 1e25, y.to(torch.complex64) * 1e25
     r.call("aten.abs.default", x)
     r.call("aten.div.Tensor", x, y)
+    for dt in [torch.float32, torch.bfloat16]:  # what Adam does
+        a, b, z = ([r.data(dt, 3, 2, low=0.5), r.data(dt, 5, low=0.5)] for _ in range(3))
+        for name in ["addcmul", "addcdiv"]:
+            r.call("aten._foreach_%s.Scalar" % name, a, b, z, -0.1)
+            r.call("aten._foreach_%s.ScalarList" % name, a, b, z, [0.3, 1.0])
+            r.call("aten.%s.default" % name, a[0], b[0], z[0], value=0.3)
+        r.call("aten._foreach_lerp.Scalar", a, b, 0.1)
+        r.call("aten._foreach_lerp.List", a, b, [r.data(dt, 3, 2, low=0, high=1), r.data(dt, 5, low=0, high=1)])
+        r.call("aten.lerp.Scalar", a[0], b[0], 0.7)

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -61,7 +62,9 @@ var pointwiseRows = []row{
 	{"aten.where.self aten.where.ScalarSelf aten.where.ScalarOther", "condition self other", where},
 	{"aten.masked_fill.Scalar aten.masked_fill.Tensor", "other condition self", where},
 	{"prims.fma.default", "a b c", fma},
-	{"aten.addcmul.default", "c a b * value", fma},
+	{"aten.addcmul.default", "self tensor1 tensor2 value", addScaled(ir.OpMul)},
+	{"aten.addcdiv.default", "self tensor1 tensor2 value", addScaled(ir.OpDiv)},
+	{"aten.lerp.Scalar aten.lerp.Tensor", "self end weight", lerp},
 }
 
 func unary(op ir.Op) func(c *call) error {
@@ -234,12 +237,51 @@ func where(c *call) error {
 
 // fma imports a*b + c.
 func fma(c *call) error {
-	if slices.Contains(c.Params, "value") {
-		if v, ok := c.Num("value"); ok {
-			if f, _ := v.AsFloat(); f != 1 {
-				return traced.ErrForm
-			}
-		}
-	}
 	return c.EmitErr(ir.OpFma, nil, c.Tensor("a"), c.Tensor("b"), c.Tensor("c"))
+}
+
+// addScaled adds a multiple of a product or quotient, as optimizers do.
+func addScaled(op ir.Op) func(c *call) error {
+	return func(c *call) error {
+		x, a, b := c.Tensor("self"), c.Tensor("tensor1"), c.Tensor("tensor2")
+		if c.IsTensor("value") {
+			return traced.ErrForm
+		}
+		ts, err := c.Types()
+		times := c.numOr("value", 1)
+		switch {
+		case err != nil || c.Err != nil:
+			return cmp.Or(c.Err, err)
+		case op == ir.OpMul && times == 1:
+			return c.EmitErr(ir.OpFma, nil, a, b, x)
+		case !ts[0].DType().IsFloat():
+			return traced.ErrForm
+		}
+		acc := accType(ts[0].DType())
+		if a = c.In(acc, a); times != 1 {
+			a = c.With(ir.OpMul, a, times)
+		}
+		return c.Settle(c.add(c.In(acc, x), c.Make(op, nil, a, c.In(acc, b))))
+	}
+}
+
+// lerp goes from one value to another by a weight; near the other it comes from there.
+func lerp(c *call) error {
+	x, end := c.Tensor("self"), c.Tensor("end")
+	ts, err := c.Types()
+	if err != nil || c.Err != nil {
+		return cmp.Or(c.Err, err)
+	}
+	acc := accType(ts[0].DType())
+	var weight *ir.Value
+	if c.IsTensor("weight") {
+		weight = c.In(acc, c.Tensor("weight"))
+	} else {
+		weight = c.Filled(attr.Float(c.numOr("weight", 0)), acc)
+	}
+	x, end = c.In(acc, x), c.In(acc, end)
+	way := c.sub(end, x)
+	near := c.With(ir.OpLt, c.Make(ir.OpAbs, nil, weight), 0.5)
+	rest := c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, weight), 1)
+	return c.Settle(c.Make(ir.OpWhere, nil, near, c.add(x, c.mul(weight, way)), c.sub(end, c.mul(way, rest))))
 }
