@@ -16,7 +16,8 @@ import (
 
 // Ranks of a group whose steps differ would wait for each other until time is up, and
 // each would name another one as missing. So before a step is made ready the ranks
-// compare what they have collected for each group: all but splits, which may differ. Ranks
+// compare what they have collected for each group, and in which loops and branches it stands:
+// all but splits, which may differ. Ranks
 // of other groups, and of other subgroups of the same one, may do something else. They also
 // tell each other which collectives have compute beside them, and agree on the forms, and
 // where they have the results of transfers between stages.
@@ -31,7 +32,11 @@ func (r *recording) says(g *group, c *rt.Collective) {
 		h = sha256.New()
 		r.sums[g] = h
 	}
-	b := text([]byte{byte(c.Op), byte(len(c.InSplits))}, c.Reduce)
+	b := []byte{byte(c.Op), byte(len(c.InSplits)), byte(len(r.nested))}
+	for _, k := range r.nested {
+		b = append(b, byte(k))
+	}
+	b = text(b, c.Reduce)
 	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
 	b = ints(b, c.Pairs)
 	for _, list := range [][]rt.Tensor{c.Ins, c.Outs} {

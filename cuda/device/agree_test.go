@@ -49,6 +49,35 @@ func TestStepsDiffer(t *testing.T) {
 	}
 }
 
+// So they do when a collective stands in a loop on one rank only, where it takes another form.
+func TestLoopsDiffer(t *testing.T) {
+	fakeOnly(t)
+	for _, alone := range []bool{false, true} { // whether forms are open until all is collected
+		m, _ := besideModule()
+		x, y, n := rt.C(0, rt.F32, 1024), rt.C(4096, rt.F32, 2048), rt.C(12288, rt.I64)
+		drv, devs, o := target(t, 2)
+		o.NoOverlap = alone
+		start := time.Now()
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			me := r.Info().Rank
+			_, err := rt.Prepare(ctx, r, m, func(e *rt.Exec) {
+				for l := e.Loop(); l.Next() && l.Holds(n); {
+					if me == 1 {
+						e.AllGather("comm.g", "g", 0, rt.Ts{y}, rt.Ts{x})
+					}
+				}
+				if me == 0 {
+					e.AllGather("comm.g", "g", 0, rt.Ts{y}, rt.Ts{x})
+				}
+			}, rt.Options{}, true)
+			return differing(err, me, time.Since(start))
+		})
+		if err != nil {
+			t.Errorf("forms alone: %v: %v", alone, err)
+		}
+	}
+}
+
 // Other subgroups of a group may do something else, and sizes of rows may differ.
 func TestStepsOfSubgroups(t *testing.T) {
 	x, y := rt.C(0, rt.F32, 64), rt.C(4096, rt.F32, 128)
