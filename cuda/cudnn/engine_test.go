@@ -3,6 +3,7 @@ package cudnn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +59,9 @@ func (l *engines) setDescs(_ fmt.Stringer, d desc, a attribute, v ...desc) error
 func (l *engines) finalize(on fmt.Stringer, d desc) error {
 	if l.kind[d] == descPlan && l.list[l.of[d]].broken {
 		return &Error{}
+	}
+	if l.kind[d] == descHeuristics && l.mode == heurA && len(l.list) > 0 && !slices.ContainsFunc(l.list, func(e oneEngine) bool { return !e.fallback }) {
+		return &Error{Status: 3000} // instead of an empty list
 	}
 	return nil
 }
@@ -162,6 +166,7 @@ func TestConvolutionChoice(t *testing.T) {
 		{"fast", []oneEngine{note(1, noteUnreproduced), note(2), slow}, dtype.BF16, false, true, "1 after 0"},
 		{"attention's engine 1 is another", []oneEngine{note(unreproduced)}, dtype.BF16, false, false, "1 after 0"},
 		{"a slow one", []oneEngine{note(1, noteUnreproduced), slow}, dtype.BF16, false, false, "9 after 1"},
+		{"heuristics that refuse", []oneEngine{slow}, dtype.BF16, false, false, "9 after 1"},
 		{"too much workspace", []oneEngine{{index: 1, workspace: convolutionWorkspace + 1}, slow}, dtype.BF16, false, false, "9 after 1"},
 		{"none", []oneEngine{note(1, noteTensorCore)}, dtype.F32, false, false, "engine 1: its numbers are not those asked for (notes [0])"},
 	} {

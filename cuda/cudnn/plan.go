@@ -45,7 +45,11 @@ func newEngine(a api, g *graph, exact bool, limit uint64, sms int) (_ *engine, e
 	var why []string
 	for _, mode := range g.modes {
 		configs, err := low.heuristics(ops, mode, sms)
-		if err != nil {
+		var not *Error
+		switch {
+		case errors.As(err, &not) && not.unsupported(): // others may know more
+			why = append(why, err.Error())
+		case err != nil:
 			return nil, err
 		}
 		for _, c := range configs {
