@@ -85,9 +85,9 @@ func (c *canonicalizer) swapped(v *ir.Value, at *ir.Node) (*ir.Value, bool) {
 }
 
 // indifferent reports whether n gives the same results if its operand v is of type t, which differs
-// in its layout. Bodies have inputs of theirs.
+// in its layout. Bodies have inputs of theirs, and who is called may look at it.
 func indifferent(n *ir.Node, v *ir.Value, t ir.Type) bool {
-	if n.Op() == ir.OpReturn || n.Op().IsView() || n.Op().IsCollective() || len(n.Op().Info().Bodies) > 0 || !n.Pure() || len(n.Results()) != 1 {
+	if n.Op() == ir.OpReturn || n.Op().IsView() || n.Op().IsCollective() || len(n.Op().Info().Bodies) > 0 || n.Op() == ir.OpCall || !n.Pure() || len(n.Results()) != 1 {
 		return false
 	}
 	var args []ir.Type
