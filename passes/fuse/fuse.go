@@ -195,7 +195,7 @@ func (u *fuser) chains() {
 		}
 		var from []int32
 		for _, a := range u.d.Nodes[i].Args() {
-			p := u.d.Pos[throughViews(a).ID()]
+			p := u.d.Pos[base(a).Def().ID()]
 			if u.unit[p] >= 0 && !slices.Contains(from, p) {
 				from = append(from, p)
 			}
@@ -227,15 +227,6 @@ func (u *fuser) siblings() {
 			}
 		}
 	}
-}
-
-// throughViews is the node whose storage v is a view of.
-func throughViews(v *ir.Value) *ir.Node {
-	n := v.Def()
-	for n.Op().IsView() {
-		n = n.Arg(0).Def()
-	}
-	return n
 }
 
 // try joins the regions of two nodes if they may be joined.
@@ -346,7 +337,7 @@ func (u *fuser) withViews(launches []int32) []int32 {
 	out := slices.Clone(launches)
 	for _, m := range launches {
 		for _, a := range u.d.Nodes[m].Args() {
-			if !a.Def().Op().IsView() || !in[u.d.Pos[throughViews(a).ID()]] {
+			if !a.Def().Op().IsView() || !in[u.d.Pos[base(a).Def().ID()]] {
 				continue
 			}
 			for n := a.Def(); n.Op().IsView(); n = n.Arg(0).Def() {
