@@ -24,14 +24,7 @@ func (g *gpu) laid(t *testing.T, x library.Tensor, amount float64) *placed {
 	for n := int64(period) * size; n < int64(len(p.bytes)); n *= 2 {
 		copy(p.bytes[n:], p.bytes[:n])
 	}
-	at, err := g.drv.MemAlloc(g.rank.Ctx, uint64(len(p.bytes))+256)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.drv.MemFree(g.rank.Ctx, at) })
-	p.At = at
-	g.upload(t, p)
-	return p
+	return g.alloc(t, p)
 }
 
 // convolve places the tensors of a call.

@@ -150,6 +150,12 @@ func (g *gpu) place(t *testing.T, typ dtype.DType, l layout, amount float64, sha
 			p.bytes[i] = 0x7e // what a kernel must overwrite
 		}
 	}
+	return g.alloc(t, p)
+}
+
+// alloc gives a tensor memory, with its bytes.
+func (g *gpu) alloc(t *testing.T, p *placed) *placed {
+	t.Helper()
 	at, err := g.drv.MemAlloc(g.rank.Ctx, uint64(len(p.bytes))+256)
 	if err != nil {
 		t.Fatal(err)

@@ -58,15 +58,8 @@ func TestWhoChooses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := lower.FuncWith(m.Func("f"), lower.Options{Kernels: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := hostrun.OfProgram(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			drv, devs, o := target(t, p.World)
+			s := lowered(t, m.Func("f"), lower.Options{Kernels: true})
+			drv, devs, o := target(t, m.World)
 			if c.old {
 				drv.(*fake.Driver).NoConditions()
 			}
@@ -118,14 +111,7 @@ func TestBreaksBesideLoops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.Func(m.Func("f"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hostrun.OfProgram(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lowered(t, m.Func("f"), lower.Options{})
 	own := errors.New("the caller's")
 	for range 10 {
 		drv, devs, o := target(t, 1)
@@ -180,14 +166,7 @@ func TestConditionsEveryCallFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.FuncWith(m.Func("f"), lower.Options{Kernels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hostrun.OfProgram(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lowered(t, m.Func("f"), lower.Options{Kernels: true})
 	n, err := interp.FromFloats(ir.I64, []float64{3})
 	if err != nil {
 		t.Fatal(err)

@@ -109,16 +109,9 @@ func convolve(t testing.TB, f *ir.Func, in [][]interp.Tensor, choose func(drv dr
 	t.Helper()
 	drv, devs, o := target(t, 1)
 	choose(drv, &o)
-	p, err := lower.FuncWith(f, lower.Options{Kernels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hostrun.OfProgram(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lowered(t, f, lower.Options{Kernels: true})
 	spans = map[string]rt.Span{}
-	err = device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		vs, err := hostrun.Inputs(ctx, r, s.Module, in[0])
 		if err != nil {
 			return err

@@ -219,6 +219,20 @@ const (
 
 func (h how) String() string { return [...]string{"eager", "packed", "graph"}[h] }
 
+// lowered is a function as a step of devices.
+func lowered(t testing.TB, f *ir.Func, o lower.Options) hostrun.Step {
+	t.Helper()
+	p, err := lower.FuncWith(f, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := hostrun.OfProgram(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // runner lowers a function and runs it on CUDA devices. Captured steps are replayed
 // several times, and all replays must give the same bits.
 func runner(drv driver.Driver, devs []int, o device.Options, lo lower.Options, h how, replays int) step.Runner {

@@ -59,7 +59,12 @@ func (g gathered) plain(e *rt.Exec) {
 // sum is a collective in a stream of its own, whose end is event 3.
 func (g gathered) sum(e *rt.Exec) {
 	e.Record("compute", 2)
-	e.Wait("comm.other", 2)
+	g.sumBehind(e, 2)
+}
+
+// sumBehind is sum behind an event.
+func (g gathered) sumBehind(e *rt.Exec, event int) {
+	e.Wait("comm.other", event)
 	e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
 	e.Record("comm.other", 3)
 }
@@ -137,9 +142,7 @@ func stepsOfTwo() []gatheredStep {
 		{name: "a collective beside, enqueued behind", step: func(g gathered, e *rt.Exec) {
 			e.Record("compute", 2)
 			g.plain(e)
-			e.Wait("comm.other", 2)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
+			g.sumBehind(e, 2)
 			e.Wait("compute", 3)
 		}},
 		{name: "a collective before and one behind", step: func(g gathered, e *rt.Exec) {
@@ -151,16 +154,12 @@ func stepsOfTwo() []gatheredStep {
 		}, want: 1},
 		{name: "a collective behind the gather", step: func(g gathered, e *rt.Exec) {
 			g.plain(e)
-			e.Wait("comm.other", 1)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
+			g.sumBehind(e, 1)
 			e.Wait("compute", 3)
 		}},
 		{name: "another stream waits first", step: func(g gathered, e *rt.Exec) {
 			g.gather(e)
-			e.Wait("comm.other", 1)
-			e.At("sum").AllReduce("comm.other", "other", "sum", rt.Ts{g.s}, rt.Ts{g.s})
-			e.Record("comm.other", 3)
+			g.sumBehind(e, 1)
 			e.Wait("compute", 1)
 			g.multiply(e, g.y, g.w)
 			e.Wait("compute", 3)

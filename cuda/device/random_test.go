@@ -41,14 +41,7 @@ func @f(%x: f32[s,6], %y: bf16[8,4]) -> (f32[1000,3], f16[4096], bf16[4096], f64
 		t.Fatal(err)
 	}
 	f := m.Funcs()[0]
-	p, err := lower.FuncWith(f, lower.Options{Kernels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hostrun.OfProgram(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lowered(t, f, lower.Options{Kernels: true})
 	drv, devs, o := target(t, 2)
 	err = device.Local(t.Context(), drv, devs, rt.Config{}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-ee968945/concert/cuda/device"
-	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -71,14 +70,7 @@ func @f(%x: f32[65536]) -> (f32[65536]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.FuncWith(m.Funcs()[0], lower.Options{Kernels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hostrun.OfProgram(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := lowered(t, m.Funcs()[0], lower.Options{Kernels: true})
 	drv, devs, o := target(t, 2)
 	if o.ShareDevice {
 		t.Skip("needs two GPUs")
