@@ -136,9 +136,10 @@ func (s *staged) average(j *Job, parts [][][]interp.Tensor) error {
 		return nil
 	}
 	var sums [][][]float64
+	var outs [][]interp.Tensor
 	for k := range parts {
-		outs, err := interp.Run(context.Background(), s.whole, parts[k], interp.Options{})
-		if err != nil {
+		var err error
+		if outs, err = interp.Run(context.Background(), s.whole, parts[k], interp.Options{}); err != nil {
 			return err
 		}
 		for rank := range outs {
@@ -154,17 +155,15 @@ func (s *staged) average(j *Job, parts [][][]interp.Tensor) error {
 				}
 			}
 		}
-		if k < len(parts)-1 {
-			continue
-		}
-		for rank := range outs {
-			s.want = append(s.want, nil)
-			for i, x := range outs[rank] {
-				if x, err = interp.FromFloats(x.DType, sums[rank][i], x.Shape...); err != nil {
-					return err
-				}
-				s.want[rank] = append(s.want[rank], x)
+	}
+	s.want = make([][]interp.Tensor, len(outs))
+	for rank := range outs {
+		for i, x := range outs[rank] {
+			x, err := interp.FromFloats(x.DType, sums[rank][i], x.Shape...)
+			if err != nil {
+				return err
 			}
+			s.want[rank] = append(s.want[rank], x)
 		}
 	}
 	return nil

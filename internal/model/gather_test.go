@@ -52,7 +52,7 @@ func (g gathering) model() Model {
 		Procs: g.ranks * procs,
 		Init: func(s *State) {
 			for r := range g.ranks {
-				g.giveUp(s, r, 1)
+				g.free(s, r, 1)
 			}
 		},
 		Done: func(s *State, p int) bool { return int(s.A[p]) == g.calls },
@@ -75,7 +75,7 @@ func (g gathering) model() Model {
 	}
 }
 
-func (g gathering) giveUp(s *State, rank, call int) {
+func (g gathering) free(s *State, rank, call int) {
 	for i := range g.ranks * g.blocks {
 		s.Mem[g.row(rank, 0, i)] = uint8(gatherFree + call)
 	}
@@ -157,7 +157,7 @@ func (g gathering) send(s *State, p, rank, block int) bool {
 }
 
 // multiply takes the rows of one rank after the other: 0 take; 1 multiply; 2 the kernel ends, and the
-// one behind gives up what was gathered. B is how many it has multiplied.
+// next one frees what was gathered. B is how many it has multiplied.
 func (g gathering) multiply(s *State, p, rank int) (bool, error) {
 	call, src := int(s.A[p])+1, (rank+int(s.B[p])+1)%g.ranks
 	switch s.PC[p] {
@@ -176,7 +176,7 @@ func (g gathering) multiply(s *State, p, rank int) (bool, error) {
 			return true, nil
 		}
 	case 2:
-		g.giveUp(s, rank, call+1)
+		g.free(s, rank, call+1)
 		s.Mem[g.ended(rank, g.blocks)]++
 		s.PC[p], s.B[p] = 0, 0
 		s.A[p]++

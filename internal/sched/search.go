@@ -30,10 +30,10 @@ type search struct {
 	inFlight int64
 	light    bool // no random variations
 
-	tails  [2][]float64
-	shaken []float64 // see perturbed
-	long   float64   // longest collective, milliseconds
-	mean   float64   // mean collective, milliseconds
+	tails [2][]float64
+	noisy []float64 // tails of the last perturbed
+	long  float64   // longest collective, milliseconds
+	mean  float64   // mean collective, milliseconds
 
 	engines map[[2]float64]*engine // by behind and fill; nil if that reference order exceeds the cap
 	best    schedule
@@ -168,10 +168,10 @@ func (s *search) perturbed(tail []float64, seed uint64) []float64 {
 	if spread == 0 {
 		spread = 0.02
 	}
-	if s.shaken == nil {
-		s.shaken = make([]float64, len(tail))
+	if s.noisy == nil {
+		s.noisy = make([]float64, len(tail))
 	}
-	out := s.shaken
+	out := s.noisy
 	for j, t := range tail {
 		// The conversions keep compilers from fusing, which would round differently
 		// on some machines.
