@@ -238,8 +238,14 @@ func (c *comparison) order() {
 	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
 		return
 	}
-	what := func(m comm) string { return fmt.Sprint(m.op, m.group, m.attrs, c.p.normal().norm(m.arg)) }
-	was, is := unmatched(c.a.comms, c.b.comms, func(m comm) string { return fmt.Sprint(m.epoch, m.op, m.group, m.attrs, m.arg) })
+	what := func(m comm) string {
+		var of []termID
+		for _, a := range m.args {
+			of = append(of, c.p.normal().norm(a))
+		}
+		return fmt.Sprint(m.what, of)
+	}
+	was, is := unmatched(c.a.comms, c.b.comms, func(m comm) string { return fmt.Sprint(m.epoch, m.what, m.args) })
 	was, is = unmatched(was, is, func(m comm) string { return fmt.Sprint(m.epoch, what(m)) })
 	gone, from := make([]bool, c.a.fences+1), map[string]bool{} // look-up only
 	for _, m := range was {

@@ -246,12 +246,13 @@ func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elem
 	head := []int64{-1, int64(id), class}
 	if t.kind == kindShuffle || e.twins[t.text] {
 		head = []int64{-2}
-		if t.same == partSingle || t.kind == kindShuffle && !t.local || t.op.IsCollective() { // ranks may differ for other reasons than their operands
+		met := t.kind == kindShuffle && !t.local || t.op.IsCollective() || t.op.Info().Bodies != nil // operands of other ranks count
+		if t.same == partSingle || met {                                                             // ranks may differ for other reasons than their operands
 			head = append(head, int64(r))
 		}
 		for _, a := range t.args {
 			for q := range e.z.p.world {
-				if q == r || t.kind == kindShuffle && !t.local || t.op.IsCollective() {
+				if q == r || met {
 					head = append(head, int64(e.vector(a, q, 0, 1)))
 				}
 			}

@@ -71,3 +71,57 @@ func TestLoopReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// What runs collectives is what it computes, as they are: it may go where nothing needs it, or
+// where its bodies no longer communicate, and keeps its side of calls that do. What runs such a
+// call stays.
+func TestBodiesThatCommunicate(t *testing.T) {
+	program := func(branch, body string) *ir.Func {
+		return parsedLoop(t, strings.ReplaceAll(fmt.Sprintf(`world 2
+group @g = [[0, 1]]
+func @f(%%x: f32[2], %%k: i64[]) -> (f32[2], f32[2]) {
+  %%h = broadcast %%x on @g {root=0} : async f32[2]
+  %%z = wait_tensor %%h : f32[2]
+%s  return %%y, %%x
+}
+func @one(%%x: f32[2]) -> (f32[2]) {
+%s}
+func @two(%%x: f32[2]) -> (f32[2]) {
+  %%y = neg %%x : f32[2]
+  return %%y
+}
+`, body, branch), "CASE", `case %k, %x {branches=["one", "two"], uniform=true} : f32[2]`))
+	}
+	const (
+		sum   = "  %h = all_reduce.max %x on @g : async f32[2]\n  %y = wait_tensor %h : f32[2]\n  return %y\n"
+		twice = "  %h = all_reduce.max %x on @g : async f32[2]\n  %m = wait_tensor %h : f32[2]\n  %i = all_reduce.max %m on @g : async f32[2]\n  %y = wait_tensor %i : f32[2]\n  return %y\n"
+		own   = "  %h = all_reduce.max %x on @g : async f32[2]\n  %y = wait_tensor %h : f32[2]\n  return %x\n"
+		none  = "  %y = clone %x : f32[2]\n  return %y\n"
+		calls = "  %y = call %x {class=\"memory\", effects=[\"communicates\"], target=\"meet\"} : f32[2]\n  return %y\n"
+
+		call  = "  %c = call %x {class=\"memory\", effects=[\"communicates\"], target=\"meet\"} : f32[2]\n"
+		needs = "  %y = CASE\n"
+		dead  = "  %d = CASE\n  %y = neg %x : f32[2]\n"
+		gone  = "  %y = neg %x : f32[2]\n"
+		root  = "  %i = broadcast %y0 on @g {root=0} : async f32[2]\n  %y = wait_tensor %i : f32[2]\n"
+		of    = `  %y0 = case %k, OF {branches=["one", "two"], uniform=true} : f32[2]` + "\n"
+	)
+	for _, c := range []struct {
+		name          string
+		before, after *ir.Func
+		equal         bool
+	}{
+		{"dropped", program(sum, dead), program(sum, gone), true},
+		{"of other operations", program(sum, needs), program(twice, needs), true},
+		{"no longer communicates", program(own, needs), program(none, needs), true},
+		{"of another value", program(sum, needs), program(none, needs), false},
+		{"a call dropped", program(calls, dead), program(calls, gone), false},
+		{"moved across a call", program(sum, needs+call), program(sum, call+needs), false},
+		// Only rank 0 has the same operand, and only its result is read.
+		{"operand of another rank", program(sum, strings.ReplaceAll(of, "OF", "%x")+root), program(sum, strings.ReplaceAll(of, "OF", "%z")+root), false},
+	} {
+		if _, err := equiv.Check(c.before, c.after, equiv.Options{}); (err == nil) != c.equal {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

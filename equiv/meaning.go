@@ -20,7 +20,7 @@ type Meaning struct {
 	donated []donation // in the order of the inputs
 	comms   []comm     // collectives in order
 	met     []effect   // collectives with other stages, in order; self is the group
-	fences  int        // opaque calls that communicate
+	fences  int        // opaque calls that communicate, and what runs them
 	values  int
 	halves  bool // of a joint function, run one after the other
 }
@@ -62,14 +62,13 @@ type leftover struct {
 	value valueID
 }
 
-// comm is a collective; epoch counts the opaque calls that communicate before it.
+// comm is a collective, or a node whose bodies communicate by collectives alone; epoch counts the
+// opaque calls that communicate before it.
 type comm struct {
 	node  string
 	epoch int
-	op    ir.Op
-	group int32
-	attrs attr.List
-	arg   valueID
+	what  string // operation, group, attributes, bodies
+	args  []valueID
 }
 
 // reader numbers the values of one function.
@@ -288,7 +287,7 @@ func (r *reader) collective(n *ir.Node) {
 	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
 		nums[k] = r.p.number(value{op: n.Op(), group: group, attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()})
-		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, n.Op(), group, attrs, args[k]})
+		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), group, attrs), args[k : k+1]})
 	}
 	r.set(v, nums, r.stored(v))
 }
@@ -317,15 +316,18 @@ func (r *reader) node(n *ir.Node) {
 		return
 	}
 	args, eff, self := r.args(n), n.Effects(), ""
+	bodies, calls := r.bodies(n)
+	if bodies != "" && eff&ir.EffectCommunicates != 0 && !calls { // what collectives are is seen in what it computes
+		eff &^= ir.EffectCommunicates
+		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), n.Attrs(), bodies), args})
+	}
 	if eff&ir.EffectRandom != 0 {
 		self = "%" + n.Name() // the interpreter and the devices draw by name
 	}
 	if eff&(ir.EffectWrites|ir.EffectCommunicates|ir.EffectSizes) != 0 || n.Op() == ir.OpCall && eff&ir.EffectRandom != 0 {
 		self = r.effect(n, args)
 	}
-	for _, b := range n.Bodies() {
-		self += " " + r.p.body(b)
-	}
+	self += bodies
 	aliases := eff&ir.EffectAlias != 0 && len(n.DeclaredArgs()) > 0
 	for _, v := range n.DeclaredResults() {
 		var homes []home
@@ -340,18 +342,27 @@ func (r *reader) node(n *ir.Node) {
 	}
 }
 
-// body says what a function that a node runs means: the same for functions of one name that
-// are proved to be equal, so that a node is equal to another with the same operands. Nothing
-// else is known of what it computes.
-func (p *Prover) body(f *ir.Func) string {
-	m := p.Read(f)
-	for k, other := range p.bodies[f.Name] {
+// bodies says what the functions that a node runs mean, and whether any of them runs an opaque
+// call that communicates.
+func (r *reader) bodies(n *ir.Node) (text string, calls bool) {
+	for _, b := range n.Bodies() {
+		m := r.p.Read(b)
+		text += " " + r.p.body(m)
+		calls = calls || m.fences > 0
+	}
+	return text, calls
+}
+
+// body is the same for functions of one name that are proved to be equal, so that a node that
+// runs one is equal to another with the same operands. Nothing else is known of what it computes.
+func (p *Prover) body(m *Meaning) string {
+	for k, other := range p.bodies[m.name] {
 		if _, err := p.Compare(other, m); err == nil {
-			return fmt.Sprint("@", f.Name, "#", k)
+			return fmt.Sprint("@", m.name, "#", k)
 		}
 	}
-	p.bodies[f.Name] = append(p.bodies[f.Name], m)
-	return fmt.Sprint("@", f.Name, "#", len(p.bodies[f.Name])-1)
+	p.bodies[m.name] = append(p.bodies[m.name], m)
+	return fmt.Sprint("@", m.name, "#", len(p.bodies[m.name])-1)
 }
 
 // effect notes an effect and returns what tells its results apart: its place among
