@@ -3,7 +3,7 @@ package ir
 // EffectOrder says what has to stand before a node besides its operands, because of
 // effects. Every pass that moves nodes, the simulator and the schedulers ask it:
 //
-//   - a node that writes in place follows all who read the old contents, a wait
+//   - a node that writes in place follows all who name the old contents, a view too, a wait
 //     counting as a read of what its collective had in flight, and all other writes;
 //   - nodes that draw random numbers keep their order;
 //   - what names a symbol follows the read_size that reads it;
@@ -65,7 +65,7 @@ func (o *EffectOrder) Next(n *Node, before []*Node) []*Node {
 		}
 		o.comms, o.fence = o.comms[:0], n
 	}
-	if o.readers == nil || n.op == OpInput || n.op.IsView() {
+	if o.readers == nil || n.op == OpInput {
 		return before
 	}
 	for i, a := range n.args[:n.declaredArgs()] {

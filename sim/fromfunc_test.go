@@ -98,6 +98,27 @@ func @large(%x: f32[128]) -> (f32[128]) {
 	}
 }
 
+// A view that nothing reads stands before a write of what it views, as it names the old contents.
+func TestViewBeforeWrite(t *testing.T) {
+	m, err := ir.Parse("view.ir", `world 1
+func @f(%x: f32[4]) -> (f32[4]) {
+  %v = slice %x {dim=0, end=2} : f32[2]
+  %w:0 = call %x {class="memory", effects=["writes"], target="inc"}
+  return %x
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := sim.FromFunc(m.Funcs()[0], sim.FuncOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := model.Succ.At(1); !slices.Contains(next, 2) {
+		t.Errorf("%v stand behind the view, not the write", next)
+	}
+}
+
 func BenchmarkFromFunc(b *testing.B) {
 	file, err := fx.ReadFile(filepath.Join(simtest.Root(), "testdata", "graphs", "llama70b_fsdp8_tp8.bw.graph.json.gz"))
 	if err != nil {
