@@ -353,10 +353,7 @@ const (
 
 // printLimit is how far from what is expected an output of an ordinary program may be.
 func printLimit(s interp.Slot, backward, scalar bool) float64 {
-	n := s.Value.Def()
-	for n.Op().IsView() && len(n.Args()) == 1 {
-		n = n.Arg(0).Def()
-	}
+	n := s.Value.Viewed().Def()
 	switch {
 	case s.Type.DType().IsInt(): // what was chosen, above all
 		return 0

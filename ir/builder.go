@@ -91,11 +91,8 @@ func (fb FuncBuilder) Origin(o any) *FuncBuilder { fb.spec.Origin = o; return &f
 func (fb FuncBuilder) After(vs ...*Value) *FuncBuilder {
 	fb.spec.After = nil
 	for _, v := range vs {
-		for v != nil && v.def != nil && v.def.op.IsView() {
-			v = v.def.args[0]
-		}
 		if v != nil && v.def != nil && v.def.fn == fb.f {
-			fb.spec.After = append(fb.spec.After, v.def)
+			fb.spec.After = append(fb.spec.After, v.Viewed().def)
 		} else {
 			fb.fail(&NodeSpec{Op: fb.spec.Op}, "After: the value is missing or of another function")
 		}

@@ -15,12 +15,7 @@ func StorageOf(x *Value) *Value {
 }
 
 // FromCaller reports whether the storage of x is an input's.
-func FromCaller(x *Value) bool {
-	for x.Aliases() != nil {
-		x = x.Aliases()
-	}
-	return x.Def().Op() == OpInput
-}
+func FromCaller(x *Value) bool { return x.Root().Def().Op() == OpInput }
 
 // Returned reports whether v or an alias of it is a result of the function.
 func Returned(v *Value) bool {

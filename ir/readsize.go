@@ -90,7 +90,7 @@ func ruleSizes(v *verifier) {
 			continue
 		}
 		for i, a := range n.DeclaredArgs() {
-			if n.Writes(i) && root(a).def.op == OpReadSize {
+			if n.Writes(i) && a.Root().def.op == OpReadSize {
 				v.at(n, i, nil, "%s writes %s, in which sizes lie", n.op.Name(), a)
 			}
 		}
@@ -101,14 +101,6 @@ func ruleSizes(v *verifier) {
 			}
 		}
 	}
-}
-
-// root is the value that the storage of v was made for.
-func root(v *Value) *Value {
-	for a := v.Aliases(); a != nil; a = v.Aliases() {
-		v = a
-	}
-	return v
 }
 
 func (v *verifier) sizeReads(readers map[string]*Node) {

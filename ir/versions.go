@@ -89,6 +89,22 @@ func (v *Value) Aliases() *Value {
 	return nil
 }
 
+// Root is the value that the storage of v was made for: Aliases to its end.
+func (v *Value) Root() *Value {
+	for a := v.Aliases(); a != nil; a = v.Aliases() {
+		v = a
+	}
+	return v
+}
+
+// Viewed is what v is a view of, through all views of views; v if it is none.
+func (v *Value) Viewed() *Value {
+	for v.def.op.IsView() {
+		v = v.def.args[0]
+	}
+	return v
+}
+
 func (n *Node) declaredArgs() int    { return len(n.args) - int(n.versions) }
 func (n *Node) declaredResults() int { return len(n.results) - int(n.versions) }
 

@@ -96,10 +96,7 @@ func (im *importer) donate(f *mlir.Func) error {
 	}
 	im.op = nil
 	for k, v := range im.cur.outs {
-		root := v
-		for root.Aliases() != nil {
-			root = root.Aliases()
-		}
+		root := v.Root()
 		if in := to[k]; in == v || !taken[root] && (in == nil || v.Type().Equal(in.Type())) && root.Def().Op() != ir.OpInput {
 			taken[root] = true
 			continue

@@ -116,14 +116,6 @@ func (a *again) readers(p *unit, v *ir.Value, found []*unit) ([]*unit, bool) {
 	return found, true
 }
 
-// base is what v is a view of, or v.
-func base(v *ir.Value) *ir.Value {
-	for v.Def().Op().IsView() {
-		v = v.Def().Arg(0)
-	}
-	return v
-}
-
 // attempt is results of p on their way into the units that read them.
 type attempt struct {
 	*again
@@ -205,7 +197,7 @@ func (t *attempt) plan(q *unit) move {
 			continue
 		}
 		for _, v := range n.Args() {
-			b := base(v)
+			b := v.Viewed()
 			if t.of[b.Def()] == q {
 				continue
 			}
@@ -233,7 +225,7 @@ func (t *attempt) leaves(m *move, v *ir.Value, found []*ir.Value) []*ir.Value {
 		return append(found, v)
 	}
 	for _, x := range v.Def().Args() {
-		found = t.leaves(m, base(x), found)
+		found = t.leaves(m, x.Viewed(), found)
 	}
 	return found
 }
@@ -251,7 +243,7 @@ func (t *attempt) expands(m *move, v *ir.Value) bool {
 	}
 	var from []*ir.Value
 	for _, x := range n.Args() {
-		from = t.leaves(m, base(x), from)
+		from = t.leaves(m, x.Viewed(), from)
 	}
 	return t.bytes(from) < size(v)
 }
@@ -374,7 +366,7 @@ func (t *attempt) make(m *move) {
 	}
 	for _, n := range m.q.nodes {
 		for i, v := range n.Args() {
-			if b := base(v); slices.Contains(t.set, b) && t.of[v.Def()] != m.q {
+			if b := v.Viewed(); slices.Contains(t.set, b) && t.of[v.Def()] != m.q {
 				m.args = append(m.args, replaced{n, i, v})
 				t.f.SetArg(n, i, t.bring(m, v))
 			}
@@ -387,7 +379,7 @@ func (t *attempt) bring(m *move, v *ir.Value) *ir.Value {
 	if w := m.made[v]; w != nil {
 		return w
 	}
-	b := base(v)
+	b := v.Viewed()
 	if slices.Contains(m.leaves, b) || slices.Contains(m.given, b) {
 		return v
 	}

@@ -195,7 +195,7 @@ func (u *fuser) chains() {
 		}
 		var from []int32
 		for _, a := range u.d.Nodes[i].Args() {
-			p := u.d.Pos[base(a).Def().ID()]
+			p := u.d.Pos[a.Viewed().Def().ID()]
 			if u.unit[p] >= 0 && !slices.Contains(from, p) {
 				from = append(from, p)
 			}
@@ -337,7 +337,7 @@ func (u *fuser) withViews(launches []int32) []int32 {
 	out := slices.Clone(launches)
 	for _, m := range launches {
 		for _, a := range u.d.Nodes[m].Args() {
-			if !a.Def().Op().IsView() || !in[u.d.Pos[base(a).Def().ID()]] {
+			if !a.Def().Op().IsView() || !in[u.d.Pos[a.Viewed().Def().ID()]] {
 				continue
 			}
 			for n := a.Def(); n.Op().IsView(); n = n.Arg(0).Def() {

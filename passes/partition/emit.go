@@ -63,10 +63,7 @@ func (j *jointFunc) keptDonation(p *savePlan) *ir.Donation {
 	through := j.through(p)
 	handed := map[*ir.Value]bool{} // whose storages backward gets; look-up only
 	for r := range j.roots {
-		v := j.roots[r].val
-		for a := v.Aliases(); a != nil; a = v.Aliases() {
-			v = a
-		}
+		v := j.roots[r].val.Root()
 		handed[v] = handed[v] || through[r] || p.saved[r] || j.roots[r].tangent
 	}
 	for _, d := range j.f.Donations() {

@@ -112,7 +112,7 @@ func (c *cut) check() error {
 		if d := v.Type().DType(); v.Type().IsAsync() || !d.IsFloat() {
 			return fmt.Errorf("result %d is %s: want floats to average over micro-batches", k, v.Type())
 		}
-		if d := root(v).Def(); d.Op() == ir.OpInput && isData(d) {
+		if d := v.Viewed().Def(); d.Op() == ir.OpInput && isData(d) {
 			return fmt.Errorf("result %d is input %%%s, which each micro-batch has rows of", k, d.Name())
 		}
 	}
@@ -146,14 +146,6 @@ func (c *cut) unbucket() {
 }
 
 func isData(n *ir.Node) bool { return n.Role() == ir.RoleData }
-
-// root is what a view is one of.
-func root(v *ir.Value) *ir.Value {
-	for v.Def().Op().IsView() {
-		v = v.Def().Arg(0)
-	}
-	return v
-}
 
 // classify says when each node runs.
 func (c *cut) classify() {
@@ -216,13 +208,13 @@ func (c *cut) reductions() {
 		c.sums[v] = v
 	}
 	for _, v := range c.results {
-		w := root(v).Def()
+		w := v.Viewed().Def()
 		if w.Op() != ir.OpWaitTensor || !c.runs(w.Result(0)) {
 			continue
 		}
 		s := w.Arg(0).Def()
 		linear := s.Reduction() == ir.Sum || s.Reduction() == ir.Avg
-		if !(s.Op() == ir.OpAllReduce || s.Op() == ir.OpReduceScatter && c.ctx.Bool("scatter-once")) || !linear || len(s.Args()) != 1 || !c.returned(w.Result(0), v) || !c.runs(root(s.Arg(0))) {
+		if !(s.Op() == ir.OpAllReduce || s.Op() == ir.OpReduceScatter && c.ctx.Bool("scatter-once")) || !linear || len(s.Args()) != 1 || !c.returned(w.Result(0), v) || !c.runs(s.Arg(0).Viewed()) {
 			continue
 		}
 		c.class[w.ID()], c.class[s.ID()] = summed, summed
@@ -266,7 +258,7 @@ func (c *cut) places() {
 				c.last[v.ID()] = len(c.forward)
 			}
 			for _, a := range n.Args() {
-				r := root(a)
+				r := a.Viewed()
 				c.last[r.ID()] = max(c.last[r.ID()], len(c.forward))
 			}
 			c.forward = append(c.forward, n)
@@ -276,7 +268,7 @@ func (c *cut) places() {
 		if c.class[n.ID()] == once {
 			for _, v := range n.Results() {
 				for _, a := range n.Args() {
-					r := root(a)
+					r := a.Viewed()
 					c.last[r.ID()] = max(c.last[r.ID()], c.last[v.ID()])
 				}
 			}
@@ -288,7 +280,7 @@ func (c *cut) places() {
 		}
 		at := len(c.forward) - 1
 		for _, a := range n.Args() {
-			r := root(a)
+			r := a.Viewed()
 			if d := r.Def(); c.class[d.ID()] == backward {
 				at = min(at, c.place[d.ID()])
 			} else if c.last[r.ID()] >= 0 {
@@ -318,7 +310,7 @@ func (c *cut) crossings() {
 	c.up, c.down = make([][]*ir.Value, c.shape.Chunks), make([][]*ir.Value, c.shape.Chunks)
 	lo, hi := map[*ir.Value]int{}, map[*ir.Value]int{} // by root: the chunks that read it; look-up only
 	read := func(v *ir.Value, chunk int) {
-		v = root(v)
+		v = v.Viewed()
 		if !c.runs(v) {
 			return
 		}

@@ -160,7 +160,7 @@ func (e *emitter) results() []*ir.Value {
 	var out []*ir.Value
 	for _, v := range e.c.results {
 		own := 0
-		if r := root(e.c.sums[v]); e.c.runs(r) {
+		if r := e.c.sums[v].Viewed(); e.c.runs(r) {
 			own = e.c.chunk(r.Def()) % e.s.Stages
 		}
 		if own == e.st && !slices.Contains(out, v) {
@@ -191,7 +191,7 @@ func (e *emitter) value(v *ir.Value, micro int) *ir.Value {
 	}
 	cache := e.micro[micro]
 	switch {
-	case e.constant(n):
+	case constant(v):
 		cache = e.asked
 	case e.fixed(v):
 		cache = e.once
@@ -209,17 +209,15 @@ func (e *emitter) value(v *ir.Value, micro int) *ir.Value {
 	return cache[v]
 }
 
-// constant reports whether a node is made anew where it is read.
-func (e *emitter) constant(n *ir.Node) bool {
-	for n.Op().IsView() {
-		n = n.Arg(0).Def()
-	}
+// constant reports whether a value is made anew where it is read.
+func constant(v *ir.Value) bool {
+	n := v.Viewed().Def()
 	return len(n.Args()) == 0 && n.Op() != ir.OpInput
 }
 
 // fixed reports whether a value is the same in all micro-batches.
 func (e *emitter) fixed(v *ir.Value) bool {
-	d := root(v).Def()
+	d := v.Viewed().Def()
 	return e.c.class[d.ID()] == once || d.Op() == ir.OpInput && !isData(d)
 }
 
@@ -346,7 +344,7 @@ func (e *emitter) action(a Action) {
 		c.transfers++
 	}
 	for _, v := range e.results() {
-		if r := root(c.sums[v]); c.runs(r) && c.phase(r.Def()) == a.Phase && c.chunk(r.Def()) == a.Chunk {
+		if r := c.sums[v].Viewed(); c.runs(r) && c.phase(r.Def()) == a.Phase && c.chunk(r.Def()) == a.Chunk {
 			e.sum(c.sums[v], a.Micro)
 		}
 	}

@@ -78,11 +78,7 @@ func (s *simplifier) lastPiece(n *ir.Node) bool {
 	if n.Op() != ir.OpShard || n.Group().Size() < 2 || ir.FromCaller(n.Arg(0)) {
 		return false
 	}
-	v := n.Arg(0)
-	for v.Def().Op().IsView() {
-		v = v.Def().Arg(0)
-	}
-	return s.lastUse(v) <= s.launched[n.ID()]+1
+	return s.lastUse(n.Arg(0).Viewed()) <= s.launched[n.ID()]+1
 }
 
 // computes is a text that is equal for nodes that compute the same.

@@ -80,11 +80,7 @@ func small(n *ir.Node) (int64, bool) {
 	if n.Op() != ir.OpAllReduce && n.Op() != ir.OpReduceScatter || len(n.Args()) != 1 || len(n.Result(0).Uses()) != 1 || n.Result(0).Uses()[0].Node.Op() != ir.OpWaitTensor {
 		return 0, false
 	}
-	base := n.Arg(0).Def()
-	for base.Op().IsView() {
-		base = base.Arg(0).Def()
-	}
-	if base.Op() == ir.OpWaitTensor { // which may move itself
+	if n.Arg(0).Viewed().Def().Op() == ir.OpWaitTensor { // which may move itself
 		return 0, false
 	}
 	bytes := int64(n.Arg(0).Type().DType().Size())

@@ -189,9 +189,7 @@ func (e emit) nothing(k kind, dt ir.DType) *ir.Value {
 // +0 in a sum, as which nobody means to change -0.
 func neutral(k kind, init *ir.Value) bool {
 	f, i, ok := identity(k, init.Type().DType())
-	for init.Def().Op().IsView() {
-		init = init.Def().Arg(0)
-	}
+	init = init.Viewed()
 	v, there := init.Def().Attrs().Get("value")
 	if !ok || !there || init.Def().Op() != ir.OpFull {
 		return false
