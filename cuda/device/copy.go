@@ -86,16 +86,35 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 	if dst.Dense() {
 		return d.driver("upload", to(dst.Off, src))
 	}
+	laid, data, err := inMemoryOrder(dst, src)
+	if err != nil {
+		return d.call("upload", err)
+	}
 	// Only the tensor's own bytes may be written: what lies between may be in use.
-	run, each := runs(dst)
+	run, each := runs(laid)
 	size := int64(dst.DType.Size())
-	var err error
 	each(func(off, i int64) {
 		if err == nil {
-			err = to(off, src[i*size:(i+run)*size])
+			err = to(off, data[i*size:(i+run)*size])
 		}
 	})
 	return d.driver("upload", err)
+}
+
+// inMemoryOrder sorts a tensor's dimensions as they lie in memory, and its row-major data
+// with them: what lies side by side is one copy to the device, however its indices run.
+func inMemoryOrder(t rt.Tensor, data []byte) (rt.Tensor, []byte, error) {
+	order, _ := memoryOrder(t)
+	strides, dense := t.StridesOrDense(), hostops.RowMajor(t.Shape)
+	laid := rt.Tensor{Off: t.Off, DType: t.DType, Strides: []int64{}}
+	var from []int64
+	for _, k := range order {
+		laid.Shape, laid.Strides, from = append(laid.Shape, t.Shape[k]), append(laid.Strides, strides[k]), append(from, dense[k])
+	}
+	out := make([]byte, len(data))
+	err := hostops.Copy(hostops.Tensor{DType: t.DType, Shape: laid.Shape, Strides: hostops.RowMajor(laid.Shape), Data: out},
+		hostops.Tensor{DType: t.DType, Shape: laid.Shape, Strides: from, Data: data})
+	return laid, out, err
 }
 
 // runs cuts a tensor into runs of elements that lie side by side in memory and in
