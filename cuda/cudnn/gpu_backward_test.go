@@ -187,6 +187,8 @@ func (g *gpu) backward(t *testing.T, c gpuCase, f form, fw *library.Call, x []*p
 
 // plan plans a call, or says that the form does not serve it.
 func (g *gpu) plan(t *testing.T, f form, c *library.Call) library.Step {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	free, _, _ := g.drv.MemInfo(g.rank.Ctx)
 	from := time.Now()
 	s, err := f.lib.Plan(c)
@@ -207,6 +209,8 @@ func (g *gpu) result(t *testing.T, c gpuCase, s library.Step, differ, back int) 
 		t.Errorf("%v: %d of %d runs differ", s, differ, *repeats)
 	}
 	if c.timed {
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		ms := g.milliseconds(t, s)
 		work := []float64{4, 10}[back] * float64(c.b*c.h*c.s*c.t*c.d)
 		if c.causal {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -198,7 +199,21 @@ func interpret(t *testing.T, f *ir.Func) ([][]interp.Tensor, error) {
 // layouts, and gives the interpreter's numbers: the fake driver runs what has a generated
 // kernel and what a library takes, and nothing else.
 func TestOperations(t *testing.T) {
-	ran := map[ir.Op]bool{}
+	var mu sync.Mutex
+	ran, asked, begun := map[ir.Op]bool{}, 0, 0
+	t.Cleanup(func() { // behind the subtests, which run side by side
+		if begun < asked {
+			return // -test.run chose some
+		}
+		for _, op := range ir.Ops() {
+			if c := op.Class(); c != ir.ClassMemory && c != ir.ClassCompute && c != ir.ClassView {
+				continue
+			}
+			if why, ok := unserved[op]; ok == ran[op] && op != ir.OpInvalid {
+				t.Errorf("%s: ran is %v; not served: %q", op, ran[op], why)
+			}
+		}
+	})
 	for _, dt := range dtype.All() {
 		if dt.IsFloat8() && dt != dtype.F8E4M3FN { // which differ by numbers in types.cuh
 			continue
@@ -207,19 +222,18 @@ func TestOperations(t *testing.T) {
 			if testing.Short() && (v.layout != "dense" || dt != dtype.F32 && dt != dtype.I32) {
 				continue
 			}
-			lines, ops := v.legal(t)
-			for op := range ops {
-				ran[op] = true
-			}
-			t.Run(v.String(), func(t *testing.T) { operations(t, v, lines) })
-		}
-	}
-	for _, op := range ir.Ops() {
-		if c := op.Class(); c != ir.ClassMemory && c != ir.ClassCompute && c != ir.ClassView {
-			continue
-		}
-		if why, ok := unserved[op]; ok == ran[op] && op != ir.OpInvalid {
-			t.Errorf("%s: ran is %v; not served: %q", op, ran[op], why)
+			asked++
+			t.Run(v.String(), func(t *testing.T) {
+				t.Parallel()
+				lines, ops := v.legal(t)
+				mu.Lock()
+				begun++
+				for op := range ops {
+					ran[op] = true
+				}
+				mu.Unlock()
+				operations(t, v, lines)
+			})
 		}
 	}
 }

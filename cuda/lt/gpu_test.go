@@ -7,8 +7,8 @@ import (
 	"flag"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -172,56 +172,79 @@ func (g *gpuBench) verify(a, b, o Operand, set Operands) (worst float64) {
 	return worst
 }
 
-// Every kernel of ours gives right results on shapes that fit it, with ragged edges.
-func TestGPUSkinny(t *testing.T) {
-	g := newGPUBench(t, 256<<20, 16<<20)
+// skinnyCase is a product with operands that fit one of our kernels.
+type skinnyCase struct {
+	a, b, o Operand
+	p       Problem
+	s       Skinny
+}
+
+// skinnyCases gives random products, and compiles their kernels side by side.
+func skinnyCases(t *testing.T, count int) (cases []skinnyCase) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(8, 9))
-	tried := 0
-	deadline := time.Now().Add(9 * time.Second)
-	for i := 0; tried < 60 && time.Now().Before(deadline); i++ {
+	for range count {
 		m := []int64{1, 3, 8, 13, 16, 16, 16, 27, 32}[rng.IntN(9)]
 		n := []int64{16, 40, 256, 1000, 1024, 3586, 4096}[rng.IntN(7)]
 		k := []int64{128, 256, 512, 1024, 3584, 4096, 14336}[rng.IntN(7)]
 		ld := k + 8*int64(rng.IntN(2))
-		a := Operand{Type: dtype.BF16, Shape: []int64{m, k}, Strides: []int64{ld, 1}}
-		b := Operand{Type: dtype.BF16, Shape: []int64{k, n}, Strides: []int64{1, ld}}
-		o := Operand{Type: dtype.BF16, Shape: []int64{m, n}, Strides: []int64{n + 2*int64(rng.IntN(2)), 1}}
-		p, err := ProblemOf(a, b, o, Config{})
-		if err != nil {
+		c := skinnyCase{a: Operand{Type: dtype.BF16, Shape: []int64{m, k}, Strides: []int64{ld, 1}},
+			b: Operand{Type: dtype.BF16, Shape: []int64{k, n}, Strides: []int64{1, ld}},
+			o: Operand{Type: dtype.BF16, Shape: []int64{m, n}, Strides: []int64{n + 2*int64(rng.IntN(2)), 1}}}
+		var err error
+		if c.p, err = ProblemOf(c.a, c.b, c.o, Config{}); err != nil {
 			t.Fatal(err)
 		}
-		list := skinnies([]Problem{p}, 132, 1000)
+		list := skinnies([]Problem{c.p}, 132, 1000)
 		if len(list) == 0 {
-			t.Errorf("no kernel for %v", &p)
-			continue
+			t.Fatalf("no kernel for %v", &c.p)
 		}
-		s := list[rng.IntN(len(list))]
-		l, err := g.h.PlanWith(p, Algo{Skinny: s})
+		c.s = list[rng.IntN(len(list))]
+		cases = append(cases, c)
+	}
+	compile := compiler(t)
+	var wg sync.WaitGroup
+	for _, c := range cases {
+		wg.Go(func() {
+			if _, err := compile(skinnyName+".cu", c.s.source()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return cases
+}
+
+// Every kernel of ours gives right results on shapes that fit it, with ragged edges.
+func TestGPUSkinny(t *testing.T) {
+	g := newGPUBench(t, 256<<20, 16<<20)
+	for _, c := range skinnyCases(t, 60) {
+		l, err := g.h.PlanWith(c.p, Algo{Skinny: c.s})
 		if err != nil {
 			t.Fatal(err)
 		}
 		set := Operands{g.in, g.in + 64<<20, g.out}
-		span := uint64((m-1)*o.Strides[0]+n) * 2
+		row, n := c.o.Strides[0], c.o.Shape[1]
+		span := uint64((c.o.Shape[0]-1)*row+n) * 2
 		g.poison(g.out, span+4096)
 		if err := l.Enqueue(g.s, set.A, set.B, set.Out); err != nil {
 			t.Fatal(err)
 		}
 		if err := g.drv.StreamSync(g.ctx, g.s); err != nil {
-			t.Fatalf("%v with %v: %v", &p, s, err)
+			t.Fatalf("%v with %v: %v", &c.p, c.s, err)
 		}
-		if e := g.verify(a, b, o, set); e > maxError(a.Shape[len(a.Shape)-1]) {
-			t.Errorf("%v with %v: an error of %g", &p, s, e)
+		if e := g.verify(c.a, c.b, c.o, set); e > maxError(c.a.Shape[1]) {
+			t.Errorf("%v with %v: an error of %g", &c.p, c.s, e)
 		}
 		after := g.read(g.out, int(span+4096))
 		for j := uint64(0); j < uint64(len(after)); j += 2 {
-			if inside := j < span && int64(j/2)%o.Strides[0] < n; !inside && binary.LittleEndian.Uint16(after[j:]) != 0xffff {
-				t.Errorf("%v with %v: wrote element %d outside of the result", &p, s, j/2)
+			if inside := j < span && int64(j/2)%row < n; !inside && binary.LittleEndian.Uint16(after[j:]) != 0xffff {
+				t.Errorf("%v with %v: wrote element %d outside of the result", &c.p, c.s, j/2)
 				break
 			}
 		}
-		tried++
 	}
-	t.Logf("%d products, %d kernels", tried, len(g.h.kernels))
+	t.Logf("%d kernels", len(g.h.kernels))
 }
 
 // Text forms rebuild the library's algorithms, and matmuls limited to some

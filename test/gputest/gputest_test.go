@@ -21,7 +21,7 @@ esac
 for a in "$@"; do case "$a" in -test.run=*) run=$a;; esac; done
 S=$(printf '\026')
 case $run in *TestGood*) printf "$S=== RUN   TestGood\n$S=== RUN   TestGood/a\n$S=== RUN   TestGood/b\n    x_test.go:7: needs two GPUs\n$S    --- PASS: TestGood/a (0.00s)\n$S    --- SKIP: TestGood/b (0.00s)\n$S--- PASS: TestGood (1.50s)\n";; esac
-case $run in *TestBad*) printf "$S=== RUN   TestBad\n$S=== RUN   TestBad/c\n    x_test.go:9: got 1, want 2\n$S=== NAME  TestBad\n$S    --- FAIL: TestBad/c (0.00s)\n$S--- FAIL: TestBad (0.25s)\n";; esac
+case $run in *TestBad*) printf "$S=== RUN   TestBad\n$S=== RUN   TestBad/c\n$S=== PAUSE TestBad/c\n$S=== RUN   TestBad/d\n$S=== PAUSE TestBad/d\n$S=== CONT  TestBad/c\n    x_test.go:9: got 1, want 2\n$S=== CONT  TestBad/d\n    x_test.go:9: in order\n$S=== NAME  TestBad\n$S    --- FAIL: TestBad/c (0.00s)\n$S    --- PASS: TestBad/d (0.00s)\n$S--- FAIL: TestBad (0.25s)\n";; esac
 case $run in *TestDies*) printf "$S=== RUN   TestDies\nSIGSEGV: segmentation violation\n"; exit 2;; esac
 case $run in *TestAfter*) printf "$S=== RUN   TestAfter\n    x_test.go:3: no device\n$S--- SKIP: TestAfter (0.00s)\n";; esac
 case $run in *TestSlow*) printf "$S=== RUN   TestSlow\n"; sleep 3600;; esac
@@ -82,7 +82,7 @@ func TestRun(t *testing.T) {
 	}
 	want := []result{
 		{Suite: "cuda", Test: "TestGood", Outcome: passed, Seconds: 1.5, Cases: 1, Skipped: []string{"TestGood/b: needs two GPUs"}},
-		{Suite: "cuda", Test: "TestBad", Outcome: failed, Seconds: 0.25, Failed: []string{"TestBad/c"}, Reason: "    x_test.go:9: got 1, want 2"},
+		{Suite: "cuda", Test: "TestBad", Outcome: failed, Seconds: 0.25, Cases: 1, Failed: []string{"TestBad/c"}, Reason: "    x_test.go:9: got 1, want 2"},
 		{Suite: "cuda", Test: "TestDies", Outcome: failed, Reason: "SIGSEGV: segmentation violation\nits process ended: exit status 2"},
 		{Suite: "cuda", Test: "TestAfter", Outcome: skipped, Reason: "no device"},
 		{Suite: "cuda", Test: "TestSlow", Outcome: failed, Reason: "took longer than 1m0s"},
@@ -92,7 +92,7 @@ func TestRun(t *testing.T) {
 	}
 	var table strings.Builder
 	rec.print(&table)
-	for _, line := range []string{"commit 0123abcd", "FAILED cuda/TestBad TestBad/c", "needs two GPUs\n    cuda/TestGood/b"} {
+	for _, line := range []string{"commit 0123abcd", "FAILED cuda/TestBad TestBad/c\n    x_test.go:9: got 1, want 2\n\n", "needs two GPUs\n    cuda/TestGood/b"} {
 		if !strings.Contains(table.String(), line) {
 			t.Errorf("the table lacks %q:\n%s", line, &table)
 		}

@@ -170,9 +170,11 @@ func (p *parser) line(text string) error {
 		p.at = name
 		return nil
 	}
-	if name, ok := strings.CutPrefix(text, "=== NAME  "); ok {
-		p.at = name
-		return nil
+	for _, says := range []string{"=== NAME  ", "=== CONT  "} {
+		if name, ok := strings.CutPrefix(text, says); ok {
+			p.at = name
+			return nil
+		}
 	}
 	if p.test == "" || strings.HasPrefix(text, "=== ") {
 		return nil
