@@ -98,7 +98,7 @@ func TestMachineErrors(t *testing.T) {
 		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is no type of matmuls: want bf16, f16, f32 or f64"},
 		{`"memory_gbps": 1,`, ``, "m.json:1:1: field \"memory_gbps\" is missing"},
 		{`"units": 1`, `"oversubscription": 0.5, "units": 1`, "m.json:6:38: machine x: oversubscription: must be at least 1, or 0"},
-		{`"units": 1`, `"units": "1"`, `m.json:6:30: field "units" cannot be a string`},
+		{`"units": 1`, `"units": "1"`, `m.json:6:30: field "units" cannot be a string: want a whole number that fits int`},
 		{"}\n}\n", "}\n}\n{", "m.json:13:2: more follows the end"},
 		{`"launch_us": 1,`, `"launch_us" 1,`, "m.json:6:14: invalid character '1' after object key"},
 	} {

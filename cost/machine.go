@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cost/calibration"
+	"github.com/seed-ee968945/concert/internal/strictjson"
 )
 
 // Machine describes what a rank runs on. Its JSON form is a file a user can
@@ -88,7 +89,7 @@ func machines() map[string]*Machine {
 // column. Unknown fields are errors: a misspelt rate must not silently become zero.
 func ReadMachine(name string, r io.Reader) (*Machine, error) {
 	m := new(Machine)
-	if err := calibration.ReadJSON(name, r, m, m.Check); err != nil {
+	if err := strictjson.Read(name, r, m, m.Check); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -133,11 +134,11 @@ func (m *Machine) Check() error {
 	}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
 		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
-			return fmt.Errorf("machine %s: %w", m.Name, &calibration.ValueError{Path: "matmul_tflops." + dt, Msg: "is no type of matmuls: want bf16, f16, f32 or f64"})
+			return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "matmul_tflops." + dt, Msg: "is no type of matmuls: want bf16, f16, f32 or f64"})
 		}
 	}
 	if m.Oversubscription > 0 && m.Oversubscription < 1 {
-		return fmt.Errorf("machine %s: %w", m.Name, &calibration.ValueError{Path: "oversubscription", Msg: "must be at least 1, or 0"})
+		return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "oversubscription", Msg: "must be at least 1, or 0"})
 	}
 	return nil
 }

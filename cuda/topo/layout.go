@@ -3,6 +3,8 @@ package topo
 import (
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/strictjson"
 )
 
 // Layout puts the ranks of a job on machines. Rank r is Ranks[r].
@@ -27,30 +29,27 @@ func Local(m *Machine, gpus ...int) *Layout {
 	return l
 }
 
-// Check reports the first value that no layout can have.
+// Check reports the first value that no layout can have, as a *strictjson.ValueError.
 func (l *Layout) Check() error {
 	if l.Version != Version {
-		return &FormatError{Field: "version", Reason: fmt.Sprintf("is %d; this program reads %d", l.Version, Version)}
+		return &strictjson.ValueError{Path: "version", Msg: fmt.Sprintf("is %d; this program reads %d", l.Version, Version)}
 	}
 	for i := range l.Machines {
 		m := &l.Machines[i]
 		if err := m.Check(); err != nil {
-			if e, ok := err.(*FormatError); ok {
-				return &FormatError{Field: fmt.Sprintf("machines[%d].%s", i, e.Field), Reason: e.Reason}
-			}
-			return err
+			return fmt.Errorf("machines.%d.%w", i, err)
 		}
 		if j := slices.IndexFunc(l.Machines, func(o Machine) bool { return o.Host.ID == m.Host.ID }); j != i {
-			return &FormatError{Field: fmt.Sprintf("machines[%d].host.id", i), Reason: fmt.Sprintf("is that of machines[%d]", j)}
+			return &strictjson.ValueError{Path: fmt.Sprintf("machines.%d.host.id", i), Msg: fmt.Sprintf("is that of machines.%d", j)}
 		}
 	}
 	for r, p := range l.Ranks {
-		at := fmt.Sprintf("ranks[%d]", r)
+		at := fmt.Sprintf("ranks.%d", r)
 		if p.Machine < 0 || p.Machine >= len(l.Machines) {
-			return &FormatError{Field: at + ".machine", Reason: fmt.Sprintf("%d of %d machines", p.Machine, len(l.Machines))}
+			return &strictjson.ValueError{Path: at + ".machine", Msg: fmt.Sprintf("%d of %d machines", p.Machine, len(l.Machines))}
 		}
 		if n := len(l.Machines[p.Machine].GPUs); p.GPU < 0 || p.GPU >= n {
-			return &FormatError{Field: at + ".gpu", Reason: fmt.Sprintf("%d of %d GPUs", p.GPU, n)}
+			return &strictjson.ValueError{Path: at + ".gpu", Msg: fmt.Sprintf("%d of %d GPUs", p.GPU, n)}
 		}
 	}
 	return nil

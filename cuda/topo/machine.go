@@ -16,6 +16,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/strictjson"
 )
 
 // Version of the JSON forms of Machine and Layout.
@@ -169,29 +171,10 @@ func (m *Machine) Switches() int {
 	return len(seen)
 }
 
-// FormatError says what is wrong with a machine or layout.
-type FormatError struct {
-	Name   string // of the file, may be empty
-	Field  string // such as gpus[2].uuid; empty for the whole
-	Reason string
-}
-
-// Error names the file, the field and the reason.
-func (e *FormatError) Error() string {
-	s := e.Reason
-	if e.Field != "" {
-		s = e.Field + ": " + s
-	}
-	if e.Name != "" {
-		s = e.Name + ": " + s
-	}
-	return s
-}
-
-// Check reports the first value that no machine can have.
+// Check reports the first value that no machine can have, as a *strictjson.ValueError.
 func (m *Machine) Check() error {
 	fail := func(field, format string, args ...any) error {
-		return &FormatError{Field: field, Reason: fmt.Sprintf(format, args...)}
+		return &strictjson.ValueError{Path: field, Msg: fmt.Sprintf(format, args...)}
 	}
 	if m.Version != Version {
 		return fail("version", "is %d; this program reads %d", m.Version, Version)
@@ -200,7 +183,7 @@ func (m *Machine) Check() error {
 		return fail("host.id", "is missing")
 	}
 	for i, g := range m.GPUs {
-		at := fmt.Sprintf("gpus[%d].", i)
+		at := fmt.Sprintf("gpus.%d.", i)
 		switch {
 		case g.UUID == "":
 			return fail(at+"uuid", "is missing")
@@ -211,14 +194,14 @@ func (m *Machine) Check() error {
 		}
 		for j, l := range g.NVLinks {
 			if l.Links < 1 || !(l.GBps >= 0) || !slices.Contains([]End{EndGPU, EndSwitch, EndCPU, EndUnknown}, l.End) {
-				return fail(fmt.Sprintf("%snvlinks[%d]", at, j), "%d links of %v GB/s to %q", l.Links, l.GBps, l.End)
+				return fail(fmt.Sprintf("%snvlinks.%d", at, j), "%d links of %v GB/s to %q", l.Links, l.GBps, l.End)
 			}
 		}
 	}
 	k := 0
 	for a := range m.GPUs {
 		for b := a + 1; b < len(m.GPUs); b++ {
-			at := fmt.Sprintf("pairs[%d]", k)
+			at := fmt.Sprintf("pairs.%d", k)
 			if k >= len(m.Pairs) {
 				return fail("pairs", "GPUs %d and %d are missing", a, b)
 			}
@@ -237,7 +220,7 @@ func (m *Machine) Check() error {
 		}
 	}
 	if k < len(m.Pairs) {
-		return fail(fmt.Sprintf("pairs[%d]", k), "is more than %d GPUs have", len(m.GPUs))
+		return fail(fmt.Sprintf("pairs.%d", k), "is more than %d GPUs have", len(m.GPUs))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Seat struct {
 // Arrange makes the layout of ranks 0 to len(seats)-1, the same on every rank; rank is
 // the one that asks, for errors. Ranks of one host must have the same machine, or, where
 // one of them is partial, machines that agree in what both have: they are joined into
-// one. The error is a *rendezvous.MismatchError or a *FormatError.
+// one. The error is a *rendezvous.MismatchError, or says what no layout can have.
 func Arrange(rank int, seats []Seat) (*Layout, error) {
 	a := newArranger(rank, len(seats))
 	for i := range seats {
@@ -48,7 +48,7 @@ func (a *arranger) add(s *Seat) error {
 	l, r := a.l, len(a.l.Ranks)
 	name := fmt.Sprintf("machine of rank %d", r)
 	if err := s.Machine.Check(); err != nil {
-		return named(name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	if s.World != a.world {
 		return &rendezvous.MismatchError{Op: "rendezvous", What: "sizes of the world", Rank: a.me, Peer: r, RankValue: fmt.Sprint(a.world), PeerValue: fmt.Sprint(s.World)}
@@ -73,7 +73,7 @@ func (a *arranger) add(s *Seat) error {
 	}
 	g := slices.IndexFunc(l.Machines[at].GPUs, func(g GPU) bool { return g.UUID == s.GPU })
 	if g < 0 {
-		return &FormatError{Name: name, Reason: fmt.Sprintf("has no GPU %s", s.GPU)}
+		return fmt.Errorf("%s: has no GPU %s", name, s.GPU)
 	}
 	l.Ranks = append(l.Ranks, Place{Machine: at, GPU: g})
 	return nil

@@ -88,15 +88,16 @@ func TestReadErrors(t *testing.T) {
 	}
 	for _, tc := range []struct{ old, new, want string }{
 		{`"version": 1`, `"version": 2`, "m: version: is 2; this program reads 1"},
-		{`"version": 1`, `"version": "1"`, "m:"},
-		{`"sms": 132`, `"smz": 132`, `unknown field "smz"`},
-		{`"sms": 132`, `"sms": -1`, "gpus[0].sms: a count is negative"},
+		{`"version": 1`, `"version": "1"`, `m:2:17: field "version" cannot be a string: want a whole number that fits int`},
+		{`  "version": 1,`, ``, `m:1:1: field "version" is missing`},
+		{`"sms": 132`, `"smz": 132`, `there is no field "smz"`},
+		{`"sms": 132`, `"sms": -1`, "gpus.0.sms: a count is negative"},
 		{`"id": "5b6cf0f2`, `"id": "", "name": "5b6cf0f2`, "host.id"},
-		{`"b": 1,`, `"b": 0,`, "pairs[0]: is of GPUs 0 and 0; 0 and 1 come here"},
-		{`"way": "nvswitch"`, `"way": "string"`, `pairs[0].way: unknown way "string"`},
+		{`"b": 1,`, `"b": 0,`, "pairs.0: is of GPUs 0 and 0; 0 and 1 come here"},
+		{`"way": "nvswitch"`, `"way": "string"`, `pairs.0.way: unknown way "string"`},
 		{`"read": "ok"`, `"read": ""`, "status of an access is missing"},
-		{`000000000001"`, `000000000000"`, "gpus[1].uuid"},
-		{`"links": 18,`, `"links": 0,`, "gpus[0].nvlinks[0]"},
+		{`000000000001"`, `000000000000"`, "gpus.1.uuid"},
+		{`"links": 18,`, `"links": 0,`, "gpus.0.nvlinks.0"},
 	} {
 		bad := strings.Replace(string(good), tc.old, tc.new, 1)
 		if bad == string(good) {
@@ -110,8 +111,7 @@ func TestReadErrors(t *testing.T) {
 	if _, err := Read("m", strings.NewReader(string(good)+"{}")); err == nil {
 		t.Error("two values were read as one machine")
 	}
-	var fe *FormatError
-	if _, err := Read("m", strings.NewReader("{")); !errors.As(err, &fe) || fe.Name != "m:1" {
+	if _, err := Read("m", strings.NewReader("{")); err == nil || !strings.HasPrefix(err.Error(), "m:1:2: the file ends too early") {
 		t.Errorf("half a file: %v", err)
 	}
 }

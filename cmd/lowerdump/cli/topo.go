@@ -97,7 +97,17 @@ func (t tool) machine(files []string) (*topo.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return topo.Read(name, bytes.NewReader(data))
+	m, err := topo.Read(name, bytes.NewReader(data))
+	if err == nil {
+		return m, nil
+	}
+	kind := kindOf(data)
+	if kind == graphFile && data[0] == '{' {
+		if kind = kindOfJSON(data); kind != machineFile && kind != calibrationFile {
+			return nil, err // which says what is wrong in it
+		}
+	}
+	return nil, wrongKind(name, kind, "what lowerdump topo -json prints")
 }
 
 // list is the GPUs of the ranks.
