@@ -69,7 +69,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
 	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
 	fs.DurationVar(&f.run.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
-	fs.IntVar(&f.run.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
+	defineFakeGPUs(fs, &f.run.fakeGPUs)
 }
 
 func runCalibrate(ctx context.Context, t tool, args []string) error {

@@ -131,7 +131,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done, with -device=cuda; of tests, how many of each operation pass")
 	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
 	fs.BoolVar(&f.eager, "eager", false, "trace a run call by call instead of the captured step")
-	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
+	defineFakeGPUs(fs, &f.fakeGPUs)
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
 	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, declare the ranks to be on as many hosts, which share no memory: they use TCP, or NCCL with -device=cuda; 0: one host")
@@ -216,6 +216,18 @@ func (f *runFlags) resolve() {
 
 // autoPipeline stands for the pipeline made for the device.
 const autoPipeline = "auto"
+
+// mostFakeGPUs is the largest NVLink domain there is. All links are told to every rank.
+const mostFakeGPUs = 72
+
+func defineFakeGPUs(fs *flag.FlagSet, n *int) {
+	fs.Func("fake-gpus", hidden+"run on so `many` GPUs that are this machine's memory", func(s string) (err error) {
+		if *n, err = strconv.Atoi(s); err != nil || *n < 0 || *n > mostFakeGPUs {
+			return fmt.Errorf("want a number from 0 to %d", mostFakeGPUs)
+		}
+		return nil
+	})
+}
 
 // mostRanks bounds what one machine is asked to be.
 const mostRanks = 1024
