@@ -214,11 +214,11 @@ func BenchmarkPlanAtSize(b *testing.B) {
 // BenchmarkPlanStages cuts the same step, of 64 ranks, into eight stages that take turns with
 // micro-batches: pipeline, tensors, sequences and data in parallel on 512 ranks.
 func BenchmarkPlanStages(b *testing.B) {
-	for _, micro := range []int{8, 16} {
-		b.Run(fmt.Sprint(micro), func(b *testing.B) {
+	for _, size := range []struct{ ranks, stages, micro int }{{64, 8, 8}, {64, 8, 16}, {256, 16, 16}} {
+		b.Run(fmt.Sprintf("%dx%d", size.ranks*size.stages, size.micro), func(b *testing.B) {
 			defer userTime(b)()
 			for b.Loop() {
-				r := plannedBy(b, 126, 64, fmt.Sprintf("pipeline{stages=8,micro-batches=%d},default", micro))
+				r := plannedBy(b, 126, size.ranks, fmt.Sprintf("pipeline{stages=%d,micro-batches=%d},default", size.stages, size.micro))
 				m, err := compile.MeasureStages(r.Module, r.Module.Stages()[0], r.Costs())
 				if err != nil {
 					b.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -51,14 +52,7 @@ type ratio struct {
 // to those of a module. m stays as it is.
 func (m *Model) Fitted(mod *ir.Module) *Model {
 	out := *m
-	out.fitted, out.spans = nil, map[*[]int]Span{}
-	if m.Machine != nil {
-		for _, g := range mod.Groups() {
-			if len(g.Ranks) > 0 {
-				out.spans[&g.Ranks[0]] = m.Machine.Span(g.Ranks) // copies of the module share the lists
-			}
-		}
-	}
+	out.fitted, out.spans = nil, new(sync.Map)
 	fits := map[fitKey]*fit{}
 	for _, f := range mod.Funcs() {
 		for _, n := range f.Order() {

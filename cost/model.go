@@ -1,6 +1,8 @@
 package cost
 
 import (
+	"sync"
+
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -12,7 +14,7 @@ type Model struct {
 	Machine *Machine // formulas for what has no measurement, or nil
 
 	fitted map[fitKey]*fit // see Fitted
-	spans  map[*[]int]Span // of the module's groups, by where their ranks are; see Fitted
+	spans  *sync.Map       // of groups, by where their ranks are: *[]int to Span; see Fitted
 }
 
 // Arena is the model by which schedules of the shared graphs are compared:
@@ -138,10 +140,7 @@ func (m *Model) comm(op ir.Op, g *ir.Group, size int64) (float64, Source) {
 func (m *Model) unscaled(op ir.Op, g *ir.Group, size int64, anywhere bool) (float64, Source) {
 	span := Span{Ranks: g.Size(), Domains: 1}
 	if m.Machine != nil {
-		var known bool
-		if span, known = m.spans[&g.Ranks[0]]; !known {
-			span = m.Machine.Span(g.Ranks)
-		}
+		span = m.span(g)
 	}
 	tabled := func() (float64, Source) {
 		if m.Table != nil {
@@ -163,6 +162,21 @@ func (m *Model) unscaled(op ir.Op, g *ir.Group, size int64, anywhere bool) (floa
 		}
 	}
 	return tabled()
+}
+
+// span is where the ranks of a group are. Thousands of collectives share a group of thousands of
+// ranks, and passes make groups: a fitted model looks once at each. Copies of a module share the
+// lists of ranks, and a list that is a key stays where it is.
+func (m *Model) span(g *ir.Group) Span {
+	if m.spans == nil {
+		return m.Machine.Span(g.Ranks)
+	}
+	if known, ok := m.spans.Load(&g.Ranks[0]); ok {
+		return known.(Span)
+	}
+	s := m.Machine.Span(g.Ranks)
+	m.spans.Store(&g.Ranks[0], s)
+	return s
 }
 
 // impl is whose rows of the table count.
