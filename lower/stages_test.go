@@ -102,6 +102,46 @@ func TestCheckStagesDeadlock(t *testing.T) {
 	}
 }
 
+// TestCheckStagesTurns lets the first stage sum what it receives ahead of what it sends: it could,
+// but for the turns that collectives within a stage take.
+func TestCheckStagesTurns(t *testing.T) {
+	const head = `
+group @up = [[0, 1]]
+group @down = [[0, 1]]
+group @own = [[0], [1]]
+group @other = [[0], [1]]
+stream @compute
+stream @up on @up
+stream @down on @down
+stream @own on @own
+stream @other on @other
+events 2
+arena 1024
+buffer %x at 0 size 16
+buffer %y at 512 size 16
+body
+`
+	const received, sent = "@own wait 0\n@own all_reduce on @own (%y: f32[4]) -> (%y: f32[4]) {reduce=\"sum\"} from %received\n",
+		"@other all_reduce on @other (%x: f32[4]) -> (%x: f32[4]) {reduce=\"sum\"} from %sent\n@other record 1\n"
+	permute := func(group, pairs string) string {
+		return "@" + group + " collective_permute on @" + group + " (%x: f32[4]) -> (%y: f32[4]) {pairs=" + pairs + "} from %" + group + "\n"
+	}
+	up, down := permute("up", "[0, 1]"), permute("down", "[1, 0]")
+	second := "program @second world 2 on [[1]]" + head + up + "@up record 0\n@down wait 0\n" + down
+	for own, want := range map[string]string{
+		received + sent: "stages wait for each other: first at instruction",
+		sent + received: "",
+	} {
+		s, err := program.ParseStages("t", "program @first world 2 on [[0]]"+head+down+"@down record 0\n"+own+"@up wait 1\n"+up+second)
+		if err == nil {
+			err = program.CheckStages(s)
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q of\n%s", err, want, own)
+		}
+	}
+}
+
 // TestStagesRun runs the example, and loads it in ways that must fail.
 func TestStagesRun(t *testing.T) {
 	s := stagesExample(t)

@@ -185,10 +185,11 @@ type player struct {
 	done  []bool  // by instruction
 	ended int     // all before have finished
 	joins []int   // the brackets that have not been passed, which are on one stream
+	turns []int   // the collectives within the stage that have not begun
 }
 
-// play runs the streams of all stages side by side: each goes on until it waits for an event or a
-// collective that has not come. Nothing that happens keeps anything else from happening, so
+// play runs the streams of all stages side by side: each goes on until it waits for an event, a
+// collective that has not come, or its turn among those within the stage. Nothing that happens keeps anything else from happening, so
 // where this stops, every run does.
 func (x *staged) play() error {
 	ps := make([]*player, len(x.s))
@@ -204,6 +205,7 @@ func (x *staged) play() error {
 				numbers[i][at] = k + 1
 			}
 		}
+		ps[i].turns = slices.DeleteFunc(ps[i].turns, func(at int) bool { return numbers[i][at] > 0 })
 	}
 	finished := func(i, at int) bool {
 		in := &x.s[i].Instrs[at]
@@ -251,6 +253,8 @@ func newPlayer(p *Program) *player {
 			out.joins = append(out.joins, i)
 		}
 		switch in.Kind {
+		case Collective:
+			out.turns = append(out.turns, i)
 		case Record:
 			last[in.Event] = i
 		case Wait:
@@ -274,11 +278,14 @@ func (p *player) advance(q *Program, finished func(at int) bool) (moved bool) {
 					p.ended++
 				}
 				in := &q.Instrs[at]
-				if in.Joins() && p.ended < at || in.Kind == Wait && p.from[at] >= 0 && !p.done[p.from[at]] || in.Kind == Collective && !finished(at) || len(p.joins) > 0 && p.joins[0] < at {
+				if in.Joins() && p.ended < at || in.Kind == Wait && p.from[at] >= 0 && !p.done[p.from[at]] || in.Kind == Collective && (!finished(at) || !p.turn(at)) || len(p.joins) > 0 && p.joins[0] < at {
 					break
 				}
 				if in.Joins() {
 					p.joins = p.joins[1:]
+				}
+				if in.Kind == Collective && len(p.turns) > 0 && p.turns[0] == at {
+					p.turns = p.turns[1:]
 				}
 				p.done[at] = true
 				p.next[s]++
@@ -287,4 +294,11 @@ func (p *player) advance(q *Program, finished func(at int) bool) (moved bool) {
 		}
 	}
 	return moved
+}
+
+// turn reports whether a collective may begin: those within a stage take turns in the order of
+// the list, as a device may have them do (over NCCL); those between stages do not.
+func (p *player) turn(at int) bool {
+	_, within := slices.BinarySearch(p.turns, at)
+	return !within || p.turns[0] == at
 }

@@ -151,9 +151,9 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 		return nil, err
 	}
 	for _, g := range m.Groups {
-		l.groups = append(l.groups, r.join(g))
 		members, _ := g.Find(r.env.Rank)
-		l.apart[g.Name] = m.Joint != "" && slices.ContainsFunc(members, func(q int) bool { return !slices.Contains(m.Ranks, q) })
+		g.Apart = m.Joint != "" && slices.ContainsFunc(members, func(q int) bool { return !slices.Contains(m.Ranks, q) })
+		l.groups, l.apart[g.Name] = append(l.groups, r.join(g)), g.Apart
 	}
 	r.units++
 	return l, nil
@@ -173,6 +173,7 @@ func (r *Rank) join(g Group) *member {
 		h = &member{Group: g}
 		r.groups = append(r.groups, h)
 	}
+	h.Apart = h.Apart || g.Apart && !h.made
 	h.users++
 	return h
 }

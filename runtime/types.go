@@ -208,6 +208,10 @@ func numElems(shape []int64) (int64, bool) {
 type Group struct {
 	Name  string
 	Ranks [][]int // ascending within a subgroup is usual but not required: the order is the order of reduction
+
+	// Apart says that this rank's subgroup has ranks of several stages, each of which comes to
+	// the collectives in an order of its own among all that it does. Modules need not say it.
+	Apart bool
 }
 
 // Find returns the subgroup that rank is in and its position there, or nil.

@@ -68,8 +68,8 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]i
 	}
 	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []called{{c.Name(), g.name}}}, staged: staged, part: part, dsts: dsts}
 	switch {
-	case g.nc != nil && c.Apart:
-		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves: its collectives take turns in the order of the program, and stages have different ones: %w", g.name, rt.ErrUnsupported))
+	case g.nc != nil && c.Apart && !g.nc.apart:
+		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves and another module has made: there its collectives take turns with those of other groups: %w", g.name, rt.ErrUnsupported))
 	case g.nc != nil:
 		b.overNCCL()
 	case g.m == nil:

@@ -24,6 +24,7 @@ type overNCCL struct {
 type comm struct {
 	name  string
 	ranks []int // world ranks in order
+	apart bool  // of one group, in which stages meet
 	c     *nccl.Comm
 	users int // groups that have it
 }
@@ -61,11 +62,16 @@ func (d *Device) turns() []*group {
 	return all
 }
 
-// joinNCCL gives a group its communicator, which groups of the same ranks share. All ranks go
-// through the groups in one order.
-func (d *Device) joinNCCL(ctx context.Context, g *group, name string) error {
+// apartCTAs is how many blocks a collective takes where stages meet, unless the options say
+// otherwise. Those of several groups may wait for peers at once, and so have to find room on
+// the device together; a few suffice for a network adapter.
+const apartCTAs = 4
+
+// joinNCCL gives a group its communicator, which groups of the same ranks share, unless stages
+// meet there. All ranks go through the groups in one order.
+func (d *Device) joinNCCL(ctx context.Context, g *group, name string, apart bool) error {
 	n := d.over.Load()
-	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return slices.Equal(c.ranks, g.ranks) }); at >= 0 {
+	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return !apart && !c.apart && slices.Equal(c.ranks, g.ranks) }); at >= 0 {
 		n.use(g, n.comms()[at])
 		return nil
 	}
@@ -75,20 +81,27 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, name string) error {
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: name, ranks: g.ranks}
+	c := &comm{name: name, ranks: g.ranks, apart: apart}
 	lib, err := d.site.nccl(d.drv, &d.opts)
 	if err != nil {
 		stop()
 		return err
 	}
+	config := d.opts.NCCL.Config
+	if apart && config == (nccl.Config{}) {
+		config.MaxCTAs = apartCTAs
+	}
 	c.c, err = nccl.Join(joining, lib, job, c.name, uintptr(d.rank.Ctx),
-		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: d.opts.NCCL.Config})
+		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: config})
 	cause := context.Cause(joining)
 	stop()
 	if err == nil {
 		list := append(slices.Clone(n.comms()), c)
 		n.list.Store(&list)
 		n.use(g, c)
+		if apart {
+			return d.introduce(ctx, c)
+		}
 		return nil
 	}
 	var lost *rt.PeerLostError

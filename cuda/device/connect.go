@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/nccl"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
@@ -18,7 +19,7 @@ const rehearsalBytes = 256 << 20
 // way for all sizes.
 func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
 	n := uint64(ranks)
-	if op.Kind == nccl.AllToAll || op.Kind == nccl.Permute {
+	if fromRankToRank(op) {
 		const part = 256
 		return nccl.Op{Kind: nccl.AllToAll, DType: op.DType, Tensors: []nccl.Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
 	}
@@ -39,19 +40,35 @@ func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
 	return o, bytes
 }
 
+// fromRankToRank reports whether an operation is sends and receives.
+func fromRankToRank(op *nccl.Op) bool { return op.Kind == nccl.AllToAll || op.Kind == nccl.Permute }
+
+// rehearsed is an operation of a communicator that makes it connect its ranks.
+type rehearsed struct {
+	c  *comm
+	op nccl.Op
+}
+
+// introduce connects the ranks of a communicator for what goes from rank to rank. Stages do so
+// when they come to meet: their steps, which need not be captured, come to it in different orders.
+func (d *Device) introduce(ctx context.Context, c *comm) (err error) {
+	st, err := d.openStream("connecting", true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.life.EndInCall()) }()
+	op, bytes := rehearsal(&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}, len(c.ranks), c.c.Rank())
+	return d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
+}
+
 // connect lets NCCL connect the ranks for all that a step does, which it does when
-// something is first done and which a capture cannot hold. The operands are memory of its
-// own: the arena may hold what is needed. All ranks of the world call it for the same step.
+// something is first done and which a capture cannot hold. All ranks of the world call it for the same step.
 func (d *Device) connect(ctx context.Context, r *recording) error {
 	r.calls, r.last = entriesOf(r.items)
 	if d.over.Load() == nil {
 		return nil
 	}
-	type one struct {
-		c  *comm
-		op nccl.Op
-	}
-	var list []one
+	var list []rehearsed
 	seen := map[string]bool{}
 	bytes := uint64(256)
 	for i := range r.items {
@@ -64,6 +81,9 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 		for k := range p.ops {
 			c := p.group.nc
+			if c.apart && fromRankToRank(&p.ops[k]) {
+				continue // introduced
+			}
 			op, need := rehearsal(&p.ops[k], len(c.ranks), slices.Index(c.ranks, d.spec.Rank))
 			key := fmt.Sprint(c.name, op.Kind, op.DType, op.Reduce, op.Root, op.Tensors)
 			if op.Kind == nccl.AllToAll {
@@ -73,13 +93,27 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 				continue
 			}
 			seen[key], bytes = true, max(bytes, need)
-			list = append(list, one{c, op})
+			list = append(list, rehearsed{c, op})
 		}
 	}
+	// Where stages meet, all ranks come to the groups in one order, ahead of what each stage does by itself.
+	comms := d.over.Load().comms()
+	at := func(c *comm) int {
+		if !c.apart {
+			return len(comms)
+		}
+		return slices.Index(comms, c)
+	}
+	slices.SortStableFunc(list, func(a, b rehearsed) int { return at(a.c) - at(b.c) })
 	// Nobody waits for a peer that still loads code.
 	if err := d.meet(ctx); err != nil || len(list) == 0 {
 		return err
 	}
+	return d.rehearse(ctx, r.main, list, bytes)
+}
+
+// rehearse runs operations on memory of their own, of that many bytes: the arena may hold what is needed.
+func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, bytes uint64) error {
 	own, err := d.temporary("connecting the ranks")
 	if err != nil {
 		return err
@@ -94,12 +128,12 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 			t := &x.op.Tensors[i]
 			t.Src, t.Dst = t.Src+uintptr(at), t.Dst+uintptr(at)
 		}
-		if err = d.runNCCL(r.main, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
+		if err = d.runNCCL(st, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
 			break
 		}
 	}
 	if err == nil {
-		err = d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, r.main.h) })
+		err = d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) })
 	}
 	if err != nil {
 		d.fail(err) // so that what waits for a peer ends

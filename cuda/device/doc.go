@@ -43,9 +43,10 @@
 // NCCL's collectives have other bits than ours where sums of more than two ranks round, the
 // same on all ranks of a group. All groups that NCCL serves take turns on a rank, in the
 // order of the program: kernels of several communicators that wait for peers at once could
-// wait in a circle. Stages have different orders, so transfers between them are refused over
-// NCCL. What a step does over NCCL is rehearsed before the capture, on memory
-// of its own, because NCCL connects ranks when something is first done. Counters (signal,
+// wait in a circle. Stages have different orders, so a group in which they meet has a
+// communicator of its own, of few blocks, and takes turns with no other. What a step does over
+// NCCL is rehearsed before it first runs, on memory of its own and by group where stages meet,
+// because NCCL connects ranks when something is first done. Counters (signal,
 // wait_signal) need memory that all ranks reach.
 //
 // Ranks that share no memory hear of each other by notes in a store that lives as long as

@@ -142,7 +142,7 @@ func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []t
 	if g.scratch, err = d.alloc(g.life, g.room+barrierBytes); err != nil {
 		return err
 	}
-	return d.joinNCCL(ctx, g, name)
+	return d.joinNCCL(ctx, g, name, spec.Apart)
 }
 
 // DropGroup implements runtime.Device.
@@ -164,9 +164,11 @@ func (d *Device) DropGroup(name string) error {
 
 // takeTurn makes st wait for the group's last collective if that is in another stream. All
 // groups that NCCL serves take turns with each other: their kernels wait for peers, and
-// nothing but one order on all ranks keeps them from waiting in a circle.
+// nothing but one order on all ranks keeps them from waiting in a circle. Stages have no such
+// order where they meet: that they do not wait for each other is proved of them, with
+// turns within each (program.CheckStages).
 func (d *Device) takeTurn(g *group, st *stream) error {
-	if g.nc != nil {
+	if g.nc != nil && !g.nc.apart {
 		g.last, g.dirty = st, true
 		g = d.over.Load().turn
 	}

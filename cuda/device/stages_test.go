@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/internal/llama"
 	"github.com/seed-ee968945/concert/interp"
@@ -49,38 +50,11 @@ func TestStages(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/%d/%v", c.passes, c.model, c.how), func(t *testing.T) {
 			noGoroutines(t)
-			m, s := stages(t, llama.Step{Layers: 4 / c.model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 16, Data: 1, Model: c.model, DType: ir.F32}, c.passes, passes)
-			in := make([][]interp.Tensor, m.World)
-			for place, name := range m.Stages()[0].Funcs {
-				all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, r := range m.Stages()[0].Ranks(place) {
-					in[r] = all[r]
-				}
-			}
-			want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m, s := stages(t, decoder(c.model), c.passes, passes)
 			drv, devs, o := target(t, m.World)
 			var forms collected
 			o.Log = slog.New(&forms)
-			got, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
-				return device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, f)
-			}, c.how)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for r := range want {
-				for i := range want[r] {
-					d, err := interp.Compare(got[r][i], want[r][i])
-					if err != nil || !(d.Rel <= limit) || limit == 0 && !interp.Equal(got[r][i], want[r][i]) {
-						t.Errorf("rank %d, result %d: %v, %v", r, i, d, err)
-					}
-				}
-			}
+			rightStages(t, m, s, drv, devs, o, c.how, limit)
 			if len(forms.list) == 0 && c.how != eager {
 				t.Error("no collective was captured")
 			}
@@ -93,32 +67,84 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestStagesOverNCCL refuses transfers between stages over NCCL, whose turns could make stages
-// wait for each other.
-func TestStagesOverNCCL(t *testing.T) {
-	fakeOnly(t)
-	noGoroutines(t)
-	_, s := stages(t, llama.Step{}, "", "")
-	drv, devs, o := overNCCL(t, 2)
-	in := make([][]interp.Tensor, 2)
-	for r := range in {
-		for _, q := range s.Of(r).Inputs {
-			n, _ := q.Tensors[0].Shape[0].Const()
-			x, err := interp.NewTensor(ir.F32, n)
-			if len(q.Tensors[0].Shape) == 2 {
-				x, err = interp.NewTensor(ir.F32, 8, 6)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			in[r] = append(in[r], x)
+// decoder is a step of four layers, or two where tensors are parallel over two ranks.
+func decoder(model int64) llama.Step {
+	return llama.Step{Layers: 4 / model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 16, Data: 1, Model: model, DType: ir.F32}
+}
+
+// rightStages runs stages and holds all results against the interpreter's: as far off as limit
+// says, to the bit if it is 0.
+func rightStages(t *testing.T, m *ir.Module, s program.Stages, drv driver.Driver, devs []int, o device.Options, h how, limit float64) {
+	t.Helper()
+	in := make([][]interp.Tensor, m.World)
+	for place, name := range m.Stages()[0].Funcs {
+		all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range m.Stages()[0].Ranks(place) {
+			in[r] = all[r]
 		}
 	}
-	_, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
+	want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
 		return device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, f)
-	}, graph)
-	if !errors.Is(err, rt.ErrUnsupported) || !strings.Contains(err.Error(), `stages meet on "pairs", which NCCL serves`) {
-		t.Errorf("got %v", err)
+	}, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range want {
+		for i := range want[r] {
+			d, err := interp.Compare(got[r][i], want[r][i])
+			if err != nil || !(d.Rel <= limit) || limit == 0 && !interp.Equal(got[r][i], want[r][i]) {
+				t.Errorf("rank %d, result %d: %v, %v", r, i, d, err)
+			}
+		}
+	}
+}
+
+// TestStagesOverNCCL runs stages that only NCCL connects, and stages within domains that NCCL
+// connects: to the bit what the interpreter gives, whatever order the stages come to it in.
+func TestStagesOverNCCL(t *testing.T) {
+	fakeOnly(t)
+	for _, c := range []struct {
+		passes  string
+		model   int64
+		how     how
+		domains bool // of two ranks, which are a stage
+	}{
+		{"pipeline{stages=4,micro-batches=4}", 1, eager, false},
+		{"pipeline{stages=4,micro-batches=4}", 1, graph, true},
+		{"pipeline{stages=2,micro-batches=4,schedule=zero-bubble}", 1, packed, false},
+		{"pipeline{stages=2,micro-batches=4,schedule=interleaved}", 1, graph, false},
+		{"pipeline{stages=2,micro-batches=4}", 2, eager, true},
+		{"pipeline{stages=2,micro-batches=4}", 2, graph, true},
+		{"pipeline{stages=2,micro-batches=4}", 2, graph, false},
+		{"", 1, eager, false},
+		{"", 1, graph, false},
+	} {
+		t.Run(fmt.Sprintf("%s/%d/%v/%v", c.passes, c.model, c.how, c.domains), func(t *testing.T) {
+			noGoroutines(t)
+			m, s := stages(t, decoder(c.model), c.passes, "default")
+			drv, devs, o := overNCCL(t, m.World)
+			if c.domains {
+				o.Machine, o.Transport = twoDomains(t, drv), ""
+			}
+			var forms collected
+			o.Log = slog.New(&forms)
+			rightStages(t, m, s, drv, devs, o, c.how, 0)
+			over := map[bool]bool{} // of rank 0, whether transfers and others go over NCCL
+			for _, f := range forms.list {
+				over[strings.HasPrefix(f.name, "collective_permute")] = strings.HasPrefix(f.form, "NCCL")
+			}
+			beside := c.domains && c.model == 1 // the second stage is in the domain of the first
+			if c.how != eager && (over[true] == beside || c.model > 1 && over[false] == c.domains) {
+				t.Errorf("forms: %v", forms.list)
+			}
+		})
 	}
 }
 
