@@ -126,7 +126,8 @@ func likeness(k *program.Kernel) string {
 		like.Body[i].Node = ""
 	}
 	p := program.Program{Kernels: []program.Kernel{like}}
-	source := strings.ReplaceAll(comments.ReplaceAllString(k.Source, ""), " "+k.Name+"(", " (")
+	names := strings.NewReplacer(" "+k.Name+"(", " (", k.Name+"_data", "_data")
+	source := names.Replace(comments.ReplaceAllString(k.Source, ""))
 	return fmt.Sprintf("%d %v %d %d\n%s\n%s", k.Grid, k.Blocks, k.Block, k.Shared, p.String(), source)
 }
 

@@ -205,3 +205,28 @@ func @f(%x: f32[0,8], %y: f32[4]) -> (f32[0,8], f32[4]) {
 		t.Errorf("%+v, want one fused launch", c)
 	}
 }
+
+// Launches that fill in equal constants share a kernel, since only its name differs.
+func TestEqualConstantsShareAKernel(t *testing.T) {
+	m, err := ir.Parse("constants.ir", `world 1
+func @f() -> (i32[2], i32[2], i32[2]) {
+  %a = constant {data="AQAAAAIAAAA="} : i32[2]
+  %b = constant {data="AQAAAAIAAAA="} : i32[2]
+  %c = constant {data="AQAAAAMAAAA="} : i32[2]
+  return %a, %b, %c
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := withKernels(t, m.Funcs()[0])
+	var names []string
+	for i := range p.Instrs {
+		if k := p.Kernel(&p.Instrs[i]); k != nil {
+			names = append(names, k.Name)
+		}
+	}
+	if want := []string{"k0", "k0", "k1"}; !slices.Equal(names, want) {
+		t.Errorf("kernels %v, want %v", names, want)
+	}
+}

@@ -21,6 +21,7 @@ type again struct {
 	next   int64
 	units  []*unit
 	of     map[*ir.Node]*unit // look-up only
+	at     map[*ir.Node]int   // positions at the beginning; what is put into a unit has its first node's
 }
 
 // unit is a region, or a launch that could be one.
@@ -31,8 +32,9 @@ type unit struct {
 
 // computeAgain does so for all regions of a function, in order.
 func computeAgain(ctx *passes.Context, f *ir.Func, limit int) {
-	a := &again{f: f, writes: ir.FindWrites(f), limit: limit, of: map[*ir.Node]*unit{}}
-	for _, n := range f.Order() {
+	a := &again{f: f, writes: ir.FindWrites(f), limit: limit, of: map[*ir.Node]*unit{}, at: map[*ir.Node]int{}}
+	for i, n := range f.Order() {
+		a.at[n] = i
 		id := n.Meta().Int(passes.FusionKey, -1)
 		if id < 0 && !fusion.Fusable(n) {
 			continue
@@ -278,7 +280,7 @@ func (t *attempt) gains() bool {
 				fresh = append(fresh, v)
 				spent += size(v)
 			}
-			if d := v.Def(); d.Donated() && lastRead(v) < m.q.nodes[0].At() {
+			if d := v.Def(); d.Donated() && t.lastRead(v) < t.at[m.q.nodes[0]] {
 				const launch = 8 << 20      // bytes that move while one begins and ends
 				spent += launch + 2*size(v) // who takes its place might have to be copied
 			}
@@ -288,13 +290,13 @@ func (t *attempt) gains() bool {
 }
 
 // lastRead is the position of the last node that reads v or a view of it.
-func lastRead(v *ir.Value) int {
-	last := v.Def().At()
+func (a *again) lastRead(v *ir.Value) int {
+	last := a.at[v.Def()]
 	for _, u := range v.Uses() {
-		last = max(last, u.Node.At())
+		last = max(last, a.at[u.Node])
 		if u.Node.Op().IsView() {
 			for _, r := range u.Node.Results() {
-				last = max(last, lastRead(r))
+				last = max(last, a.lastRead(r))
 			}
 		}
 	}
@@ -311,12 +313,12 @@ func (t *attempt) fits() bool {
 	var gone, longer []span
 	m := t.f.Module()
 	for _, v := range t.set {
-		gone = append(gone, span{m.Bound(v.Type().Extent()), lastRead(v)})
+		gone = append(gone, span{m.Bound(v.Type().Extent()), t.lastRead(v)})
 	}
 	ends := map[*ir.Value]int{} // look-up only
 	var order []*ir.Value
 	for _, mv := range t.moves {
-		end := mv.q.nodes[len(mv.q.nodes)-1].At()
+		end := t.at[mv.q.nodes[len(mv.q.nodes)-1]]
 		for _, v := range mv.leaves {
 			if _, ok := ends[v]; !ok {
 				order = append(order, v)
@@ -325,7 +327,7 @@ func (t *attempt) fits() bool {
 		}
 	}
 	for _, v := range order {
-		if fresh := t.of[v.Def()] == t.p && !slices.Contains(t.written, v); fresh || lastRead(v) < ends[v] {
+		if fresh := t.of[v.Def()] == t.p && !slices.Contains(t.written, v); fresh || t.lastRead(v) < ends[v] {
 			longer = append(longer, span{m.Bound(v.Type().Extent()), ends[v]})
 		}
 	}
@@ -351,8 +353,8 @@ func (t *attempt) fits() bool {
 // width is how many nodes stand before the last one of the unit that ends at a position.
 func (t *attempt) width(end int) int {
 	for _, m := range t.moves {
-		if nodes := m.q.nodes; nodes[len(nodes)-1].At() == end {
-			return end - nodes[0].At()
+		if nodes := m.q.nodes; t.at[nodes[len(nodes)-1]] == end {
+			return end - t.at[nodes[0]]
 		}
 	}
 	return 0
@@ -393,6 +395,7 @@ func (t *attempt) bring(m *move, v *ir.Value) *ir.Value {
 		s.Results = append(s.Results, r.Type())
 	}
 	c := t.f.InsertBefore(m.q.nodes[0], s)
+	t.at[c] = t.at[m.q.nodes[0]]
 	m.nodes = append(m.nodes, c)
 	for i, r := range n.Results() {
 		m.made[r] = c.Result(i)
