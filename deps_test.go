@@ -78,7 +78,7 @@ var layers = []struct {
 	{"passes/spmd", []string{"ir", "passes", "sharding"}},
 	{"passes/unroll", []string{"ir", "passes", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"passes/fusecollectives", []string{"ir", "passes", "passes/internal", "sim", "sharding", "internal/sched"}},
-	{"passes/standard", []string{"ir", "passes", "internal/place"}},
+	{"passes/standard", []string{"ir", "passes", "internal/attr", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},
 	{"internal/golden", []string{"ir", "interp", "cost", "passes", "internal"}},
 	{"internal/report", []string{"ir", "cost", "sim", "passes"}},

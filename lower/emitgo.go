@@ -382,6 +382,14 @@ func (e *emitter) collective(stream string, in *program.Instr) {
 	case "all_reduce":
 		e.printf("AllReduce(%s, %s, %q", stream, group, reduce)
 	case "all_gather":
+		if in.Attrs.Bool(program.InMatmulKey, false) {
+			e.printf("Collective(%s, &rt.Collective{Op: rt.AllGather, Group: %s, Dim: %d, InMatmul: true, Outs: ", stream, group, d)
+			e.tensors(in.Outs)
+			e.printf(", Ins: ")
+			e.tensors(in.Ins)
+			e.printf("})")
+			return
+		}
 		e.printf("AllGather(%s, %s, %d", stream, group, d)
 	case "reduce_scatter":
 		e.printf("ReduceScatter(%s, %s, %q, %d", stream, group, reduce, d)

@@ -316,6 +316,9 @@ func (l *lowering) collective(n *ir.Node) error {
 	if n.Op() == ir.OpAsyncCall { // a call like any other, on another stream
 		in.Kind, in.Op, in.Attrs = program.Launch, ir.OpCall.Name(), n.Attrs().With("effects", attr.Strings("communicates"))
 	}
+	if n.Meta().Bool(place.InMatmulKey, false) && n.Op() == ir.OpAllGather {
+		in.Attrs = in.Attrs.With(program.InMatmulKey, attr.Bool(true))
+	}
 	for i, a := range n.Args() {
 		t := l.tensors(a)[0]
 		if b, ok := l.lay.Copy(n, i); ok {

@@ -20,6 +20,10 @@ const (
 	KernelKey = "kernel"
 )
 
+// InMatmulKey is the attribute of an all_gather that a device should do within the matmul that takes its
+// rows next, if it has a kernel for that; the results are the same.
+const InMatmulKey = "in_matmul"
+
 // SizesKey is the attribute of such a launch with the sizes that its kernel takes,
 // expressions over the program's symbols: as many as Kernel.Sizes.
 const SizesKey = "sizes"

@@ -25,6 +25,7 @@ type kind struct {
 	op, target, group, reduce string // op is empty for collectives
 	coll                      CollOp
 	dim, root                 int
+	inMatmul                  bool
 }
 
 // splits are the lists of a collective.
@@ -158,6 +159,6 @@ func (x *Exec) communicate(stream string, k kind, s splits, outs, ins []Tensor) 
 	if c != nil {
 		*c = called{stream: stream, node: node, kind: k, outs: o, ins: i, splits: l}
 	}
-	x.start(stream, &Collective{Op: k.coll, Group: k.group, Reduce: k.reduce, Dim: k.dim, Root: k.root, Label: node,
+	x.start(stream, &Collective{Op: k.coll, Group: k.group, Reduce: k.reduce, Dim: k.dim, Root: k.root, InMatmul: k.inMatmul, Label: node,
 		Pairs: l.pairs, InSplits: l.in, OutSplits: l.out, Outs: o, Ins: i}, c)
 }

@@ -277,7 +277,7 @@ func (x *Exec) Collective(stream string, c *Collective) {
 	if x.node == "" {
 		x.node = c.Label
 	}
-	x.communicate(stream, kind{coll: c.Op, group: c.Group, reduce: c.Reduce, dim: c.Dim, root: c.Root},
+	x.communicate(stream, kind{coll: c.Op, group: c.Group, reduce: c.Reduce, dim: c.Dim, root: c.Root, inMatmul: c.InMatmul},
 		splits{pairs: c.Pairs, in: c.InSplits, out: c.OutSplits}, c.Outs, c.Ins)
 }
 

@@ -326,7 +326,8 @@ func (x *Exec) collective(p *program.Program, in *program.Instr) (*Collective, e
 		return nil, fmt.Errorf("unknown collective %q", in.Op)
 	}
 	c := &Collective{Op: op, Group: p.Groups[in.Group].Name, Reduce: in.Attrs.Str("reduce", ""),
-		Dim: int(in.Attrs.Int("dim", 0)), Root: int(in.Attrs.Int("root", 0)), Pairs: in.Attrs.Ints("pairs")}
+		Dim: int(in.Attrs.Int("dim", 0)), Root: int(in.Attrs.Int("root", 0)), Pairs: in.Attrs.Ints("pairs"),
+		InMatmul: in.Attrs.Bool(program.InMatmulKey, false)}
 	if op != AllToAll {
 		return c, nil
 	}

@@ -78,7 +78,7 @@ func TestFormsOfTraced(t *testing.T) {
 			one.Backward = one.Forward
 			pair, halves = &one, halves[:1]
 		}
-		if pair, err = forCUDA(pair); err != nil {
+		if pair, err = forCUDA(pair, "gather-in-matmuls{overhead-us=0,min-gain=0}"); err != nil {
 			t.Fatal(err)
 		}
 		for i, f := range []*ir.Func{pair.Forward, pair.Backward}[:len(halves)] {
@@ -91,7 +91,7 @@ func TestFormsOfTraced(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log collected
-			o := device.Options{Cache: "none", Workspace: 1 << 20, Images: imageSet(), Log: slog.New(&log), GatherInMatmul: true,
+			o := device.Options{Cache: "none", Workspace: 1 << 20, Images: imageSet(), Log: slog.New(&log),
 				Libraries: append([]device.OpenLibrary{openWgmma}, device.Standard(device.Paths{})...)}
 			err = device.Local(t.Context(), newFake(t, p.World), devices(p.World), rt.Config{Timeout: plenty, JoinTimeout: plenty}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)

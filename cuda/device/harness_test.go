@@ -296,11 +296,11 @@ func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h h
 }
 
 // forCUDA is a step after pipeline cuda.
-func forCUDA(pair *step.Pair) (*step.Pair, error) {
+func forCUDA(pair *step.Pair, more ...string) (*step.Pair, error) {
 	out := *pair
 	for _, f := range []**ir.Func{&out.Forward, &out.Backward} {
 		m := (*f).Module().Clone()
-		p, err := standard.Table().Parse("cuda")
+		p, err := standard.Table().Parse(strings.Join(append([]string{"cuda"}, more...), ","))
 		if err != nil {
 			return nil, err
 		}

@@ -13,8 +13,8 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// A gather that nothing computes beside, and that a matmul waits for, can take place within that
-// matmul (kernels/src/gather.h): it begins with the rank's own rows while those of the others come.
+// A gather that the program marks, that nothing computes beside, and that a matmul waits for, takes place
+// within that matmul (kernels/src/gather.h): it begins with the rank's own rows while those of the others come.
 // That is a third form of a collective (forms.go), which all ranks of its group have to have.
 //
 // Such a kernel holds all multiprocessors while it waits for peers. So no other call that waits for
@@ -37,14 +37,14 @@ type inMatmul struct {
 
 // withins plans the gathers that can take place within matmuls.
 func (r *recording) withins() error {
-	if !r.d.opts.GatherInMatmul {
-		return nil
-	}
-	order := r.order()
+	var order order
 	for k := range r.items {
 		c := r.items[k].coll
-		if c == nil || c.beside || c.c.Apart || c.c.Op != rt.AllGather || len(c.c.Ins) != 1 {
+		if c == nil || !c.c.InMatmul || c.beside || c.c.Apart || c.c.Op != rt.AllGather || len(c.c.Ins) != 1 {
 			continue
+		}
+		if order == nil {
+			order = r.order()
 		}
 		w := r.taker(k)
 		if w == nil || !r.alone(order, k, w.matmul) {

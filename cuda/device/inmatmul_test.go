@@ -21,7 +21,10 @@ import (
 
 // gathered is a step of some ranks: rows are gathered, and multiplied by w to y. Of the other tensors,
 // v is another right operand, z its product, s a sum.
-type gathered struct{ x, all, w, v, y, z, s rt.Tensor }
+type gathered struct {
+	x, all, w, v, y, z, s rt.Tensor
+	off                   bool // gathers are not marked
+}
 
 func newGathered(ranks, y int64) gathered {
 	const rows, k, n = 16, 64, 24
@@ -40,8 +43,13 @@ func (g gathered) add(e *rt.Exec) {
 
 func (g gathered) gather(e *rt.Exec) {
 	e.Record("compute", 0)
+	g.gatherBehind(e)
+}
+
+// gatherBehind is gather behind event 0.
+func (g gathered) gatherBehind(e *rt.Exec) {
 	e.Wait("comm.tp", 0)
-	e.At("gather").AllGather("comm.tp", "tp", 0, rt.Ts{g.all}, rt.Ts{g.x})
+	e.At("gather").Collective("comm.tp", &rt.Collective{Op: rt.AllGather, Group: "tp", InMatmul: !g.off, Outs: rt.Ts{g.all}, Ins: rt.Ts{g.x}})
 	e.Record("comm.tp", 1)
 }
 
@@ -82,7 +90,7 @@ type gatheredStep struct {
 func gatheredSteps() []gatheredStep {
 	return []gatheredStep{
 		{name: "plain", step: gathered.plain, want: 1},
-		{name: "off", step: gathered.plain, off: true},
+		{name: "not marked", step: gathered.plain, off: true},
 		{name: "a rank that cannot", step: gathered.plain, lack: 2},
 		{name: "the result on the own rows", step: gathered.plain, onX: true, want: 1},
 		{name: "a second matmul", step: func(g gathered, e *rt.Exec) {
@@ -110,9 +118,7 @@ func gatheredSteps() []gatheredStep {
 		{name: "compute beside, enqueued before", step: func(g gathered, e *rt.Exec) {
 			e.Record("compute", 0)
 			g.add(e)
-			e.Wait("comm.tp", 0)
-			e.At("gather").AllGather("comm.tp", "tp", 0, rt.Ts{g.all}, rt.Ts{g.x})
-			e.Record("comm.tp", 1)
+			g.gatherBehind(e)
 			e.Wait("compute", 1)
 			g.multiply(e, g.y, g.w)
 		}},
@@ -184,6 +190,7 @@ func TestGatherInMatmul(t *testing.T) {
 			if c.onX {
 				g = newGathered(int64(ranks), 0)
 			}
+			g.off = c.off
 			m := &rt.Module{Name: "gathered", World: ranks, Arena: 40960, Streams: []string{"compute", "comm.tp", "comm.other"}, Events: 4,
 				Groups: []rt.Group{{Name: "tp", Ranks: [][]int{devices(ranks)}}}}
 			if sums {
@@ -206,7 +213,7 @@ func TestGatherInMatmul(t *testing.T) {
 			if o.ShareDevice && sums {
 				t.Skip("two groups have more streams than a GPU that ranks share has hardware queues: those that share one wait for each other")
 			}
-			o.GatherInMatmul, o.Log = !c.off, slog.New(&log)
+			o.Log = slog.New(&log)
 			o.Libraries = []device.OpenLibrary{func(e device.LibraryEnv) (library.Library, error) {
 				if e.Rank.ID == c.lack-1 {
 					return nil, library.ErrUnavailable

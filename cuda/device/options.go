@@ -38,10 +38,6 @@ type Options struct {
 	Staging int64
 	// NoOverlap does all collectives of captured steps as if nothing computed meanwhile.
 	NoOverlap bool
-	// GatherInMatmul lets a gather of a captured step that nothing computes beside take place
-	// within the matmul that waits for it, which begins with the rank's own rows: on Hopper, by our
-	// matmul in place of the library's.
-	GatherInMatmul bool
 	// Scratch is symmetric memory for each group in which operands of collectives are
 	// brought together whose layout no kernel takes, 0 is 32 MiB.
 	Scratch int64

@@ -12,6 +12,7 @@
 //	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of something
 //	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
 //	fusion=n             the node belongs to a region, see FusionKey
+//	in_matmul=true       a gather that should take place within the matmul that waits for it, see InMatmulKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
 // Behind the offsets of results stands that of the room for a node's bodies.
@@ -49,6 +50,11 @@ const (
 	OperandOffsetKey = "operand_offset"
 	PinKey           = "pin"
 )
+
+// InMatmulKey is the annotation of an all_gather that a device should do within the matmul that
+// takes its rows next, if it has a kernel for that. The results are the same. Pass
+// gather-in-matmuls writes it.
+const InMatmulKey = "in_matmul"
 
 // Buffer is a range of the arena that holds one value after another in place.
 type Buffer struct {

@@ -127,7 +127,7 @@ func (m *machine) types(ts []program.Tensor, types []ir.Type) []ir.Type {
 // written.
 func (m *machine) instr(in *program.Instr) error {
 	a := &m.a
-	*a = application{node: in.Node, attrs: in.Attrs, group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
+	*a = application{node: in.Node, attrs: in.Attrs.Without(program.InMatmulKey), group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
 	if in.Group >= 0 {
 		a.group = m.groups[in.Group]
 	}

@@ -45,6 +45,7 @@ func standardPasses() []passes.Pass {
 		overlap.Pass(),
 		fuse.Pass(),
 		fuse.AddSlack(),
+		gatherInMatmuls(),
 		reuse.Pass(),
 		planMemory(),
 	}
@@ -96,6 +97,7 @@ func standardOrder() []passes.Constraint {
 		order(names{"simplify-collectives"}, names{"add-slack"}, rewritten),
 		order(names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap"}, names{"add-slack"}, slackened),
 		order(names{"fuse"}, names{"add-slack"}, "the room for slack is the memory of what regions do not write"),
+		order(names{"canonicalize", "partition", "simplify-collectives", "fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack"}, names{"gather-in-matmuls"}, "what overlaps with a gather is known of the final order only"),
 		order(names{"fuse", "add-slack"}, names{"reuse-buffers"}, lives),
 		order(names{"add-slack", "fuse"}, names{"plan-memory"}, fixed),
 		order(names{"canonicalize", "partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap"}, names{"reuse-buffers"}, lives),

@@ -18,7 +18,7 @@ type libraryFlags struct {
 	preload                       listFlag
 	staging, fetch                int64
 	sms                           int
-	noBeside, noEarly, gather     bool
+	noBeside, noEarly             bool
 	matmuls, protocols            string
 	transport, nccl               string
 }
@@ -32,7 +32,6 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that matmuls leave to communication; 0 for none")
 	fs.BoolVar(&f.noBeside, "no-beside", false, "choose collectives as if nothing overlapped with them")
 	fs.BoolVar(&f.noEarly, "no-early", false, "no programmatic dependent launch: no kernel begins before the one in front of it has ended")
-	fs.BoolVar(&f.gather, "gather-in-matmuls", false, "fuse an all_gather that nothing overlaps with into the matmul that waits for it, by concert's own kernel for Hopper")
 	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a skinny matmul to prefetch into L2 while what is before it runs; 0 for none")
 	fs.StringVar(&f.matmuls, "matmuls", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
 	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
@@ -56,7 +55,7 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: matmuls by cuBLASLt, attention by our own kernels and
 // cuDNN, convolutions by cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, GatherInMatmul: f.gather, Prefetch: f.fetch, SMs: f.sms,
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
 		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
 	switch o.Transport {
 	case "", topo.Symmetric, topo.NCCL:
