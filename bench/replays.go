@@ -51,7 +51,7 @@ func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n in
 }
 
 // reportReplays says whether every replay left the same bits on every rank, how many
-// outputs are the same on all ranks, and whether those are that should be: which the
+// outputs are the same on all ranks that have them, and whether those are that should be: which the
 // peer has the same on all of them.
 func (j *Job) reportReplays(t *Console, found []*outcome) error {
 	bad := false
@@ -59,36 +59,34 @@ func (j *Job) reportReplays(t *Console, found []*outcome) error {
 		bad = true
 		fmt.Fprintf(t.Out, "%s: %s\n", t.Colour("31", "FAIL"), fmt.Sprintf(format, args...))
 	}
-	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
-		if f == nil {
-			continue
-		}
-		slots := interp.OutputSlots(f)
-		want, err := j.replicated(i, f)
+	for _, h := range j.ran() {
+		slots := interp.OutputSlots(h.f)
+		want, err := j.replicated(h.at, h.f)
 		if err != nil {
 			return err
 		}
-		equal, total, due, bits := 0, len(found[0].notes.Replayed[i].Digests), 0, "the same bits in each"
+		first := &found[h.ranks[0]].notes.Replayed[h.at]
+		equal, total, due, bits := 0, len(first.Digests), 0, "the same bits in each"
 		for k := range total {
 			same := true
-			for r, o := range found {
-				rep := &o.notes.Replayed[i]
+			for _, r := range h.ranks {
+				rep := &found[r].notes.Replayed[h.at]
 				if n := rep.Differ[k]; n > 0 {
 					bits = "not the same bits in each"
-					fail("rank %d %s output %d, %%%s: %d of %s left other bits than the first", r, halfNames[i], k, slots[k].Name, n, count(j.Replays, "replay"))
+					fail("rank %d %s output %d, %%%s: %d of %s left other bits than the first", r, h.name, k, slots[k].Name, n, count(j.Replays, "replay"))
 				}
-				same = same && rep.Digests[k] == found[0].notes.Replayed[i].Digests[k]
+				same = same && rep.Digests[k] == first.Digests[k]
 			}
 			if same {
 				equal++
 			}
 			if want != nil && want[k] {
 				if due++; !same {
-					fail("%s output %d, %%%s: the ranks have different bits, and should have the same", halfNames[i], k, slots[k].Name)
+					fail("%s output %d, %%%s: the ranks have different bits, and should have the same", h.name, k, slots[k].Name)
 				}
 			}
 		}
-		fmt.Fprintf(t.Out, "%s.%s: %s, %s; %d of %s equal on all ranks", j.pair.Name, halfNames[i], count(j.Replays, "replay"), bits, equal, count(total, "output"))
+		fmt.Fprintf(t.Out, "%s.%s: %s, %s; %d of %s equal on all ranks", j.pair.Name, h.name, count(j.Replays, "replay"), bits, equal, count(total, "output"))
 		if want != nil {
 			fmt.Fprintf(t.Out, ", %d should be", due)
 		}

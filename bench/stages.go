@@ -34,8 +34,6 @@ func NewStages(c Config, name string, r *compile.Result, whole *ir.Func) (*Job, 
 		return nil, usagef("stages have random inputs, and are compared with what the interpreter makes of them")
 	case c.Random == "hash":
 		return nil, usagef("-random=hash: inputs of stages are valid ones")
-	case c.Replays > 0 || c.Trace != "":
-		return nil, usagef("-replays and -trace are for a function that all ranks run")
 	case c.Symbols != nil || len(r.Module.Symbols()) > 0:
 		return nil, usagef("stages with sizes known at run time only are not run")
 	}
@@ -56,6 +54,35 @@ func (j *Job) pairOf(rank int) *step.Pair {
 		return j.pair
 	}
 	return j.stages.pairs[j.stages.s.Place(rank)]
+}
+
+// ran is a function that ranks run.
+type ran struct {
+	name  string // among those of the step
+	f     *ir.Func
+	ranks []int
+	at    int // its place among what each of them found
+}
+
+// ran lists the functions of the step: the halves, or the stages.
+func (j *Job) ran() []ran {
+	var out []ran
+	if j.stages != nil {
+		for place, p := range j.stages.pairs {
+			out = append(out, ran{p.Forward.Name, p.Forward, j.stages.s.Ranks(place), 0})
+		}
+		return out
+	}
+	all := make([]int, j.pair.World())
+	for r := range all {
+		all[r] = r
+	}
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+		if f != nil {
+			out = append(out, ran{halfNames[i], f, all, i})
+		}
+	}
+	return out
 }
 
 // inputs makes those of all ranks.

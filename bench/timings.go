@@ -226,17 +226,12 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 		}
 	}
 	var out []timing
+	runs := j.ran()
 	for i := range halves {
-		ranks := len(found)
-		if j.stages != nil {
-			ranks = len(j.stages.s.Ranks(i))
-		}
-		t := timing{Func: j.pair.Name + "." + halves[i].name, Ranks: ranks, Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
-		for rank, o := range found {
-			m := &o.notes.Measured[min(i, len(o.notes.Measured)-1)]
-			if j.stages != nil && j.stages.s.Place(rank) != i {
-				continue
-			}
+		h := runs[i]
+		t := timing{Func: j.pair.Name + "." + h.name, Ranks: len(h.ranks), Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
+		for _, rank := range h.ranks {
+			m := &found[rank].notes.Measured[h.at]
 			t.Ms = max(t.Ms, median(m.Graph))
 			t.Least = max(t.Least, slices.Min(m.Graph))
 			t.Calls = max(t.Calls, median(m.Calls))

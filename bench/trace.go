@@ -134,21 +134,61 @@ func (t *tracer) shift(events []traceEvent, lasting float64) {
 	t.offset += lasting
 }
 
-// writeTraces writes what was simulated as one process and what each rank measured
-// as another; backward follows forward. With a calibration the program is simulated,
+// WriteStageTrace writes the timelines of stages that run side by side as a Chrome trace, each as
+// a process.
+func WriteStageTrace(w io.Writer, m *ir.Module, s *ir.Stages, staged *compile.Staged) error {
+	return writeEvents(w, stageEvents(m, s, staged))
+}
+
+func stageEvents(m *ir.Module, s *ir.Stages, staged *compile.Staged) (events []traceEvent) {
+	ids := 0
+	for place, name := range s.Funcs {
+		t := &tracer{pid: place, ids: ids}
+		events = t.named(events, "simulated, @"+name)
+		events = t.simulated(events, m.Func(name), staged.Models[place], staged.Lines[place])
+		ids = t.ids
+	}
+	return events
+}
+
+// writeTraces writes what was simulated as one process, or one for each stage, and what each rank
+// measured as another; backward follows forward. With a calibration the program is simulated,
 // else the function's nodes are.
 func (j *Job) writeTraces(w io.Writer, found []*outcome) error {
-	halves, _, err := j.lowered()
+	events, before, err := j.simulatedEvents()
 	if err != nil {
 		return err
 	}
+	for r, o := range found {
+		t := &tracer{pid: before + r}
+		events = t.named(events, fmt.Sprintf("measured, rank %d", r))
+		for _, spans := range o.notes.Spans {
+			events = t.spans(events, spans)
+		}
+	}
+	return writeEvents(w, events)
+}
+
+// simulatedEvents are the events of what was simulated, and how many processes they are of.
+func (j *Job) simulatedEvents() (events []traceEvent, processes int, err error) {
+	if j.stages != nil {
+		staged, err := compile.MeasureStages(j.stages.r.Module, j.stages.s, j.Model)
+		if err != nil {
+			return nil, 0, err
+		}
+		return stageEvents(j.stages.r.Module, j.stages.s, staged), len(j.stages.s.Funcs), nil
+	}
+	halves, _, err := j.lowered()
+	if err != nil {
+		return nil, 0, err
+	}
 	t := &tracer{}
-	events := t.named(nil, "simulated")
+	events = t.named(nil, "simulated")
 	for i := range halves {
 		h := &halves[i]
 		st, err := j.simulatedProgram(h)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		if st != nil {
 			events = t.spans(events, programSpans(h.program, st.Timeline))
@@ -156,18 +196,11 @@ func (j *Job) writeTraces(w io.Writer, found []*outcome) error {
 		}
 		m, tl, err := compile.Simulate(h.f, j.Model)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		events = t.simulated(events, h.f, m, tl)
 	}
-	for r, o := range found {
-		t := &tracer{pid: 1 + r}
-		events = t.named(events, fmt.Sprintf("measured, rank %d", r))
-		for _, spans := range o.notes.Spans {
-			events = t.spans(events, spans)
-		}
-	}
-	return writeEvents(w, events)
+	return events, 1, nil
 }
 
 // programSpans are the calls of a simulated program.

@@ -13,12 +13,12 @@ var traceCommand = command{
 	help: `
 The result opens in Perfetto and in chrome://tracing: one track for the compute
 stream, one for each group's communication stream, arrows from the start of a
-collective to its wait, and a counter for live memory.
+collective to its wait, and a counter for live memory. Stages are a process each.
 
 Example:
   lowerdump trace -passes=default -o trace.json step.graph.json.gz`,
 	run: func(ctx context.Context, t tool, args []string) error {
-		f := outFlags{passes: "default"}
+		f := outFlags{source: source{staged: true}, passes: "default"}
 		path, err := parseOne("trace", &f, args)
 		if err != nil {
 			return err
@@ -26,6 +26,14 @@ Example:
 		c, err := t.compiled(ctx, path, f.source)
 		if err != nil {
 			return err
+		}
+		if len(c.Module.Stages()) > 0 {
+			s := c.Module.Stages()[0]
+			m, err := compile.MeasureStages(c.Module, s, c.Costs())
+			if err != nil {
+				return err
+			}
+			return t.output(f.out, func(w io.Writer) error { return bench.WriteStageTrace(w, c.Module, s, m) })
 		}
 		fn := c.function.Func
 		m, tl, err := compile.Simulate(fn, c.Costs())
