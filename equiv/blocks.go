@@ -69,11 +69,24 @@ const maxListed = 1 << 14
 // listed are elements of one tensor whose rows are listed one by one, as where heads of
 // attention, or the pieces of ranks, are rows, and chunks end within them.
 func (p *parted) listed() (termID, bool) {
-	var rest []layout.Digit // that parts have in common, from the innermost
 	fronts := make([]layout.Layout, len(p.terms))
 	for i, t := range p.terms {
 		fronts[i] = p.z.layouts.all[t.layout]
-		in := fronts[i].Digits
+	}
+	var lead, rest []layout.Digit // that parts have in common, from the outermost and from the innermost
+	outer := p.outer              // blocks in each step of lead
+	for len(fronts[0].Digits) > 0 {
+		d := fronts[0].Digits[0]
+		if d.Table || d.N < 1 || outer%d.N != 0 || slices.ContainsFunc(fronts, func(f layout.Layout) bool { return len(f.Digits) == 0 || f.Digits[0] != d }) {
+			break
+		}
+		lead, outer = append(lead, d), outer/d.N
+		for i := range fronts {
+			fronts[i].Digits = fronts[i].Digits[1:]
+		}
+	}
+	for i, f := range fronts {
+		in := f.Digits
 		if i == 0 {
 			rest = in
 		}
@@ -83,7 +96,7 @@ func (p *parted) listed() (termID, bool) {
 		}
 		rest = rest[len(rest)-n:]
 	}
-	for front := fronts[0].Digits[:len(fronts[0].Digits)-len(rest)]; len(rest) > 0 && layout.Counted(front)%p.outer != 0; rest = rest[1:] {
+	for front := fronts[0].Digits[:len(fronts[0].Digits)-len(rest)]; len(rest) > 0 && layout.Counted(front)%outer != 0; rest = rest[1:] {
 		front = fronts[0].Digits[:len(front)+1] // blocks begin within what parts have in common
 	}
 	rows := int64(0)
@@ -91,7 +104,7 @@ func (p *parted) listed() (termID, bool) {
 		l := &fronts[i]
 		l.Digits = l.Digits[:len(l.Digits)-len(rest)]
 		n := layout.Counted(l.Digits)
-		if rows += n; n < 1 || n%p.outer != 0 || rows*int64(p.z.p.world) > maxListed {
+		if rows += n; n < 1 || n%outer != 0 || rows*int64(p.z.p.world) > maxListed {
 			return 0, false
 		}
 	}
@@ -105,14 +118,14 @@ func (p *parted) listed() (termID, bool) {
 			f.Each(r, func(q int32, at int64) { rank, add = append(rank, q), append(add, at) })
 			ranks, adds = append(ranks, rank), append(adds, add)
 		}
-		for o := range int(p.outer) {
+		for o := range int(outer) {
 			for i := range fronts {
-				n := len(ranks[i]) / int(p.outer)
+				n := len(ranks[i]) / int(outer)
 				l.Rank, l.Add = append(l.Rank, ranks[i][o*n:(o+1)*n]...), append(l.Add, adds[i][o*n:(o+1)*n]...)
 			}
 		}
 	}
-	return p.whole(l, nil, append([]layout.Digit{{N: rows, Table: true}}, rest...), p.terms[0].args[0])
+	return p.whole(l, append(lead, layout.Digit{N: rows, Table: true}), rest, p.terms[0].args[0])
 }
 
 // level is a layout that takes rows of blocks of its operand: where the blocks are, counted in

@@ -92,10 +92,14 @@ var equationCases = []equationCase{
 		before: "%v = convert %x : f32[N,M]\n%c = all_reduce.sum %v on @all : async f32[N,M]\n%w = wait_tensor %c : f32[N,M]\n%y = convert %w : T[N,M]",
 		after:  "%c = all_reduce.sum %x on @all : async T[N,M]\n%y = wait_tensor %c : T[N,M]",
 		wrong:  "%c = all_reduce.sum %x on @row : async T[N,M]\n%y = wait_tensor %c : T[N,M]"},
-	{name: "transposed-matmul", types: allFloats, input: "T[N,M]", result: "T[N,N]",
-		before: "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%c = neg %t : T[M,N]\n%m = matmul %x, %c : T[N,N]\n%p = permute %m {dims=[1, 0]} : T[N,N:1,N]\n%y = neg %p : T[N,N]",
-		after:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%c = neg %x : T[N,M]\n%m = matmul %c, %t : T[N,N]\n%y = neg %m : T[N,N]",
-		wrong:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%c = neg %t : T[M,N]\n%d = cumsum %c {dim=0} : T[M,N]\n%m = matmul %x, %d : T[N,N]\n%y = neg %m : T[N,N]"},
+	{name: "transposed-matmul", types: allFloats + " " + someInts, input: "T[4N,M]", result: "T[4N,N]",
+		before: "%t = permute %x {dims=[1, 0]} : T[M,4N:1,M]\n%c = neg %t : T[M,4N]\n%m = matmul %x, %c : T[4N,4N]\n%s = slice %m {dim=1, start=N, end=2N} : T[4N,N:4N,1]\n%y = neg %s : T[4N,N]",
+		after:  "%t = permute %x {dims=[1, 0]} : T[M,4N:1,M]\n%c = neg %x : T[4N,M]\n%m = matmul %c, %t : T[4N,4N]\n%s = slice %m {dim=0, start=N, end=2N} : T[N,4N]\n%p = permute %s {dims=[1, 0]} : T[4N,N:1,4N]\n%y = neg %p : T[4N,N]",
+		wrong:  "%t = permute %x {dims=[1, 0]} : T[M,4N:1,M]\n%c = cumsum %x {dim=0} : T[4N,M]\n%m = matmul %c, %t : T[4N,4N]\n%s = slice %m {dim=0, start=N, end=2N} : T[N,4N]\n%p = permute %s {dims=[1, 0]} : T[4N,N:1,4N]\n%y = neg %p : T[4N,N]"},
+	{name: "symmetric-matmul", types: allFloats + " " + someInts, input: "T[N,M]", result: "T[N,N]",
+		before: "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%m = matmul %x, %t : T[N,N]\n%p = permute %m {dims=[1, 0]} : T[N,N:1,N]\n%y = neg %p : T[N,N]",
+		after:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%m = matmul %x, %t : T[N,N]\n%y = neg %m : T[N,N]",
+		wrong:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%c = cumsum %t {dim=0} : T[M,N]\n%m = matmul %x, %c : T[N,N]\n%y = neg %m : T[N,N]"},
 	{name: "matmul-of-nothing", types: allFloats, input: "T[N,M]", result: "T[N,N]",
 		before: "%e = full {value=2.0} : T[N,0]\n%t = full {value=2.0} : T[0,N]\n%m = matmul %e, %t : T[N,N]\n%y = neg %m : T[N,N]",
 		after:  "%m = full {value=0.0} : T[N,N]\n%y = neg %m : T[N,N]",
@@ -263,6 +267,47 @@ func TestEqualElementsOfLarge(t *testing.T) {
 		}
 		if _, err := equiv.Check(before, wrong, equiv.Options{}); err == nil {
 			t.Error("what is wrong is proved")
+		}
+	}
+}
+
+// Which of a matmul and its transpose stands for both follows from the operands' normal forms: where
+// these differ and the elements do not, lines are compared in either order.
+func TestTurnedElements(t *testing.T) {
+	c := equationCase{name: "turned", input: "T[N,M]", result: "T[N,N]"}
+	program := func(a string) *ir.Func {
+		return c.program(t, "%n = neg %x : T[N,M]\n%t = permute %n {dims=[1, 0]} : T[M,N:1,M]\n%i = iota : i64[M]\n%b = lt %i {scalar=9} : bool[M]\n%s = where %b, %x, %n : T[N,M]\n%y = matmul "+a+", %t : T[N,N]", "f32", 3, 2)
+	}
+	if _, err := equiv.Check(program("%s"), program("%x"), equiv.Options{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := equiv.Check(program("%s"), program("%n"), equiv.Options{}); err == nil {
+		t.Error("another operand is proved to be equal")
+	}
+}
+
+// Rows that are listed one by one may be columns of the transpose that stands for a matmul.
+func TestListedColumns(t *testing.T) {
+	const rows = "%p = permute %x {dims=[1, 0, 2]} : T[2,4,9999:9999,19998,1]\n%r = clone %p : T[2,4,9999]\n%v = view %r : T[8,9999]\n"
+	program := func(w, body string) *ir.Func {
+		text := "world 1\nfunc @f(%x: T[4,2,9999], %w: T[9999,W]) -> (T[8,W]) {\n" + rows + body + "  return %y\n}\n"
+		return parsedLoop(t, strings.NewReplacer("T[", "f32[", "W", w).Replace(text))
+	}
+	for _, w := range []string{"1", "2", "3", "9"} {
+		body, list := "", ""
+		for k := range 4 {
+			body += fmt.Sprintf("%%s%d = slice %%v {dim=0, end=%d, start=%d} : T[2,9999]\n%%m%d = matmul %%s%d, %%w : T[2,W]\n", k, 2*k+2, 2*k, k, k)
+			list += fmt.Sprintf(", %%m%d", k)
+		}
+		for _, c := range []struct {
+			list  string
+			equal bool
+		}{{list[2:], true}, {strings.NewReplacer("m1", "m2", "m2", "m1").Replace(list[2:]), false}} {
+			parts := program(w, body+"%y = cat "+c.list+" {dim=0} : T[8,W]\n")
+			_, err := equiv.Check(program(w, "%y = matmul %v, %w : T[8,W]\n"), parts, equiv.Options{Without: []string{byElements}})
+			if (err == nil) != c.equal {
+				t.Errorf("%s columns of %s: %v", w, c.list, err)
+			}
 		}
 	}
 }

@@ -37,13 +37,17 @@ func (e *elements) line(t *term, out []elemID, args [][]elemID) bool {
 		for d := len(shape) - 1; d >= 0; d-- {
 			index[d], rest = rest%shape[d], rest/shape[d]
 		}
-		var list []int64
+		lines := make([][]int64, len(args))
 		for k, x := range args {
-			list = append(list, -1)
+			lines[k] = []int64{-1}
 			for _, j := range operandLine(t, k, index) {
-				list = append(list, int64(at(x, j)))
+				lines[k] = append(lines[k], int64(at(x, j)))
 			}
 		}
+		if t.op == ir.OpMatmul || t.op == ir.OpAddmm { // products of numbers commute
+			slices.SortFunc(lines[len(lines)-2:], slices.Compare)
+		}
+		list := slices.Concat(lines...)
 		if d := int(t.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
 			list = append(list, index[d])
 		}

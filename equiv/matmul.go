@@ -61,29 +61,57 @@ func matmulRounds(z *normalizer, t *term) (termID, bool) {
 	return id, true
 }
 
-// transposedMatmul makes the transpose of a matmul's result, in all of its batches, the matmul of
-// the transposes of its operands in each other's place.
+// transposedMatmul makes every matmul one of a matmul and its transpose, which is the matmul of
+// the transposes in each other's place: of the types, the rows and the first operands the lesser
+// comes first.
 func transposedMatmul(z *normalizer, t *term) (termID, bool) {
+	u, _, ok := z.turned(t)
+	if !ok {
+		return 0, false
+	}
+	order := func(t *term) []int {
+		a := t.types[1]
+		rows, _ := a.Shape()[a.Rank()-2].Const()
+		return []int{int(a.DType()), int(rows), int(t.args[0])}
+	}
+	if slices.Compare(order(&u), order(t)) >= 0 {
+		return 0, false
+	}
+	back, _, _ := swapped(u.types[0].Shape())
+	return z.move(back, t.n, z.operation(u)), true
+}
+
+// symmetricMatmul drops the transposition of what is its own transpose.
+func symmetricMatmul(z *normalizer, t *term) (termID, bool) {
 	x := z.at(t.args[0])
-	if x.kind != kindOpaque || x.op != ir.OpMatmul || x.types == nil {
-		return 0, false
+	u, by, ok := z.turned(x)
+	return t.args[0], ok && t.layout == by && u.types[0].Equal(x.types[0]) && slices.Equal(u.args, x.args)
+}
+
+// turned is the matmul of the transposes of t's operands, not yet in normal form, and its layout
+// on t.
+func (z *normalizer) turned(t *term) (u term, by int32, ok bool) {
+	if t.kind != kindOpaque || t.op != ir.OpMatmul || t.types == nil {
+		return u, 0, false
 	}
-	types := slices.Clone(x.types)
-	var by [3]layout.Layout
-	for i, typ := range x.types {
-		l, shape, ok := swapped(typ.Shape())
+	u = *t
+	u.types, u.args = slices.Clone(t.types), slices.Clone(t.args)
+	for i, from := range [3]int{0, 2, 1} { // of u, of t
+		l, shape, ok := swapped(t.types[from].Shape())
 		if !ok {
-			return 0, false
+			return u, 0, false
 		}
-		by[i], types[i] = l, ir.TensorOf(typ.DType(), shape)
+		u.types[i] = ir.TensorOf(t.types[from].DType(), shape)
+		if _, _, ok = swapped(shape); !ok {
+			return u, 0, false
+		}
+		if i == 0 {
+			by = z.layout(l)
+		} else {
+			u.args[i-1] = z.move(l, t.types[from].Shape().NumElems(), t.args[from-1])
+		}
 	}
-	if t.layout != z.layout(by[0]) {
-		return 0, false
-	}
-	m := *x
-	m.types = []ir.Type{types[0], types[2], types[1]}
-	m.args = []termID{z.move(by[2], z.at(x.args[1]).n, x.args[1]), z.move(by[1], z.at(x.args[0]).n, x.args[0])}
-	return z.operation(m), true
+	return u, by, true
 }
 
 // swapped is where the elements of a tensor lie in one of which the last two dimensions are

@@ -64,14 +64,17 @@ type parted struct {
 func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
 	p := parted{z: z, outer: outer}
 	for _, id := range parts {
-		t := *z.at(id)
+		p.terms = append(p.terms, *z.at(id))
+	}
+	p.turn()
+	first := p.terms[0]
+	for _, t := range p.terms {
 		n, ok := t.n.Const()
-		if !ok || outer <= 0 || n == 0 || n%outer != 0 || t.kind != z.at(parts[0]).kind || t.dt != z.at(parts[0]).dt || len(t.args) != len(z.at(parts[0]).args) {
+		if !ok || outer <= 0 || n == 0 || n%outer != 0 || t.kind != first.kind || t.dt != first.dt || len(t.args) != len(first.args) {
 			return 0, false
 		}
-		p.terms, p.width, p.n = append(p.terms, t), append(p.width, n/outer), p.n+n
+		p.width, p.n = append(p.width, n/outer), p.n+n
 	}
-	first := p.terms[0]
 	alike := func(same func(t *term) bool) bool {
 		return !slices.ContainsFunc(p.terms, func(t term) bool { return !same(&t) })
 	}
@@ -106,6 +109,20 @@ func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
 		}
 	}
 	return 0, false
+}
+
+// turn makes the parts that are transposes of matmuls, where others are matmuls, matmuls as well.
+func (p *parted) turn() {
+	if !slices.ContainsFunc(p.terms, func(t term) bool { return t.op == ir.OpMatmul }) {
+		return
+	}
+	for i := range p.terms {
+		if t := &p.terms[i]; t.kind == kindMove {
+			if u, by, ok := p.z.turned(p.z.at(t.args[0])); ok && t.layout == by {
+				*t = u
+			}
+		}
+	}
 }
 
 // operands puts each operand together, and makes of them what t makes of its own.
@@ -149,11 +166,17 @@ func (p *parted) rows() (termID, bool) {
 // operation is one of which a row of the result is made of a row of each operand that has
 // rows, and of all of the others.
 func (p *parted) operation() (termID, bool) {
-	t := p.terms[0]
-	result, ok := p.along(0)
-	if !ok {
-		return 0, false
+	for _, result := range p.cuts() {
+		if t, ok := p.rowsAlong(result); ok {
+			return t, true
+		}
 	}
+	return 0, false
+}
+
+// rowsAlong is operation for one way in which the result may be cut.
+func (p *parted) rowsAlong(result cut) (termID, bool) {
+	t := p.terms[0]
 	u := t
 	u.types, u.args, u.n = slices.Clone(t.types), slices.Clone(t.args), ir.D(p.n)
 	u.types[0] = p.grown(0, result)
@@ -188,30 +211,25 @@ type cut struct {
 	rows  []int64 // of a run, by part
 }
 
-// along finds the dimension of a result along which blocks are cut, false if there is none
-// that rows may be taken of.
-func (p *parted) along(k int) (cut, bool) {
-	for d := range p.terms[0].types[k].Shape() {
-		if !byRows(&p.terms[0], d) {
-			continue
-		}
-		before, behind := int64(1), int64(1)
-		shape, _ := p.terms[0].types[k].Shape().Static()
-		for i, n := range shape {
-			if i < d {
-				before *= n
-			} else if i > d {
-				behind *= n
+// cuts are those that the blocks may be of, along dimensions of the result that rows may be taken of:
+// where each block is one row, they are also runs of the next dimension.
+func (p *parted) cuts() []cut {
+	var out []cut
+	shape, _ := p.terms[0].types[0].Shape().Static()
+	before, behind := int64(1), int64(1)
+	for _, n := range shape {
+		behind *= n
+	}
+	for d, n := range shape {
+		behind /= n
+		if byRows(&p.terms[0], d) && p.outer%before == 0 && n%(p.outer/before) == 0 && behind*(n/(p.outer/before)) == p.width[0] {
+			if c, ok := p.at(0, d, cut{runs: p.outer / before}); ok {
+				out = append(out, c)
 			}
 		}
-		if p.outer%before != 0 || p.width[0]%behind != 0 || shape[d]%(p.outer/before) != 0 || behind*(shape[d]/(p.outer/before)) != p.width[0] {
-			continue
-		}
-		if c, ok := p.at(k, d, cut{runs: p.outer / before}); ok {
-			return c, true
-		}
+		before *= n
 	}
-	return cut{}, false
+	return out
 }
 
 // at is the cut of the tensor k of the terms along d that has as many runs, and as many rows.
