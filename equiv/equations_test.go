@@ -312,6 +312,20 @@ func TestListedColumns(t *testing.T) {
 	}
 }
 
+// A divisor may be a factor that its type does not hold; a factor that is infinite there is none.
+func TestFactorsBeyondRange(t *testing.T) {
+	c := equationCase{name: "factors", input: "T[N,M]", result: "T[N,M]"}
+	first := "%d = OP : T[N,M]\n%c = all_reduce.avg %d on @all : async T[N,M]\n%y = wait_tensor %c : T[N,M]"
+	last := "%c = all_reduce.avg %x on @all : async T[N,M]\n%d = wait_tensor %c : T[N,M]\n%y = OP : T[N,M]"
+	for op, equal := range map[string]bool{"div %X {scalar=1e-45}": true, "mul %X {scalar=1e+38}": true, "mul %X {scalar=1e+45}": false, "div %X {scalar=1e-46}": false} {
+		before := c.program(t, strings.Replace(first, "OP", strings.Replace(op, "X", "x", 1), 1), "f32", 2, 2)
+		after := c.program(t, strings.Replace(last, "OP", strings.Replace(op, "X", "d", 1), 1), "f32", 2, 2)
+		if _, err := equiv.Check(before, after, equiv.Options{Reassociate: true}); (err == nil) != equal {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}
+
 // sameNumbers runs both on random inputs and on extremes.
 func sameNumbers(t *testing.T, before, after *ir.Func, seed uint64, loose bool) {
 	t.Helper()

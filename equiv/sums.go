@@ -3,6 +3,7 @@ package equiv
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -93,11 +94,11 @@ func factorOfFactor(z *normalizer, t *term) (termID, bool) {
 	if inner && integerFactor(t) && integerFactor(x) {
 		return z.times(x.args[0], attr.Int(t.attrs.Int("scalar", 0)*x.attrs.Int("scalar", 0))), true
 	}
-	if !z.p.opts.Reassociate || !plainConstant(t) {
+	if !z.p.opts.Reassociate || !plainConstant(t) || constantOf(t, "scalar", 0) == 0 {
 		return 0, false
 	}
 	c, arg := factorOf(t), t.args[0]
-	if inner && plainConstant(x) {
+	if inner && plainConstant(x) && constantOf(x, "scalar", 0) != 0 {
 		c, arg = c*factorOf(x), x.args[0]
 	}
 	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(c)})
@@ -177,10 +178,11 @@ func (z *normalizer) monotone(p *term) bool {
 	return false
 }
 
-// constantOf is a constant as the arithmetic on floats of p's type holds it.
+// constantOf is a constant as the arithmetic on floats of p's type holds it; a factor that
+// factorOfFactor made is the number that it stands for.
 func constantOf(p *term, key string, absent float64) float64 {
 	c := p.attrs.Float(key, absent)
-	if p.dt != ir.F64 {
+	if p.dt != ir.F64 && strings.HasPrefix(p.text, "{") {
 		c = float64(float32(c))
 	}
 	return c
