@@ -31,6 +31,7 @@ type indexed struct {
 	e      *elements
 	z      *normalizer
 	vars   []ir.Dim          // what the variables count to
+	labels []string          // and what they are called
 	names  map[string]int    // look-up only, as are the following
 	memo   map[string]elemID // by value, rank and index
 	cuts   map[int][]ir.Dim  // variables that count in pieces of sizes
@@ -52,14 +53,25 @@ func (z *normalizer) everywhere(x, y valueID) bool {
 	if !z.p.values[x].typ.Shape().Equal(z.p.values[y].typ.Shape()) {
 		return false
 	}
-	p := &indexed{e: newElements(z), z: z, names: map[string]int{}, cuts: map[int][]ir.Dim{}}
-	for len(p.cuts) <= maxCuts {
-		p.memo, p.budget, p.cut = map[string]elemID{}, maxIndexed, -1
-		switch {
-		case p.equal(x, y):
+	for _, lines := range []bool{false, true} {
+		p := &indexed{e: newElements(z), z: z, names: map[string]int{}, cuts: map[int][]ir.Dim{}}
+		p.e.lines = lines
+		if p.proved(x, y) {
 			z.count[z.element]++
 			return true
-		case p.cut < 0:
+		}
+	}
+	return false
+}
+
+// proved compares two values, and cuts variables until that can be told.
+func (p *indexed) proved(x, y valueID) bool {
+	for len(p.cuts) <= maxCuts {
+		p.memo, p.budget, p.cut = map[string]elemID{}, maxIndexed, -1
+		if p.equal(x, y) {
+			return true
+		}
+		if p.cut < 0 {
 			return false
 		}
 	}
@@ -103,7 +115,7 @@ func (p *indexed) counting(name string, n ir.Dim) []index {
 	v, ok := p.names[key]
 	if !ok {
 		v = len(p.vars)
-		p.vars, p.names[key] = append(p.vars, n), v
+		p.vars, p.labels, p.names[key] = append(p.vars, n), append(p.labels, name), v
 	}
 	if p.cuts[v] == nil {
 		return []index{{of: []count{{v, 1}}}}
@@ -226,6 +238,10 @@ func (p *indexed) compute(id valueID, r int, at []index) elemID {
 		case v.op == ir.OpReduceScatter:
 			g := p.z.p.groups[v.group]
 			return p.reduce(v, r, shifted(v, at, int64(g.at[r])))
+		case p.e.lines && madeOfLines(v.op):
+			if x := p.line(v, r, at); x != unknown {
+				return x
+			}
 		case len(v.args) > 0:
 			if x, ok := p.moved(v, r, at); ok {
 				return x

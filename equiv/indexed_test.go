@@ -44,6 +44,22 @@ func TestIndexed(t *testing.T) {
 			"%a = slice %x {dim=0, end=3} : f32[3,s]\n%n = neg %a : f32[3,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]",
 			"%n = neg %x : f32[4,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]",
 			"%n = abs %x : f32[4,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]"},
+		{"transposed matmul", "%x: f32[s,4], %z: f32[4,3]", "f32[3,s]",
+			"%m = matmul %x, %z : f32[s,3]\n%p = permute %m {dims=[1, 0]} : f32[3,s:1,3]\n%y = clone %p : f32[3,s]",
+			"%a = permute %z {dims=[1, 0]} : f32[3,4:1,3]\n%b = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%m = matmul %a, %b : f32[3,s]\n%y = clone %m : f32[3,s]",
+			"%a = permute %z {dims=[1, 0]} : f32[3,4:1,3]\n%b = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%c = cumsum %b {dim=1} : f32[4,s]\n%m = matmul %a, %c : f32[3,s]\n%y = clone %m : f32[3,s]"},
+		{"rows of matmuls of matmuls", "%x: f32[s,4], %z: f32[4,4]", "f32[2*s,4]",
+			"%a = all_reduce.sum %z on @all : async f32[4,4]\n%r = wait_tensor %a : f32[4,4]\n%c = all_gather %x on @all {dim=0} : async f32[2*s,4]\n%w = wait_tensor %c : f32[2*s,4]\n%m = matmul %w, %r : f32[2*s,4]\n%n = matmul %m, %r : f32[2*s,4]\n%s = amax %n {dims=[1], keepdim=true} : f32[2*s,1]\n%y = sub %n, %s : f32[2*s,4]",
+			"%a = all_reduce.sum %z on @all : async f32[4,4]\n%r = wait_tensor %a : f32[4,4]\n%m = matmul %x, %r : f32[s,4]\n%n = matmul %m, %r : f32[s,4]\n%s = amax %n {dims=[1], keepdim=true} : f32[s,1]\n%o = sub %n, %s : f32[s,4]\n%c = all_gather %o on @all {dim=0} : async f32[2*s,4]\n%y = wait_tensor %c : f32[2*s,4]",
+			"%a = all_reduce.sum %z on @all : async f32[4,4]\n%r = wait_tensor %a : f32[4,4]\n%m = matmul %x, %r : f32[s,4]\n%n = matmul %r, %r : f32[4,4]\n%i = matmul %m, %n : f32[s,4]\n%s = amax %i {dims=[1], keepdim=true} : f32[s,1]\n%o = sub %i, %s : f32[s,4]\n%c = all_gather %o on @all {dim=0} : async f32[2*s,4]\n%y = wait_tensor %c : f32[2*s,4]"},
+		{"sums of as many", "%x: f32[s]", "f32[2,3]",
+			"%o = full {value=0.5} : f32[2,s]\n%p = full {value=0.5} : f32[s,3]\n%y = matmul %o, %p : f32[2,3]",
+			"%o = full {value=0.5} : f32[3,s]\n%p = full {value=0.5} : f32[s,2]\n%m = matmul %o, %p : f32[3,2]\n%q = permute %m {dims=[1, 0]} : f32[2,3:1,2]\n%y = clone %q : f32[2,3]",
+			"%o = full {value=0.5} : f32[2,9-s]\n%p = full {value=0.5} : f32[9-s,3]\n%y = matmul %o, %p : f32[2,3]"},
+		{"lines of lines", "%x: f32[s,4], %w: f32[4,4], %z: f32[4,4]", "f32[4,s]",
+			"%m = matmul %x, %w : f32[s,4]\n%n = matmul %m, %z : f32[s,4]\n%t = permute %n {dims=[1, 0]} : f32[4,s:1,4]\n%y = clone %t : f32[4,s]",
+			"%p = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%q = permute %w {dims=[1, 0]} : f32[4,4:1,4]\n%r = permute %z {dims=[1, 0]} : f32[4,4:1,4]\n%m = matmul %q, %p : f32[4,s]\n%y = matmul %r, %m : f32[4,s]",
+			"%p = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%q = permute %w {dims=[1, 0]} : f32[4,4:1,4]\n%r = permute %z {dims=[1, 0]} : f32[4,4:1,4]\n%m = matmul %w, %p : f32[4,s]\n%y = matmul %r, %m : f32[4,s]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			read := func(body string) *ir.Func {

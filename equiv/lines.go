@@ -1,7 +1,9 @@
 package equiv
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -12,16 +14,18 @@ import (
 // maxLines bounds the elements of terms where lines are looked into.
 const maxLines = 1 << 16
 
-// ofLines reports whether elements of an opaque term are made of lines.
-func ofLines(t *term) bool {
-	if t.types == nil {
-		return false
-	}
-	switch t.op {
+// madeOfLines reports whether elements of an operation's result are made of lines.
+func madeOfLines(op ir.Op) bool {
+	switch op {
 	case ir.OpMatmul, ir.OpAddmm, ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum, ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		return !slices.ContainsFunc(t.types, func(x ir.Type) bool { _, ok := x.Shape().Static(); return !ok })
+		return true
 	}
 	return false
+}
+
+// ofLines reports whether the elements of an opaque term are, and how many they are is known.
+func ofLines(t *term) bool {
+	return t.types != nil && madeOfLines(t.op) && !slices.ContainsFunc(t.types, func(x ir.Type) bool { _, ok := x.Shape().Static(); return !ok })
 }
 
 // line makes elements of the lines that they are made of, in order.
@@ -44,16 +48,21 @@ func (e *elements) line(t *term, out []elemID, args [][]elemID) bool {
 				lines[k] = append(lines[k], int64(at(x, j)))
 			}
 		}
-		if t.op == ir.OpMatmul || t.op == ir.OpAddmm { // products of numbers commute
-			slices.SortFunc(lines[len(lines)-2:], slices.Compare)
-		}
-		list := slices.Concat(lines...)
+		list := listed(t.op, lines)
 		if d := int(t.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
 			list = append(list, index[d])
 		}
 		out[i] = e.intern(h, list...)
 	}
 	return true
+}
+
+// listed is one list of the lines of all operands.
+func listed(op ir.Op, lines [][]int64) []int64 {
+	if op == ir.OpMatmul || op == ir.OpAddmm { // products of numbers commute
+		slices.SortFunc(lines[len(lines)-2:], slices.Compare)
+	}
+	return slices.Concat(lines...)
 }
 
 // operandLine lists the elements of operand k that the element of t at an index is made of.
@@ -102,4 +111,65 @@ func operandLine(t *term, k int, index []int64) []int64 {
 		list = next
 	}
 	return list
+}
+
+// line is the element of a value that is made of lines at an index: of elements of the operands at
+// what of the index counts in them, and at all of the dimensions that do not.
+func (p *indexed) line(v *value, r int, at []index) elemID {
+	t := term{op: v.op, attrs: v.attrs, types: []ir.Type{v.typ}, args: make([]termID, len(v.args))}
+	for _, a := range v.args {
+		t.types = append(t.types, p.z.p.values[a].typ)
+	}
+	lines := make([][]int64, len(v.args))
+	for k, a := range v.args {
+		of, sizes := p.along(&t, k, at)
+		lines[k] = []int64{-1, int64(p.e.text(fmt.Sprint(sizes)))}
+		for _, i := range of {
+			x := p.at(a, r, i)
+			if x == unknown {
+				return unknown
+			}
+			lines[k] = append(lines[k], int64(x))
+		}
+	}
+	list := listed(v.op, lines)
+	if d := int(v.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
+		list = append(list, int64(p.e.text(at[d].text())))
+	}
+	return p.e.intern(element{kind: elemOp, op: v.op, dt: v.typ.DType(), text: p.e.text(v.attrs.String())}, list...)
+}
+
+// along lists the indices in operand k that the element of t at an index is made of, and the sizes
+// of the dimensions that are counted through, each by a variable that is not in the index.
+func (p *indexed) along(t *term, k int, at []index) (all [][]index, sizes []ir.Dim) {
+	shape := t.types[k+1].Shape()
+	of := make([]*index, len(shape))
+	level := 1 // of lines in lines
+	for d, i := range at {
+		if e := rowsOf(t, k, d); byRows(t, d) && e >= 0 {
+			of[e] = &at[d]
+		}
+		for _, c := range i.of {
+			level = max(level, 1+strings.Count(p.labels[c.v], "/"))
+		}
+	}
+	all = [][]index{nil}
+	for e, n := range shape {
+		along := []index{{}}
+		switch {
+		case of[e] != nil:
+			along[0] = *of[e]
+		case !n.Equal(ir.D(1)):
+			sizes = append(sizes, n)
+			along = p.counting(fmt.Sprint(strings.Repeat("/", level), len(sizes)), n)
+		}
+		var next [][]index
+		for _, x := range all {
+			for _, i := range along {
+				next = append(next, append(slices.Clip(x), i))
+			}
+		}
+		all = next
+	}
+	return all, sizes
 }
