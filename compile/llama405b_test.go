@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
 
@@ -190,6 +191,30 @@ func TestPlanStages(t *testing.T) {
 	}
 	if len(m.Lines) != 4 || len(m.Models) != 4 || m.Lines[0].Makespan > m.Step || m.Step <= 0 {
 		t.Errorf("%d timelines of a step of %v", len(m.Lines), m.Step)
+	}
+}
+
+// Stages that go through passes side by side come out as one after the other, and so does what is
+// reported of them.
+func TestSideBySide(t *testing.T) {
+	m, err := llama405b(4, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := standard.Table().Parse("pipeline{stages=4,micro-batches=4},default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, enable := range []func(string) bool{func(string) bool { return true }, nil} { // who is asked is asked in order
+		r, err := compile.Compile(t.Context(), m, compile.Target{Costs: hosts(t)}, compile.Options{Pipeline: p, Manager: passes.Manager{Enable: enable}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, fmt.Sprintf("%s%+v", r.Module, r.Report.Steps))
+	}
+	if said[0] != said[1] {
+		t.Error("stages side by side are not what they are one after the other")
 	}
 }
 

@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -382,95 +381,6 @@ func (f *Func) Rename(n *Node, name string) string {
 	f.names[n.name] = n
 	f.version++
 	return n.name
-}
-
-// Clone returns a deep copy of the module. Node and value ids are kept.
-func (m *Module) Clone() *Module {
-	c := NewModule(m.World)
-	c.source = m.source
-	for _, g := range m.groups {
-		d := *g
-		c.addGroup(&d)
-	}
-	for _, s := range m.syms {
-		d := *s
-		c.addSymbol(&d)
-	}
-	c.checks = slices.Clone(m.checks)
-	for _, s := range m.stages {
-		d := *s
-		if s.Group != nil {
-			d.Group = c.groups[s.Group.index]
-		}
-		c.stages = append(c.stages, &d)
-	}
-	for _, f := range m.funcs {
-		c.funcs = append(c.funcs, f.clone(c))
-	}
-	return c
-}
-
-func (f *Func) clone(m *Module) *Func {
-	c := &Func{Name: f.Name, mod: m, nodes: make([]*Node, len(f.nodes)), values: make([]*Value, len(f.values)),
-		names: make(map[string]*Node, len(f.names)), suffix: maps.Clone(f.suffix), version: f.version, pos: f.pos}
-	for i, v := range f.values {
-		if v != nil {
-			d := *v
-			d.uses = make([]Use, len(v.uses))
-			c.values[i] = &d
-		}
-	}
-	for i, n := range f.nodes {
-		if n == nil {
-			continue
-		}
-		d := *n
-		d.fn = c
-		if n.group != nil {
-			d.group = m.groups[n.group.index]
-		}
-		d.args = make([]*Value, len(n.args))
-		d.argUse = append([]int32(nil), n.argUse...)
-		d.results = make([]*Value, len(n.results))
-		c.nodes[i] = &d
-		c.names[d.name] = &d
-		for j, v := range n.results {
-			d.results[j] = c.values[v.id]
-			d.results[j].def = &d
-			if v.base != nil {
-				d.results[j].base = c.values[v.base.id]
-			}
-		}
-	}
-	for i, n := range f.nodes {
-		if n == nil {
-			continue
-		}
-		d := c.nodes[i]
-		for j, v := range n.args {
-			d.args[j] = c.values[v.id]
-			d.args[j].uses[d.argUse[j]] = Use{d, j}
-		}
-	}
-	for i, n := range f.nodes {
-		if n != nil && n.Ordered() {
-			c.nodes[i].after, c.nodes[i].before = n.cloneOrder(c.nodes)
-		}
-	}
-	order := make([]*Node, 0, len(f.nodes))
-	for _, n := range f.Order() {
-		d := c.nodes[n.id]
-		d.prev, d.next, d.at = c.last, nil, int32(len(order))
-		if c.last != nil {
-			c.last.next = d
-		} else {
-			c.first = d
-		}
-		c.last = d
-		order = append(order, d)
-	}
-	c.order, c.orderOK = order, true
-	return c
 }
 
 // RemoveFunc removes a function from the module; it does nothing if f is not of

@@ -17,7 +17,6 @@ type Context struct {
 	pass    *Pass
 	options []value // parallel to pass.Options
 	stats   []float64
-	counted []bool
 	records []CommRecord
 	costs   CostModel
 	enable  func(site string) bool
@@ -29,8 +28,7 @@ type Context struct {
 // NewContext is a context for what a pass knows of f outside of a pipeline: options have
 // their defaults, every site is enabled, and nobody reads what is counted. costs may be nil.
 func NewContext(p *Pass, costs CostModel, f *ir.Func) *Context {
-	c := &Context{Log: slog.New(slog.DiscardHandler), pass: p, costs: costs, fn: f.Name,
-		stats: make([]float64, len(p.Stats)), counted: make([]bool, len(p.Stats))}
+	c := &Context{Log: slog.New(slog.DiscardHandler), pass: p, costs: costs, fn: f.Name, stats: make([]float64, len(p.Stats))}
 	for i := range p.Options {
 		v, err := p.Options[i].parse(p.Options[i].Default)
 		if err != nil {
@@ -92,7 +90,6 @@ func (c *Context) Count(stat string, by float64) {
 	for i, s := range c.pass.Stats {
 		if s.Name == stat {
 			c.stats[i] += by
-			c.counted[i] = true
 			return
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 
 	"github.com/seed-ee968945/concert/internal/bisect"
 	"github.com/seed-ee968945/concert/ir"
@@ -238,43 +237,6 @@ func (r *run) step(i int) error {
 		return r.Dump(Dump{Step: &rep, Of: r.p.Len(), Text: text})
 	}
 	return nil
-}
-
-// apply runs a pass on every function of m. A panic of the pass becomes an
-// error: whoever compiles a graph must not die of a broken pass.
-func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
-	ctx = &Context{
-		Log: r.log.With("pass", s.pass.Name), pass: s.pass, options: s.values,
-		stats: make([]float64, len(s.pass.Stats)), counted: make([]bool, len(s.pass.Stats)),
-		costs: r.Costs, Ctx: r.ctx,
-	}
-	if r.pattern != nil || r.Enable != nil {
-		ctx.enable = func(site string) bool {
-			return r.pattern.Enabled(site) && (r.Enable == nil || r.Enable(site))
-		}
-	}
-	defer func() {
-		if p := recover(); p == (ended{}) {
-			err = r.ctx.Err()
-		} else if p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-	}()
-	run := bodies(m)
-	for _, f := range append([]*ir.Func(nil), m.Funcs()...) {
-		if m.Func(f.Name) != f {
-			continue // nobody runs it any more
-		}
-		ctx.fn = f.Name
-		if err := s.pass.Run(ctx, f); err != nil {
-			return ctx, fmt.Errorf("@%s: %w", f.Name, err)
-		}
-		removeLeft(m, run)
-	}
-	if ctx.err != nil {
-		return ctx, fmt.Errorf("pass %s %w", s.pass.Name, ctx.err)
-	}
-	return ctx, nil
 }
 
 // removeLeft removes functions that nodes ran and that none runs any more: they would be

@@ -19,6 +19,10 @@ type Pass struct {
 	// ([CheckOrderOnly]) after each run.
 	OrderOnly bool
 
+	// Alone marks a pass that reads and changes nothing of the module but the function that it is
+	// run on, symbols and groups aside, which it only reads: functions may go side by side.
+	Alone bool
+
 	// Regions marks a pass that forms regions, of which each becomes one kernel of the
 	// program's own ([FusionKey]).
 	Regions bool
@@ -78,7 +82,7 @@ type NamedPipeline struct {
 
 // CostModel gives costs to nodes that carry none. A model must answer from the
 // node, its types (symbols at their hints) and its group alone, and the same on
-// every rank.
+// every rank. Its methods may be called from several goroutines.
 type CostModel interface {
 	// NodeMs is the time of a node in milliseconds: of a collective on its
 	// communication stream, of another node on the compute stream. ok is false if

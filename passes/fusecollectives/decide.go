@@ -164,7 +164,7 @@ func (d *decision) consider(kind []*region) error {
 // the cost model does not know what chunks take.
 func (d *decision) try(choices []choice) (t *trial, known bool, err error) {
 	d.ctx.Tick()
-	f := d.f.Module().Clone().Func(d.f.Name)
+	f := d.f.Clone()
 	priced, err := apply(d.ctx, f, choices, false)
 	if err != nil || !priced {
 		return nil, priced, err

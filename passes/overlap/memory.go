@@ -111,9 +111,9 @@ func (s *scheduler) allowed(strict *sched.Result) (int64, error) {
 }
 
 // needs is the least memory that the buffers of a schedule need after reuse-buffers. It
-// writes the schedule into a copy. O(nodes + uses), but for the copy of the module.
+// writes the schedule into a copy. O(nodes + uses).
 func (s *scheduler) needs(r *sched.Result) (int64, error) {
-	f := s.f.Module().Clone().Func(s.f.Name)
+	f := s.f.Clone()
 	c := &scheduler{ctx: s.ctx, f: f, may: s.may}
 	var err error
 	if c.d, err = deps.AnalyzeWith(f, sim.FuncOptions{Ms: func(*ir.Node) float64 { return 0 }}); err != nil {

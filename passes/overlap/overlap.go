@@ -33,6 +33,7 @@ func Pass() passes.Pass {
 			passes.Stat{Name: "runs", Doc: "list schedules tried"},
 		),
 		OrderOnly: true,
+		Alone:     true,
 		Run:       runOverlap,
 	}
 }

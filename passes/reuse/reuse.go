@@ -53,6 +53,7 @@ func Pass() passes.Pass {
 			{Name: "bound-after-bytes", Doc: "the same after the pass"},
 		},
 		Places: true,
+		Alone:  true,
 		Run:    runReuseBuffers,
 	}
 }

@@ -31,6 +31,7 @@ func planMemory() passes.Pass {
 			{Name: "bound-bytes", Doc: "no plan is smaller than this"},
 		},
 		Places: true,
+		Alone:  true,
 		Run:    runPlanMemory,
 	}
 }
