@@ -43,6 +43,8 @@ type repairer struct {
 	cost []int64 // by buffer: of taking it out
 
 	byStart, byEnd []rectangle      // placed buffers
+	allStart       []rectangle      // all of them where the last ceiling that was reached has them,
+	allEnd         []rectangle      // by start and by end; costs are not those of now
 	out            heap.Heap[int32] // those to place
 	hit            []int32          // scratch of seat: what to take out
 	unit           int64            // bytes that count as one in a cost
@@ -79,6 +81,7 @@ func newRepairer(f *fitter) *repairer {
 // visits were spent since the repairer was made. A step that fails after a third
 // of what is left is tried again at a quarter of its size, three times at most.
 func (r *repairer) descend(at []int64, goal int64, until int) {
+	r.sort(at)
 	for part := int64(10); part < 1000; {
 		h := r.p.Height(at)
 		if h <= goal || r.work >= until {
@@ -90,46 +93,60 @@ func (r *repairer) descend(at []int64, goal int64, until int) {
 	}
 }
 
-// lower tries to bring the placement at below the ceiling, in bytes, and reports
-// whether it did; at then holds the new placement. It ends after about budget
+// sort lists all buffers where a placement has them.
+func (r *repairer) sort(at []int64) {
+	r.allStart, r.allEnd = r.allStart[:0], r.allEnd[:0]
+	for _, list := range [2][]int32{r.f.pinned, r.f.ids} {
+		for _, i := range list {
+			start := rectangle{at[i], 0, r.f.l[i], r.f.r[i], i}
+			end := start
+			end.key += r.p.Buffers[i].Size
+			r.allStart, r.allEnd = append(r.allStart, start), append(r.allEnd, end)
+		}
+	}
+	slices.SortFunc(r.allStart, compareRectangles)
+	slices.SortFunc(r.allEnd, compareRectangles)
+}
+
+// lower tries to bring the placement at, which is listed, below the ceiling, in bytes, and reports
+// whether it did; at and the lists then hold the new placement. It ends after about budget
 // visits.
 func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
 	copy(r.at, at)
-	r.byStart, r.byEnd = r.byStart[:0], r.byEnd[:0]
 	r.out.Clear()
 	for _, i := range r.f.pinned {
 		if r.cost[i] = r.pinned; r.at[i]+r.p.Buffers[i].Size > ceiling {
 			return false
 		}
-		r.add(i)
 	}
 	for _, i := range r.f.ids {
 		size := r.p.Buffers[i].Size
 		r.cost[i] = min(r.dearest, max(1, size/r.unit)*int64(1+math.Sqrt(float64(r.f.r[i]-r.f.l[i]))))
-		if r.at[i]+size <= ceiling {
-			r.add(i)
-		} else {
+		if r.at[i]+size > ceiling {
 			r.at[i] = -1
 			r.out.Push(i)
 		}
 	}
-	slices.SortFunc(r.byStart, compareRectangles)
-	slices.SortFunc(r.byEnd, compareRectangles)
+	r.byStart, r.byEnd = r.placed(r.byStart[:0], r.allStart), r.placed(r.byEnd[:0], r.allEnd)
 	for until := r.work + budget; r.out.Len() > 0; {
 		if r.work >= until || r.f.ctx.Err() != nil || !r.seat(r.out.Pop(), ceiling) {
 			return false
 		}
 	}
 	copy(at, r.at)
+	r.allStart, r.byStart, r.allEnd, r.byEnd = r.byStart, r.allStart, r.byEnd, r.allEnd
 	return true
 }
 
-// add appends a placed buffer to both lists, which are sorted later.
-func (r *repairer) add(i int32) {
-	start := rectangle{r.at[i], r.cost[i], r.f.l[i], r.f.r[i], i}
-	end := start
-	end.key += r.p.Buffers[i].Size
-	r.byStart, r.byEnd = append(r.byStart, start), append(r.byEnd, end)
+// placed appends those of all buffers that are not out, with what they cost.
+func (r *repairer) placed(to, all []rectangle) []rectangle {
+	for _, s := range all {
+		if r.at[s.id] >= 0 {
+			s.cost = r.cost[s.id]
+			to = append(to, s)
+		}
+	}
+	return to
 }
 
 // seat places buffer i where it costs least and takes out what is in its way. It
