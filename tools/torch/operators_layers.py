@@ -259,3 +259,36 @@ def corners(r):
         r.call("aten._foreach_lerp.Scalar", a, b, 0.1)
         r.call("aten._foreach_lerp.List", a, b, [r.data(dt, 3, 2, low=0, high=1), r.data(dt, 5, low=0, high=1)])
         r.call("aten.lerp.Scalar", a[0], b[0], 0.7)
+
+
+def signals(r):
+    """Complex numbers in models of signals, windows, products of bytes, gradients of samples nobody asks for."""
+    for dt in [torch.float32, torch.float64]:
+        z, y = (torch.view_as_complex(r.data(dt, 2, 3, 4, 2)) for _ in range(2))
+        z[0, 0, 0] = 0
+        x, on = r.data(dt, 2, 3, 4), r.data(dt, 2, 1, 4) > 0
+        for a, b in [(z, y), (x, y), (z, x)]:
+            r.call("aten.where.self", on, a, b)
+        r.call("aten.sgn.default", z)
+        r.call("aten.reciprocal.default", y)
+        r.call("aten.log.default", y)
+        r.call("aten.cumsum.default", y, -1)
+        r.call("aten.index_put.default", y, [None, torch.tensor([0, 2, 0])], z, True)
+        for pads in [[1, 2], [0, 1, 2, 0], [-1, 1]]:
+            r.call("aten.constant_pad_nd.default", y, pads, 0.0)
+    for dims in [[-1], [0, 2], []]:
+        r.call("aten.mean.dim", z.to(torch.complex64), dims, True)
+    r.call("aten.mean.default", z.to(torch.complex64))
+    r.call("prims.convert_element_type.default", x.float(), torch.complex64)
+    r.call("prims.convert_element_type.default", y, torch.complex64)
+    r.call("aten._to_copy.default", y, dtype=torch.float32)
+    for name in ["hann", "hamming", "blackman"]:
+        for n in [1, 2, 7, 16]:
+            r.call("aten.%s_window.default" % name, n)
+            r.call("aten.%s_window.periodic" % name, n, False, dtype=torch.float64)
+    r.call("aten.hamming_window.periodic_alpha", 9, True, 0.6)
+    r.call("aten.hamming_window.periodic_alpha_beta", 9, False, 0.6, 0.3)
+    rows, columns = (r.data(torch.float32, *s, low=-128, high=127).to(torch.int8) for s in [(18, 24), (24, 16)])
+    r.call("aten._int_mm.default", rows, columns)
+    image, grid, dy = r.data(torch.float32, 2, 3, 4, 5), r.data(torch.float32, 2, 3, 2, 2, low=-1, high=1), r.data(torch.float32, 2, 3, 3, 2)
+    r.call("aten.grid_sampler_2d_backward.default", dy, image, grid, 0, 0, True, [True, False])

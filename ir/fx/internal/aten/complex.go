@@ -54,10 +54,28 @@ var complexOps = []row{
 	{"aten.add.Tensor aten.add.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpAdd, a, b) })},
 	{"aten.sub.Tensor aten.sub.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpSub, a, b) })},
 	{"aten.mm.default aten.bmm.default", "self mat2", withTwo("self", "mat2", (*call).product)},
+	{"aten.where.self", "condition self other", wherePairs},
+	{"aten.reciprocal.default", "self", withOne(func(c *call, z pair) pair {
+		return c.over(pair{re: c.Filled(attr.Int(1), ir.F64)}, z)
+	})},
+	{"aten.sgn.default", "self", withOne(func(c *call, z pair) pair {
+		z = z.wide(c)
+		length := c.Make(ir.OpSqrt, nil, c.square(z))
+		length = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, length, 0), c.Filled(attr.Int(1), ir.F64), length)
+		return c.over(z, pair{re: length})
+	})},
+	{"aten.log.default", "self", withOne(func(c *call, z pair) pair {
+		z = z.wide(c)
+		return pair{c.With(ir.OpMul, c.Make(ir.OpLog, nil, c.square(z)), 0.5), c.Make(ir.OpAtan2, nil, z.im, z.re)}
+	})},
+	{"prims.convert_element_type.default", "self dtype", convertPairs},
+	{"aten._to_copy.default", "self * dtype", convertPairs},
+	{"aten.constant_pad_nd.default", "self pad value", padPairs},
 	{"aten.full.default", "size fill_value", filledPairs},
 	{"aten.zeros.default", "size", filledPairs},
 	{"aten.zeros_like.default aten.full_like.default", "self fill_value", filledPairs},
-	{"aten.sum.default aten.sum.dim_IntList", "self dim keepdim", sumPairs},
+	{"aten.sum.default aten.sum.dim_IntList", "self dim keepdim", foldPairs(ir.OpSum)},
+	{"aten.mean.default aten.mean.dim", "self dim keepdim", foldPairs(ir.OpMean)},
 	{"aten.copy.default", "self src non_blocking", func(c *call) error {
 		if v := c.Arg("self"); v == nil || v.Kind != pytext.Name || !c.Complex(v.Text) {
 			return traced.ErrForm // the real parts alone
@@ -74,14 +92,15 @@ var pairedDims = map[string][]string{
 	"aten.permute.default": {"*dims"}, "aten.transpose.int": {"dim0", "dim1"}, "aten.unsqueeze.default": {"dim"}, "aten.squeeze.dim": {"dim"}, "aten.squeeze.dims": {"dim"},
 	"aten.slice.Tensor": {"dim"}, "aten.select.int": {"dim"}, "aten.split.Tensor": {"dim"}, "aten.split_with_sizes.default": {"dim"}, "aten.unbind.int": {"dim"},
 	"aten.cat.default": {"dim"}, "aten.index.Tensor": nil, "aten.index_select.default": {"dim"}, "aten.flip.default": {"dims"},
-	"aten.select_scatter.default": {"dim"}, "aten.slice_scatter.default": {"dim"},
+	"aten.select_scatter.default": {"dim"}, "aten.slice_scatter.default": {"dim"}, "aten.cumsum.default": {"dim"}, "aten.index_put.default": nil,
+	"aten.lift_fresh_copy.default": nil,
 }
 
 // leading imports an operator of pairs as itself: "dim" names one dimension or several of those of
 // the numbers, "+size" is a size for each, "*dims" a place for each.
 func leading(params []string) func(c *call) error {
 	return func(c *call) error {
-		for _, p := range []string{"self", "src", "tensors"} {
+		for _, p := range []string{"self", "src", "values", "tensors"} {
 			if v := c.Arg(p); v != nil && slices.ContainsFunc(append([]pytext.Value{*v}, v.List...), func(v pytext.Value) bool { return v.Kind == pytext.Name && !c.Complex(v.Text) }) {
 				return traced.Unknown(errors.New("real numbers among complex ones"))
 			}
@@ -297,8 +316,12 @@ func filledPairs(c *call) error {
 	return c.paired(pair{re: c.Filled(attr.Float(v), ts[0].DType(), shape[:len(shape)-1]...)})
 }
 
-// sumPairs adds up over dimensions of the numbers, all if none is named.
-func sumPairs(c *call) error {
+// foldPairs folds dimensions of the numbers, all if none is named, by an op that is linear.
+func foldPairs(op ir.Op) func(c *call) error {
+	return func(c *call) error { return c.foldedPairs(op) }
+}
+
+func (c *call) foldedPairs(op ir.Op) error {
 	x := c.Tensor("self")
 	if c.Err != nil {
 		return c.Err
@@ -317,5 +340,42 @@ func sumPairs(c *call) error {
 	if len(dims) == 0 {
 		return c.Settle(x)
 	}
-	return c.Settle(c.Over(ir.OpSum, x, keep, dims...))
+	return c.Settle(c.Over(op, x, keep, dims...))
+}
+
+// wherePairs takes each number from one of two tensors.
+func wherePairs(c *call) error {
+	on, a, b := c.Tensor("condition"), c.parts("self"), c.parts("other")
+	if c.Err != nil {
+		return c.Err
+	}
+	if a.im == nil && b.im == nil {
+		return traced.ErrForm // the condition alone cannot make numbers complex
+	}
+	for _, z := range []*pair{&a, &b} {
+		if z.im == nil {
+			z.im = c.Filled(attr.Int(0), z.re.Type().DType())
+		}
+	}
+	pick := func(a, b *ir.Value) *ir.Value { return c.Make(ir.OpWhere, nil, on, a, b) }
+	return c.paired(pair{pick(a.re, b.re), pick(a.im, b.im)})
+}
+
+// convertPairs makes numbers complex, or leaves the real part, as PyTorch does, which warns.
+func convertPairs(c *call) error {
+	z := c.parts("self")
+	if c.Err == nil && !c.Complex(c.Name) {
+		return c.Settle(z.re)
+	}
+	return c.paired(z)
+}
+
+// padPairs pads with zeros, which are the same for both parts.
+func padPairs(c *call) error {
+	pad := c.Arg("pad")
+	if c.numOr("value", 0) != 0 || pad == nil || pad.Kind != pytext.List && pad.Kind != pytext.Tuple {
+		return traced.ErrForm
+	}
+	pad.List = append([]pytext.Value{{Kind: pytext.Int, Col: pad.Col}, {Kind: pytext.Int, Col: pad.Col}}, pad.List...)
+	return Operators[c.Operator].Import(c.Call)
 }

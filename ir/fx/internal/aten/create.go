@@ -1,6 +1,8 @@
 package aten
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -24,6 +26,14 @@ var creationOps = []row{
 	{"aten.ones.default", "size", fill(1)},
 	{"aten.ones_like.default", "self", fill(1)},
 	{"aten.new_ones.default", "self size", fill(1)},
+	{"aten.hann_window.default", "window_length", hann},
+	{"aten.hann_window.periodic", "window_length periodic", hann},
+	{"aten.hamming_window.default", "window_length", hamming},
+	{"aten.hamming_window.periodic", "window_length periodic", hamming},
+	{"aten.hamming_window.periodic_alpha", "window_length periodic alpha", hamming},
+	{"aten.hamming_window.periodic_alpha_beta", "window_length periodic alpha beta", hamming},
+	{"aten.blackman_window.default", "window_length", blackman},
+	{"aten.blackman_window.periodic", "window_length periodic", blackman},
 	{"aten.arange.default", "end", arange},
 	{"aten.arange.start", "start end", arange},
 	{"aten.arange.start_step", "start end step", arange},
@@ -95,4 +105,46 @@ func arange(c *call) error {
 		l = l.With("step", attr.Int(step))
 	}
 	return c.EmitErr(ir.OpIota, l)
+}
+
+func hann(c *call) error { return c.cosines(0.5, 0.5) }
+
+func hamming(c *call) error {
+	alpha, beta := 0.54, 0.46
+	if slices.Contains(c.Params, "alpha") {
+		alpha = c.numOr("alpha", alpha)
+	}
+	if slices.Contains(c.Params, "beta") {
+		beta = c.numOr("beta", beta)
+	}
+	return c.cosines(alpha, beta)
+}
+
+func blackman(c *call) error { return c.cosines(0.42, 0.5, 0.08) }
+
+// cosines is a window: a sum of cosines over one turn, the signs in turns, k of them in turn k.
+// A periodic window is one of an element more, without the last.
+func (c *call) cosines(factors ...float64) error {
+	n := c.Need("window_length")
+	turn := n
+	if slices.Contains(c.Params, "periodic") && !c.Bool("periodic", true) {
+		turn--
+	}
+	t, err := c.Trace.TypeOf(0)
+	if err = cmp.Or(c.Err, err); err != nil {
+		return err
+	}
+	if n < 0 || n > traced.MaxElems || !t.DType().IsFloat() {
+		return traced.ErrForm
+	}
+	if n == 1 {
+		return c.EmitErr(ir.OpFull, attr.List(nil).With("value", attr.Int(1)))
+	}
+	var sum *ir.Value
+	at := c.In(ir.F64, c.Counting(n))
+	for k, f := range slices.Backward(factors) {
+		term := c.Make(ir.OpCos, nil, c.With(ir.OpMul, at, 2*math.Pi*float64(k)/float64(turn)))
+		sum = c.plus(sum, c.With(ir.OpMul, term, f*float64(1-2*(k%2))))
+	}
+	return c.Settle(sum)
 }

@@ -64,6 +64,13 @@ func along(op ir.Op) func(c *call) error {
 // productOps are the matrix products and attention.
 var productOps = []row{
 	{"aten.mm.default aten.bmm.default aten.matmul.default", "self mat2", matmul},
+	{"aten._int_mm.default", "self mat2", func(c *call) error { // of bytes, summed up in 32 bits
+		a, b := c.Tensor("self"), c.Tensor("mat2")
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.Settle(c.Make(ir.OpMatmul, nil, c.In(ir.I32, a), c.In(ir.I32, b)))
+	}},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
 	{"aten._scaled_mm.default", "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum", scaledMM},

@@ -147,9 +147,13 @@ func gridSampleBackward(c *call) error {
 		}
 	}
 	all := []*ir.Value{c.Shaped(image, s...), c.Shaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g...)}
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
 	var out []*ir.Value
 	for i, asked := range mask {
-		if asked {
+		if asked || len(ts) == 2 { // PyTorch hands the places' back though nobody asks
 			out, c.Items = append(out, all[i]), append(c.Items, i)
 		}
 	}
