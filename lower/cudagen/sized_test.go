@@ -94,7 +94,7 @@ var sizedCases = []struct {
 	{name: "grouped_inner", text: `(%x: f32[6,a], %w: f32[a,b], %e: i64[3]) -> (f32[3,6,b]) { %y = grouped_matmul %x, %w, %e : f32[3,6,b]; return %y }`},
 	{name: "topk", text: `(%x: f32[a,16]) -> (f32[a,2], i64[a,2]) { %y:2 = topk %x {k=2, dim=1} : f32[a,2], i64[a,2]; return %y#0, %y#1 }`},
 	{name: "topk_lines", text: `(%x: bf16[a+3,b]) -> (bf16[3,b], i64[3,b]) { %y:2 = topk %x {k=3, dim=0, largest=false} : bf16[3,b], i64[3,b]; return %y#0, %y#1 }`},
-	{name: "topk_long", text: `(%x: f32[b,100*a+5]) -> (f32[b,5], i64[b,5]) { %y:2 = topk %x {k=5, dim=1} : f32[b,5], i64[b,5]; return %y#0, %y#1 }`},
+	{name: "topk_long", text: `(%x: f32[b,111*a+5]) -> (f32[b,5], i64[b,5]) { %y:2 = topk %x {k=5, dim=1} : f32[b,5], i64[b,5]; return %y#0, %y#1 }`},
 }
 
 const sizedMax = 37
