@@ -427,6 +427,9 @@ func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 	if args[1].base == args[2].base && args[1].coef == args[2].coef && !slices.ContainsFunc(loops, differ) { // no choice
 		return t.multiply(args[1:2], picked(loops, []int{1}))
 	}
+	if c, e, where, ok := t.byPlace(dt, args, loops); ok {
+		return c, e, where
+	}
 	coef := 1.0
 	args = slices.Clone(args)
 	for k := 1; k <= 2; k++ { // of a number or zero: the number is a factor

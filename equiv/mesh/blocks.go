@@ -6,11 +6,13 @@ import (
 	"strings"
 )
 
-// What a block of a name is linear in, so that a sum over ranks can move inside: of slice,
+// What a block of a name is linear in, so that a sum over ranks can move inside: of window,
 // index, embedding and gather the first operand, of cat all, of convolution each of both, and
 // of put the values that are added at indices.
 const (
-	nameSlice  = "slice"
+	nameSlice  = "slice" // of several digits
+	nameWindow = "window"
+	nameEdged  = "edged" // a window with another number than zero around it
 	nameLookup = "lookup"
 	nameCat    = "cat"
 	nameConv   = "convolution"
@@ -25,7 +27,7 @@ func (e *expr) is(names ...string) bool {
 }
 
 // sums reports whether a sum may move into a block.
-func sums(e *expr) bool { return e.is(nameSlice, nameLookup, nameCat, nameConv, namePut) }
+func sums(e *expr) bool { return e.is(nameSlice, nameWindow, nameLookup, nameCat, nameConv, namePut) }
 
 // linearly makes a block. The factor of what it is linear in is the result's.
 func (t *table) linearly(s spec) (float64, *expr, []digit) {
@@ -41,7 +43,7 @@ func (t *table) linearly(s spec) (float64, *expr, []digit) {
 				s.args[k].coef = s.args[k].coef/coef + 0 // one zero, not two
 			}
 		}
-	case first == 0 && e.is(nameSlice, nameLookup, namePut, nameGradient):
+	case first == 0 && e.is(nameSlice, nameWindow, nameLookup, namePut, nameGradient):
 		coef, s.args = s.args[0].coef, slices.Clone(s.args)
 		s.args[0].coef = 1
 	}
@@ -102,7 +104,7 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 	for j, g := range s.segs {
 		rest[j].tail = len(base.own) > 0 && base.joins[0] != none && base.loopOf(g) == base.joins[0]
 	}
-	coef, e, where := t.linearly(spec{kind: block, text: base.text, args: args, loops: rest, own: owns})
+	coef, e, where := t.linearly(spec{kind: block, text: base.text, args: args, loops: rest, own: owns, win: base.win})
 	s.coef, s.base = coef, e
 	for i, d := range s.segs {
 		if base.loopOf(d) >= 0 {

@@ -82,7 +82,11 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			return nil, fmt.Errorf("input %s has sizes that are no numbers", n.Name())
 		}
 		p := t.whole(fmt.Sprintf("input %d", i), sizes)
-		q, err := g.related(t, p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
+		to, err := g.related(p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
+		var q *piece
+		if err == nil {
+			q, err = g.place(t, p, to)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
 		}
@@ -110,11 +114,11 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		}
 		why := "no piece of it has this shape"
 		for _, at := range places {
-			want, err := g.related(t, w, x, y, at)
+			at, err := g.related(w, x, y, at)
 			if err != nil {
 				return rep, fmt.Errorf("result %d: %w", i, err)
 			}
-			if why = differs(want, has[i]); why == "" {
+			if why = many.differs(w, has[i], at); why == "" {
 				rep.Results = append(rep.Results, at)
 				break
 			}
@@ -136,9 +140,9 @@ func at(l []Placement, i int) Placement {
 	return nil
 }
 
-// related is a tensor of one device as the ranks have it, by a placement or, without one, by
-// the only axis that makes the shape what it is.
-func (g *grid) related(t *table, p *piece, device, rank *ir.Value, to Placement) (*piece, error) {
+// related is where a rank's piece of a tensor lies: by a placement or, without one, by the only
+// axis that makes the shape what it is.
+func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (Placement, error) {
 	x, y := device.Type(), rank.Type()
 	whole, ok := x.Shape().Static()
 	local, ok2 := y.Shape().Static()
@@ -163,16 +167,20 @@ func (g *grid) related(t *table, p *piece, device, rank *ir.Value, to Placement)
 			to[d] = fit
 		}
 	}
-	q, err := g.place(t, p, to)
+	atoms, err := g.atomsOf(p, to)
 	if err != nil {
 		return nil, err
 	}
-	for d, l := range q.dims {
-		if places(l) != local[d] {
+	for d, l := range atoms {
+		pieces := int64(1)
+		for _, a := range l {
+			pieces *= g.atoms[a].size
+		}
+		if (whole[d]+pieces-1)/pieces != local[d] {
 			return nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
 		}
 	}
-	return q, nil
+	return to, nil
 }
 
 // maxChoices bounds the placements that a shape may stand for.
@@ -208,24 +216,55 @@ func (g *grid) choices(device, rank *ir.Value) []Placement {
 	return out
 }
 
-// differs says how a tensor is not what it should be; empty if it is.
-func differs(want, has *piece) string {
-	x, ok := asWanted(want.base, has.base)
+// differs says how what ranks have is not what it should be; empty if it is. What lies behind
+// the end of a tensor does not count.
+func (s *side) differs(want, has *piece, at Placement) (why string) {
+	if !attempt(func() bool {
+		has = s.gatheredAll(want, has, at)
+		for d := range at {
+			if len(at[d]) > 0 {
+				want, has = s.t.rejoined(want, d), s.t.rejoined(has, d)
+			}
+		}
+		return true
+	}) {
+		return "its pieces are cut at places that are no parts of each other"
+	}
 	switch {
-	case !ok:
+	case want.base != has.base:
 		return "the ranks compute something else"
-	case !sameNumber(want.coef, x*has.coef):
-		return fmt.Sprintf("it is %.6g times what it should be", x*has.coef/want.coef)
+	case !sameNumber(want.coef, has.coef):
+		return fmt.Sprintf("it is %.6g times what it should be", has.coef/want.coef)
 	}
 	for d := range want.dims {
 		if !slices.Equal(joined(want.dims[d]), joined(has.dims[d])) {
 			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
 		}
 	}
-	if !slices.Equal(want.held, has.held) {
-		return "the ranks have other pieces of it"
+	for a, d := range has.held {
+		if a < len(want.held) && d != want.held[a] || a >= len(want.held) && d.dim != none {
+			return "the ranks have other pieces of it"
+		}
 	}
 	return ""
+}
+
+// gatheredAll is a tensor by its pieces, one after the other as they should lie.
+func (s *side) gatheredAll(want, p *piece, at Placement) *piece {
+	atoms, err := s.g.atomsOf(want, at)
+	if err != nil {
+		panic(uneven{})
+	}
+	u := &use{s: s, t: s.t}
+	for d, l := range atoms {
+		p = s.gathered(p, l, d)
+	}
+	for d, l := range want.dims {
+		if n := places(l); places(p.dims[d]) != n {
+			p = u.sliced(p, d, 0, n, 1)
+		}
+	}
+	return p
 }
 
 // maxSteps bounds the steps that a finding names.

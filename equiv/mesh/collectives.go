@@ -160,6 +160,9 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		from[pairs[i+1]] = int(pairs[i])
 	}
+	if q, ok := s.further(p, atoms, from); ok {
+		return q
+	}
 	unit := func(k int) int { // the member whose only digit other than 0 is a 1 in place k
 		out := 1
 		for _, m := range sizes[k+1:] {
@@ -189,6 +192,67 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 		out.held[a] = p.held[atoms[to[k]]]
 	}
 	return &out
+}
+
+// further is what each member of a group has from the one so many further on, and zeros where
+// there is none: where members are digits of a tensor, a view of it.
+func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
+	by := 0
+	for i, src := range from {
+		if src >= 0 {
+			by = src - i
+			break
+		}
+	}
+	for i, src := range from {
+		if want := i + by; by == 0 || src != want && (src >= 0 || want >= 0 && want < len(from)) {
+			return nil, false
+		}
+	}
+	var ranks []digit
+	for _, a := range atoms {
+		ranks = add(ranks, p.held[a])
+	}
+	if len(ranks) != 1 || ranks[0].dim == none || ranks[0].size != int64(len(from)) {
+		return nil, false
+	}
+	v := view{arg: arg{base: p.base, coef: p.coef}, inner: ranks[0], off: int64(by), dil: 1, fill: &arg{base: s.t.one}}
+	for _, l := range p.dims {
+		for _, y := range l {
+			v.axes = append(v.axes, axis{y.size, y, 0})
+		}
+	}
+	held := len(v.axes)
+	step := ranks[0].size
+	for a, y := range p.held {
+		v.axes = append(v.axes, axis{y.size, y, 0})
+		if slices.Contains(atoms, a) {
+			v.axes[held+a].at = repeated(y.size)
+		}
+	}
+	for _, a := range atoms {
+		step /= p.held[a].size
+		v.axes[held+a].coef = step
+	}
+	ok = attempt(func() bool {
+		c, e, where := s.t.view(v)
+		out = &piece{base: e, coef: c}
+		k := 0
+		for _, l := range p.dims {
+			var ds []digit
+			for range l {
+				for _, y := range where[k] {
+					ds = add(ds, y)
+				}
+				k++
+			}
+			out.dims = append(out.dims, ds)
+		}
+		out.held = singles(where[held:])
+		out.check()
+		return true
+	})
+	return out, ok
 }
 
 // shuffled is what members of a group have from others, by number, in any order: of -1 zeros.

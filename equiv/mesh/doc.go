@@ -19,6 +19,9 @@
 // of the program of one device, and a result is proved if it is the same expression, arranged
 // as it is stated to be.
 //
+// Slices, windows, indices that count and rows of other ranks are tensors read at places that are
+// affine in digits (view.go), the rank's among them; readings of readings are one.
+//
 // A tensor that does not divide is joined with what lies behind its end, of which nothing is
 // known. Operations on what is joined are joined of operations on the parts (seams.go), so that
 // what is behind the end goes when it is cut off, or when it was masked before a sum.

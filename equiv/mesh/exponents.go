@@ -235,7 +235,7 @@ func (e *expr) below(d digit, k int) digit {
 		return d
 	}
 	of := e.loopOf(d)
-	if of < 0 || len(e.own) > 0 {
+	if of < 0 || len(e.own) > 0 && e.win == nil {
 		panic(uneven{})
 	}
 	x := e.loops[of].at[k]

@@ -19,6 +19,9 @@ type expr struct {
 	// that one loop is minor to is of one dimension with it.
 	place, own []digit
 	joins      []int // by own: the loop, or none
+
+	win     *window // of a view
+	sliding []bool  // by dimension: whether it goes along places of a view
 }
 
 type kind uint8
@@ -54,6 +57,7 @@ type table struct {
 	sums  map[string]*summed
 	one   *expr // any number is a multiple of it
 	buf   []byte
+	depth int // of views in the making
 }
 
 func newTable() *table {
@@ -75,13 +79,14 @@ type spec struct {
 	args  []arg
 	loops []loop
 	own   []int64 // sizes of the result that are no loops
+	win   *window
 }
 
 // make is the expression of an operation, with the digit of the result for each of its loops
 // and then for each size of its own. Loops are ordered by the operands that have them, and
 // those that go on in all operands are one.
 func (t *table) make(s *spec) (*expr, []digit) {
-	e := &expr{kind: s.kind, text: s.text, args: s.args}
+	e := &expr{kind: s.kind, text: s.text, args: s.args, win: s.win}
 	var of []int
 	var stride []int64
 	e.loops, of, stride = canonical(s.loops)
@@ -236,6 +241,7 @@ func (t *table) intern(e *expr) *expr {
 		return old
 	}
 	e.id = len(t.exprs)
+	e.slide()
 	t.exprs[string(b)] = e
 	return e
 }

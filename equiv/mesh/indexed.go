@@ -191,69 +191,6 @@ func (u *use) marks(d int) bool {
 	return true
 }
 
-// windows sees the dimensions whole along which a window is longer than one place, or moves.
-func (u *use) windows() {
-	window := u.n.Attrs().Ints("window")
-	var sizes []int64
-	dims := make([][]int, len(u.in[0].dims))
-	for e, n := range u.sizes(0) {
-		if window[e] == 1 && u.result(0)[e] == n && len(u.in) == 1 && !u.moves(e) {
-			dims[e] = u.one(0, e)
-			continue
-		}
-		for k, p := range u.in {
-			u.inner(k, p.dims[e])
-		}
-		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
-	}
-	u.set(u.block(u.name(0), dims, sizes))
-}
-
-// moves reports whether a window's attributes say anything of a dimension.
-func (u *use) moves(e int) bool {
-	for key, plain := range map[string]int64{"strides": 1, "base_dilation": 1, "window_dilation": 1, "reverse": 0} {
-		if l := u.n.Attrs().Ints(key); l != nil && l[e] != plain {
-			return true
-		}
-	}
-	l := u.n.Attrs().Ints("padding")
-	return l != nil && (l[2*e] != 0 || l[2*e+1] != 0)
-}
-
-// convolution is a sum over channels of windows; batches and rows are loops.
-func (u *use) convolution() {
-	if u.int("batch_groups", 1) != 1 {
-		u.alone()
-		return
-	}
-	sizes := u.result(0)
-	dims := [][]int{u.one(0, 0)}
-	name, more := nameConv, []int64(nil)
-	if u.int("groups", 1) == 1 {
-		dims = append(dims, u.one(1, 0))
-		u.align([]int{1, 1}, true)
-	} else {
-		name = "grouped " + nameConv
-		u.inner(0, u.in[0].dims[1])
-		u.inner(1, u.in[1].dims[0])
-		u.inner(1, u.in[1].dims[1])
-		dims, more = append(dims, []int{ownSize(len(sizes) - 2)}), sizes[1:2]
-	}
-	for d := 2; d < len(sizes); d++ {
-		u.inner(0, u.in[0].dims[d])
-		u.inner(1, u.in[1].dims[d])
-		dims = append(dims, []int{ownSize(d - 2)})
-	}
-	coef := 1.0
-	for k := range u.operands() {
-		coef *= u.args[k].coef
-		u.args[k].coef = 1
-	}
-	p := u.block(name+" "+u.n.Attrs().String(), dims, slices.Concat(sizes[2:], more))
-	p.coef *= coef
-	u.set(p)
-}
-
 // attention is one of each batch and head; several heads may have keys in common.
 func (u *use) attention() {
 	q := 0

@@ -70,11 +70,11 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		}
 		index = given
 	}
-	e, where := t.make(&spec{
+	c, e, where := t.blockOf(&spec{
 		kind: block, text: nameLookup + "  0:" + strconv.FormatInt(places(inner), 10), loops: out,
 		args: []arg{{base: look.args[0].base, coef: look.args[0].coef, inner: inner}, index},
 	})
-	s.coef, s.base, s.where = base.args[1].coef, e, where[:kept]
+	s.coef, s.base, s.where = base.args[1].coef*c, e, where[:kept]
 	if len(where) > kept {
 		x := t.sumOver(e, where[kept:])
 		s.coef, s.base, s.where = s.coef*x.coef, x.base, make([]digit, kept)

@@ -90,6 +90,9 @@ func (u *use) everywhere() []digit {
 // plainIota is 0, 1, ... of any integer type.
 const plainIota = "iota"
 
+// fromIota begins the name of numbers that begin elsewhere, or go on in other steps.
+const fromIota = "iota from "
+
 // source is a tensor that its attributes say.
 func (u *use) source() {
 	name := u.name(0)
@@ -106,7 +109,7 @@ func (u *use) source() {
 		case start == 0 && step == 1:
 			name = plainIota
 		default:
-			name = "iota from " + u.n.Attrs().String()
+			name = fromIota + u.n.Attrs().String()
 		}
 	}
 	p := u.t.whole(name, u.result(0))

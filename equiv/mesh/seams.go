@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 )
@@ -60,6 +59,17 @@ func (s seam) part(k int, d digit) []digit {
 // join is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
 func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr, []digit, []digit) {
+	for k := 0; k+1 < len(args); k++ {
+		var c float64
+		var e *expr
+		var where, along []digit
+		if attempt(func() (ok bool) {
+			c, e, where, along, ok = t.goesOn(args, lists, loops, k)
+			return ok
+		}) {
+			return c, e, where, along
+		}
+	}
 	whole := int64(0)
 	for _, l := range lists {
 		whole = intmath.GCD(whole, places(l))
@@ -112,26 +122,40 @@ func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *ex
 	if !slices.ContainsFunc(args, func(a arg) bool { return a.base.is(nameCat) }) {
 		return 0, nil, nil, false
 	}
+	return t.splitAt(args, loops, mk, combine, func(j int, d digit) (cuts []int64) {
+		if s, ok := seamOf(args[j].base, d); ok {
+			at := int64(0)
+			for p := range s.e.args {
+				at += s.size(p)
+				cuts = append(cuts, at)
+			}
+		}
+		return cuts
+	})
+}
+
+// splitAt makes an operation part by part where a loop is a digit of an operand that is cut.
+func (t *table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digit) []int64) (float64, *expr, []digit, bool) {
 	merged, of, stride := canonical(loops)
 	for k, l := range slices.Backward(merged) {
-		i := -1
-		for j, a := range args {
-			if _, ok := seamOf(a.base, l.at[j]); ok {
-				i = j
-				break
-			}
+		var cuts []int64
+		for j := range args {
+			cuts = append(cuts, cut(j, l.at[j])...)
 		}
 		tail := false // in the result, the parts lie in a dimension with a size of its own
 		for j, l := range loops {
 			tail = tail || of[j] == k && l.tail
 		}
-		if i < 0 || tail {
+		if len(cuts) == 0 || tail {
 			continue
 		}
-		s, _ := seamOf(args[i].base, l.at[i])
+		slices.Sort(cuts)
 		var sizes []int64
-		for p := range s.e.args {
-			sizes = append(sizes, s.size(p))
+		at := int64(0)
+		for _, c := range append(slices.Compact(cuts), l.size) {
+			if c > at && c <= l.size {
+				sizes, at = append(sizes, c-at), c
+			}
 		}
 		if parts, ok := t.parts(args, l, sizes); ok {
 			c, e, where := t.byParts(parts, loops, k, of, stride, mk, combine)
@@ -161,10 +185,7 @@ func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 			s, ok := seamOf(a.base, d)
 			switch {
 			case d.dim == none:
-			case ok:
-				if len(s.e.args) != len(sizes) || s.size(p) != n {
-					return nil, false
-				}
+			case ok && s.cutAt(sizes):
 				y := s.e.args[p]
 				x.arg = arg{base: y.base, coef: a.coef * y.coef}
 				x.along = s.part(p, d)
@@ -190,17 +211,24 @@ func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 	return out, true
 }
 
+// cutAt reports whether parts have sizes.
+func (s seam) cutAt(sizes []int64) bool {
+	ok := len(s.e.args) == len(sizes)
+	for p := range s.e.args {
+		ok = ok && s.size(p) == sizes[p]
+	}
+	return ok
+}
+
 // cutOut is a piece of an operand that is not joined. Of a mask it is a number where all of
 // the piece is before its end, or behind.
 func (t *table) cutOut(a arg, d digit, start, n int64) operandPart {
-	if e := a.base; e.is("lt") && len(e.args) == 2 && len(e.loops) == 1 && e.args[0].base.text == plainIota && e.args[1].base == t.one {
-		if end := e.args[1].coef; float64(start+n) <= end || float64(start) >= end {
-			x := arg{base: t.one, coef: 0}
-			if float64(start) < end {
-				x.coef = a.coef
-			}
-			return operandPart{x, add(nil, repeated(n)), func(d digit) digit { return repeated(d.size) }}
+	if from, to, ok := t.holds(a.base, d); ok && (to <= start || from >= start+n || from <= start && to >= start+n) {
+		x := arg{base: t.one, coef: 0}
+		if from <= start && to >= start+n {
+			x.coef = a.coef
 		}
+		return operandPart{x, add(nil, repeated(n)), func(d digit) digit { return repeated(d.size) }}
 	}
 	var loops []loop
 	for dim, size := range a.base.shape {
@@ -313,18 +341,13 @@ func (t *table) slice(a arg, along []digit, at span, loops []loop) (float64, *ex
 	if a.base == t.one || len(along) == 1 && along[0].dim == none {
 		return a.coef, a.base, plain(), add(nil, repeated(at.count))
 	}
-	if len(along) == 1 && at.step == 1 {
-		if s, ok := seamOf(a.base, along[0]); ok {
-			from := int64(0)
-			for k, p := range s.e.args {
-				size := s.size(k)
-				if at.start >= from && at.start+at.count <= from+size {
-					in := span{at.start - from, at.count, 1}
-					return t.slice(arg{base: p.base, coef: a.coef * p.coef}, s.part(k, along[0]), in, s.loops(k, loops))
-				}
-				from += size
-			}
+	if len(along) == 1 {
+		v := view{arg: a, inner: along[0], off: at.start, dil: 1, axes: []axis{{at.count, repeated(at.count), at.step}}}
+		for _, l := range loops {
+			v.axes = append(v.axes, axis{l.size, l.at[0], 0})
 		}
+		c, e, where := t.view(v)
+		return c, e, singles(where[1:]), joined(where[0])
 	}
 	whole := int64(1)
 	if at.step == 1 {
@@ -384,19 +407,6 @@ func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digi
 	return c, e, append(where, append(major, repeated(1))[0])
 }
 
-// loops are those of a joined operand, of part k.
-func (s seam) loops(k int, loops []loop) []loop {
-	var out []loop
-	for _, l := range loops {
-		x := s.part(k, l.at[0])
-		if len(x) != 1 {
-			panic(uneven{})
-		}
-		out = append(out, loop{size: l.size, summed: l.summed, at: x})
-	}
-	return out
-}
-
 // behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.
 const behind = "behind the end "
 
@@ -443,23 +453,4 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 	}
 	copy(q.held, where[i:])
 	return q
-}
-
-// asWanted is by which factor a base differs from one that is wanted, of which nothing behind
-// its ends counts; false where it is another.
-func asWanted(want, has *expr) (float64, bool) {
-	if want == has {
-		return 1, true
-	}
-	if !want.is(nameCat) || !has.is(nameCat) || want.text != has.text || len(want.args) != 2 || want.args[1].base.kind != leaf || !strings.HasPrefix(want.args[1].base.text, behind) ||
-		!slices.Equal(want.args[0].inner, has.args[0].inner) || len(want.loops) != len(has.loops) || !slices.Equal(want.joins, has.joins) {
-		return 0, false
-	}
-	for i, l := range want.loops {
-		if m := has.loops[i]; l.size != m.size || l.at[0] != m.at[0] {
-			return 0, false
-		}
-	}
-	x, ok := asWanted(want.args[0].base, has.args[0].base)
-	return x * has.args[0].coef / want.args[0].coef, ok
 }

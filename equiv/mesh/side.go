@@ -174,23 +174,46 @@ func (t *table) whole(text string, sizes []int64) *piece {
 	return p
 }
 
-// place is a tensor of one device as each rank has a piece of it; where it does not divide,
-// the last pieces reach behind its end.
-func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
+// atomsOf are those along each dimension of a tensor that lies so.
+func (g *grid) atomsOf(p *piece, at Placement) ([][]int, error) {
 	if at != nil && len(at) != len(p.dims) {
 		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
 	}
+	out := make([][]int, len(p.dims))
+	used := make([]bool, len(g.atoms))
 	for d, axes := range at {
-		n, pieces, by := places(p.dims[d]), int64(1), []int64(nil)
 		for _, name := range axes {
 			atoms, err := g.axis(name)
 			if err != nil {
 				return nil, err
 			}
 			for _, a := range atoms {
-				pieces *= g.atoms[a].size
-				by = append(by, g.atoms[a].size)
+				if used[a] {
+					return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
+				}
+				if a < len(p.held) && p.held[a].dim != none {
+					return nil, fmt.Errorf("dimension %d differs along axis %q already", d, name)
+				}
+				used[a] = true
 			}
+			out[d] = append(out[d], atoms...)
+		}
+	}
+	return out, nil
+}
+
+// place is a tensor of one device as each rank has a piece of it; where it does not divide,
+// the last pieces reach behind its end.
+func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
+	atoms, err := g.atomsOf(p, at)
+	if err != nil {
+		return nil, err
+	}
+	for d, l := range atoms {
+		n, pieces, by := places(p.dims[d]), int64(1), []int64(nil)
+		for _, a := range l {
+			pieces *= g.atoms[a].size
+			by = append(by, g.atoms[a].size)
 		}
 		if n%pieces != 0 {
 			p = t.padded(p, d, (n+pieces-1)/pieces*pieces)
@@ -201,29 +224,13 @@ func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
 	for a := len(p.held); a < len(g.atoms); a++ {
 		out.held = append(out.held, repeated(g.atoms[a].size))
 	}
-	used := make([]bool, len(g.atoms))
 	for d, l := range p.dims {
-		if at != nil {
-			for _, name := range at[d] {
-				atoms, err := g.axis(name)
-				if err != nil {
-					return nil, err
-				}
-				for _, a := range atoms {
-					if used[a] {
-						return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
-					}
-					used[a] = true
-					taken, rest, ok := leading(l, g.atoms[a].size)
-					if !ok || len(taken) > 1 {
-						return nil, fmt.Errorf("dimension %d does not divide by axis %q", d, name)
-					}
-					if out.held[a].dim != none {
-						return nil, fmt.Errorf("dimension %d differs along axis %q already", d, name)
-					}
-					out.held[a], l = taken[0], rest
-				}
+		for _, a := range atoms[d] {
+			taken, rest, ok := leading(l, g.atoms[a].size)
+			if !ok || len(taken) > 1 {
+				return nil, fmt.Errorf("dimension %d does not divide by its axes", d)
 			}
+			out.held[a], l = append(taken, repeated(1))[0], rest
 		}
 		out.dims = append(out.dims, joined(l))
 	}

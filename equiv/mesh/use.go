@@ -3,6 +3,7 @@ package mesh
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -169,6 +170,11 @@ func (t *table) blockOf(s *spec) (float64, *expr, []digit) {
 		return t.blockOf(&part)
 	}, t.add); ok {
 		return c, e, where
+	}
+	if s.text == nameLookup || strings.HasPrefix(s.text, nameLookup+" ") {
+		if c, e, where, ok := t.looked(s); ok {
+			return c, e, where
+		}
 	}
 	return t.linearly(*s)
 }

@@ -96,26 +96,30 @@ func (p *partitioner) nearest(y *value, to layout) (best int, cost int64) {
 			best, cost = i, c
 		}
 	}
-	if l, ok := p.lifted(y, to); ok && cost >= latency {
-		if _, c := p.nearest(y.of, l); c <= cost {
-			return -1, c
+	if l, own, ok := p.lifted(y, to); ok && cost >= latency {
+		if _, c := p.nearest(y.of, l); c+own <= cost {
+			return -1, c + own
 		}
 	}
 	return best, cost
 }
 
-// lifted is the layout of what a value is a view of that gives the value a layout.
-func (p *partitioner) lifted(y *value, to layout) (layout, bool) {
+// lifted is the layout of what a value is a view of that gives the value a layout, and what the
+// view costs beside that.
+func (p *partitioner) lifted(y *value, to layout) (l layout, cost int64, ok bool) {
 	if y.of == nil || to.sum != 0 {
-		return layout{}, false
+		return layout{}, 0, false
 	}
 	c := *y.view
 	k := p.g.project(to, c.rule.Results[0], c.rule)
 	c.atoms, c.parts, c.args, c.outs = k.atoms, k.parts, nil, nil
-	w := row{parts: rowOf(c.n.Op()).parts}
+	w := rowOf(c.n.Op())
 	p.legal(&c, w, 0)
 	p.lay(&c, w)
-	return c.args[0], c.outs[0].equal(to)
+	if w.extra != nil {
+		cost = w.extra(p, &c)
+	}
+	return c.args[0], cost, c.outs[0].equal(to)
 }
 
 // get is a value in a layout.
@@ -157,7 +161,7 @@ func (p *partitioner) anew(y *value, to layout) *ir.Value {
 		y.forms = append(y.forms, form{to, v})
 		return v
 	}
-	l, ok := p.lifted(y, to)
+	l, _, ok := p.lifted(y, to)
 	if !ok {
 		p.err = fmt.Errorf("spmd: %%%s: parts of a sum are asked of what is none", p.from.Name())
 		return nil

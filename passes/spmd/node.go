@@ -136,7 +136,7 @@ func (p *partitioner) legal(c *choice, w row, without set) {
 		if p.g.size(l) > r.Factors[f].Size {
 			l = p.dividing(l, r.Factors[f].Size)
 		}
-		if c.parts[f] != nil && (len(l) < len(atoms[f]) || (w.emit != nil || w.attrs != nil) && !w.parts) {
+		if c.parts[f] != nil && (len(l) < len(atoms[f]) || w.emit != nil && !w.parts || r.Factors[f].Kind != sharding.PassThrough) {
 			l, c.parts[f] = nil, nil
 		}
 		c.atoms[f] = slices.Clone(l)
@@ -339,11 +339,7 @@ func (p *partitioner) compute(c *choice, w row, args []*ir.Value, types []ir.Typ
 		return w.emit(p, c, args, types)
 	}
 	p.mask(c, w, args)
-	attrs := c.n.Attrs()
-	if w.attrs != nil {
-		attrs = w.attrs(p, c)
-	}
-	return p.op(c.n.Op(), c.n.Group(), attrs, args, types...)
+	return p.op(c.n.Op(), c.n.Group(), c.n.Attrs(), args, types...)
 }
 
 // mask puts what does not count into the places of operands behind the ends of what is

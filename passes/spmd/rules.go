@@ -30,9 +30,6 @@ type row struct {
 	// linear reports whether an operation of sums may be computed on their parts.
 	linear func(n *ir.Node) bool
 
-	// attrs are the attributes of the operation on pieces.
-	attrs func(p *partitioner, c *choice) ir.Attrs
-
 	// parts says that factors of one dimension may be cut each by itself.
 	parts bool
 
@@ -136,10 +133,11 @@ var rows = map[ir.Op]row{
 	ir.OpMean: {reduce: ir.Avg, even: only(sharding.Reduction)},
 
 	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
-	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, attrs: grouped},
+	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {inner: sliding, extra: exchanged(windowsOf), emit: convolved},
+	ir.OpCat: {inner: sliding, extra: exchanged(joinedOf), emit: concatenated}, ir.OpSplit: {inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
 	ir.OpView: {linear: always, parts: true, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
-	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, parts: true, attrs: sliced},
+	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, parts: true, inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
 	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque}, ir.OpReadSize: {emit: opaque},
@@ -152,20 +150,6 @@ var rows = map[ir.Op]row{
 }
 
 func rowOf(o ir.Op) row { return rows[o] }
-
-// inWindow are the factors of a convolution's window and of where it stands.
-func inWindow(_ *ir.Node, r *sharding.Rule, f int) bool {
-	for _, t := range tensors(r) {
-		for d := 2; d < len(t); d++ {
-			for _, g := range t[d] {
-				if g == f {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
 
 // grouped are a convolution's attributes: each rank has some of its groups.
 func grouped(p *partitioner, c *choice) ir.Attrs {
@@ -181,15 +165,6 @@ func grouped(p *partitioner, c *choice) ir.Attrs {
 		}
 	}
 	return a
-}
-
-// sliced are a slice's attributes: what is cut has its dimension whole.
-func sliced(p *partitioner, c *choice) ir.Attrs {
-	d := int(c.n.Attrs().Int("dim", 0))
-	if len(c.args[0].dims[d]) > 0 {
-		return ir.A("dim", int64(d))
-	}
-	return c.n.Attrs()
 }
 
 // viewed is a view, of a copy where pieces do not lie so that they can be viewed.

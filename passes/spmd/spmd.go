@@ -15,7 +15,8 @@
 // relates the dimensions of its tensors by factors, each choice gives some factors atoms, and
 // the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
 // table of what operations can do with factors; where it says nothing, a factor is taken
-// whole, which is always right. indexed.go has what reads and writes at places, softmax.go what a
+// whole, which is always right. windows.go has operations along whose dimensions ranks take
+// rows of their neighbours, halo.go how they get them; indexed.go has what reads and writes at places, softmax.go what a
 // cross entropy does along classes, and collectives.go what the function says itself of ranks.
 //
 // A value is kept in every layout that it was brought into, and is brought into others when

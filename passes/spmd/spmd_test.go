@@ -13,8 +13,11 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// cutTensor is a rank's piece of a tensor.
-func cutTensor(at placed, t interp.Tensor, rank int) interp.Tensor {
+// nothing is what lies behind the end of a tensor: no number.
+const nothing = 0xff
+
+// cutTensor is a rank's piece of a tensor, with bytes behind its end.
+func cutTensor(at placed, t interp.Tensor, rank int, behind byte) interp.Tensor {
 	out := interp.Tensor{DType: t.DType, Shape: at.g.local(at.layout)}
 	esize := t.DType.Size()
 	n := 1
@@ -36,7 +39,7 @@ func cutTensor(at placed, t interp.Tensor, rank int) interp.Tensor {
 			copy(out.Data[i*esize:(i+1)*esize], t.Data[src*esize:])
 		} else {
 			for b := range esize {
-				out.Data[i*esize+b] = 0xff // what lies behind the end says nothing
+				out.Data[i*esize+b] = behind
 			}
 		}
 	}
@@ -46,7 +49,7 @@ func cutTensor(at placed, t interp.Tensor, rank int) interp.Tensor {
 // pieces compares a rank's piece with that of a global tensor, leaving out what lies behind
 // its end.
 func pieces(at placed, want, got interp.Tensor, rank int, bound float64) error {
-	piece := cutTensor(at, want, rank)
+	piece := cutTensor(at, want, rank, nothing)
 	if len(piece.Data) != len(got.Data) {
 		return fmt.Errorf("piece %v, want %v", got.Shape, piece.Shape)
 	}
@@ -74,55 +77,81 @@ func pieces(at placed, want, got interp.Tensor, rank int, bound float64) error {
 	return nil
 }
 
-// agree partitions a function and compares what both compute.
-func agree(m *ir.Module, seed uint64, bound float64) (string, error) {
+// trial is a function that was partitioned, and what it computes whole.
+type trial struct {
+	*partitioner
+	in   [][]interp.Tensor // by rank, whole
+	want [][]interp.Tensor
+}
+
+// try partitions a function.
+func try(m *ir.Module, seed uint64) (*trial, error) {
 	f := m.Funcs()[0]
 	in, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for r := range in {
 		in[r] = in[0]
 	}
 	want, err := interp.Run(context.Background(), f, in, interp.Options{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	p, err := cheapest(f, true)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	p.to = m.AddFunc(f.Name)
 	if err := p.run(); err != nil {
-		return "", err
+		return nil, err
 	}
 	m.RemoveFunc(f)
-	text := m.String()
-	if err := m.Verify(); err != nil {
-		return text, err
-	}
-	local := make([][]interp.Tensor, m.World)
+	return &trial{p, in, want}, nil
+}
+
+// runs is what a function of pieces computes.
+func (p *trial) runs(ranks *ir.Func, behind byte) ([][]interp.Tensor, error) {
+	local := make([][]interp.Tensor, len(p.in))
 	for r := range local {
-		for i, n := range f.Inputs() {
+		for i, n := range p.f.Inputs() {
 			at := placed{p.g, p.vals[n.Result(0).ID()].forms[0].layout}
 			if far := p.foreign[int(n.Result(0).ID())]; far != nil {
 				at = *far
 			}
-			local[r] = append(local[r], cutTensor(at, in[r][i], r))
+			local[r] = append(local[r], cutTensor(at, p.in[r][i], r, behind))
 		}
 	}
-	got, err := interp.Run(context.Background(), p.to, local, interp.Options{})
-	if err != nil {
-		return text, err
-	}
+	return interp.Run(context.Background(), ranks, local, interp.Options{})
+}
+
+// compare compares what ranks have with the pieces that they should.
+func (p *trial) compare(got [][]interp.Tensor, bound float64) error {
 	for r := range got {
 		for i, at := range p.outs {
-			if err := pieces(at, want[r][i], got[r][i], r, bound); err != nil {
-				return text, fmt.Errorf("result %d: %w", i, err)
+			if err := pieces(at, p.want[r][i], got[r][i], r, bound); err != nil {
+				return fmt.Errorf("result %d: %w", i, err)
 			}
 		}
 	}
-	return text, nil
+	return nil
+}
+
+// agree partitions a function and compares what both compute.
+func agree(m *ir.Module, seed uint64, bound float64) (string, error) {
+	p, err := try(m, seed)
+	if err != nil {
+		return "", err
+	}
+	text := m.String()
+	if err := m.Verify(); err != nil {
+		return text, err
+	}
+	got, err := p.runs(p.to, nothing)
+	if err != nil {
+		return text, err
+	}
+	return text, p.compare(got, bound)
 }
 
 // Every golden case computes the pieces of what its global function computes.

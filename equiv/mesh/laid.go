@@ -1,0 +1,232 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// This file has the normal form of a view.
+
+// term is a part of an axis on which a place depends.
+type term struct {
+	axis         int
+	stride, size int64 // of the axis
+	coef         int64
+}
+
+// terms are those of a view, the largest steps first, and which go on in which.
+func (v *view) terms() (out []term) {
+	for i, a := range v.axes {
+		if a.coef != 0 {
+			out = append(out, term{i, 1, a.size, a.coef})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b term) int { return cmp.Compare(b.coef, a.coef) })
+	return out
+}
+
+// runs are how many terms in a row are one.
+func runs(l []term) (out [][]term) {
+	for len(l) > 0 {
+		n := 1
+		for n < len(l) && l[n-1].coef == l[n].coef*l[n].size {
+			n++
+		}
+		out, l = append(out, l[:n:n]), l[n:]
+	}
+	return out
+}
+
+func total(l []term) int64 {
+	n := int64(1)
+	for _, x := range l {
+		n *= x.size
+	}
+	return n
+}
+
+// read is a term with the digit that it is.
+type read struct {
+	term
+	d digit
+}
+
+// carried are terms that are one and are digits of what is viewed, from a stride on.
+func (v *view) carried(l []term, stride int64) (out []read) {
+	for _, x := range slices.Backward(l) {
+		d := repeated(x.size)
+		if v.inner.dim != none {
+			d = digit{v.inner.dim, v.inner.stride * stride, x.size}
+		}
+		out = append(out, read{x, d})
+		stride *= x.size
+	}
+	return out
+}
+
+// majors takes from a view that is nowhere outside what is major and read whole.
+func (v *view) majors(rs [][]term) ([][]term, []read) {
+	if len(rs) == 0 || v.fill != nil {
+		return rs, nil
+	}
+	unit, rest := rs[0][len(rs[0])-1].coef, v.off
+	for _, r := range rs[1:] {
+		rest += max(0, (total(r)-1)*r[len(r)-1].coef)
+		if r[len(r)-1].coef < 1 {
+			return rs, nil
+		}
+	}
+	if unit*total(rs[0]) != v.inner.size || rest >= unit {
+		return rs, nil
+	}
+	out := v.carried(rs[0], unit)
+	v.inner.size = unit
+	return rs[1:], out
+}
+
+// laid is a view in its normal form: what is read in order is a loop.
+func (t *table) laid(v *view) (float64, *expr, [][]digit) {
+	rs, all := v.majors(runs(v.terms()))
+	where := make([][]digit, len(v.axes))
+	coef, base := v.arg.coef, v.arg.base
+	if v.inner.size == 1 && v.fill == nil && len(rs) == 0 { // all of it is read in order
+		for i, a := range v.axes {
+			if a.coef == 0 {
+				where[i] = add(nil, a.at)
+			}
+		}
+	} else {
+		var loops []loop
+		for _, a := range v.axes {
+			if a.coef == 0 {
+				loops = append(loops, loop{size: a.size, at: []digit{a.at}})
+			}
+		}
+		plain := len(loops)
+		for _, x := range all {
+			loops = append(loops, loop{size: x.size, at: []digit{x.d}})
+		}
+		var w []digit
+		if len(rs) == 1 && v.fill != nil && v.dil == 1 && rs[0][len(rs[0])-1].coef == 1 {
+			coef, base, w = t.bordered(v, loops, total(rs[0]))
+		} else {
+			coef, base, w = t.slid(v, loops, rs)
+		}
+		k := 0
+		for i, a := range v.axes {
+			if a.coef == 0 {
+				where[i], k = add(nil, w[k]), k+1
+			}
+		}
+		for i := range all {
+			all[i].d = w[plain+i]
+		}
+		for j, r := range rs {
+			o := &view{inner: w[len(loops)+j]}
+			all = append(all, o.carried(r, 1)...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b read) int { return cmp.Compare(b.stride, a.stride) })
+	for _, x := range all {
+		where[x.axis] = add(where[x.axis], x.d)
+	}
+	for i, a := range v.axes {
+		if len(where[i]) == 0 {
+			where[i] = []digit{repeated(a.size)}
+		}
+	}
+	return coef, base, where
+}
+
+// slid is a view that is none of something simpler, with the digits of loops and then of its sizes.
+func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digit) {
+	s := &spec{kind: block, text: nameWindow, loops: loops, win: &window{v.off, v.dil, v.fill, nil}}
+	if v.fill != nil && !t.is(*v.fill, 0) {
+		s.text = nameEdged
+	}
+	for _, n := range []int64{v.inner.size, v.off, v.dil} {
+		s.text += " " + strconv.FormatInt(n, 10)
+	}
+	if v.fill != nil {
+		s.text += " else " + strconv.Itoa(v.fill.base.id) + "*" + string(number(nil, v.fill.coef))
+	}
+	for _, r := range rs {
+		s.own = append(s.own, total(r))
+		s.win.coefs = append(s.win.coefs, r[len(r)-1].coef)
+		s.text += " " + strconv.FormatInt(r[len(r)-1].coef, 10)
+	}
+	s.args = []arg{{v.arg.base, 1, []digit{v.inner}}}
+	c, e, where, ok := t.split(s.args, loops, func(args []arg, parts []loop) (float64, *expr, []digit) {
+		x := view{arg: arg{args[0].base, args[0].coef, nil}, inner: v.inner, off: v.off, dil: v.dil, fill: v.fill}
+		if l := joined(args[0].inner); len(l) == 1 {
+			x.inner = l[0]
+		} else {
+			panic(uneven{})
+		}
+		for _, l := range parts {
+			x.axes = append(x.axes, axis{l.size, l.at[0], 0})
+		}
+		for k, n := range s.own {
+			x.axes = append(x.axes, axis{n, repeated(n), s.win.coefs[k]})
+		}
+		c, e, where := t.view(x)
+		return c, e, singles(where)
+	}, t.add)
+	if !ok {
+		c = 1
+		e, where = t.make(s)
+	}
+	return v.arg.coef * c, e, where
+}
+
+// singles are digits of which each axis has one.
+func singles(l [][]digit) []digit {
+	out := make([]digit, len(l))
+	for i, ds := range l {
+		if len(ds) != 1 {
+			panic(uneven{})
+		}
+		out[i] = ds[0]
+	}
+	return out
+}
+
+// bordered is n places in order, of which some lie outside: joined of a number and what is inside.
+func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digit) {
+	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.size))
+	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, repeated(1), 1}}}
+	if front+back >= n {
+		where := make([]digit, len(loops)+1)
+		for i, l := range loops {
+			where[i] = repeated(l.size)
+		}
+		where[len(loops)] = repeated(n)
+		return v.fill.coef, v.fill.base, where
+	}
+	for _, l := range loops {
+		x.axes = append(x.axes, axis{l.size, l.at[0], 0})
+	}
+	c, e, where := t.view(x)
+	var args []arg
+	var lists [][]digit
+	mid := 0
+	if front > 0 {
+		args, lists, mid = append(args, *v.fill), append(lists, add(nil, repeated(front))), 1
+	}
+	args, lists = append(args, arg{base: e, coef: c}), append(lists, joined(where[0]))
+	if back > 0 {
+		args, lists = append(args, *v.fill), append(lists, add(nil, repeated(back)))
+	}
+	at := singles(where[1:])
+	both := make([]loop, len(loops))
+	for i, l := range loops {
+		both[i] = loop{size: l.size, at: slices.Repeat([]digit{repeated(l.size)}, len(args))}
+		both[i].at[mid] = at[i]
+	}
+	coef, base, w, along := t.join(args, lists, both)
+	if len(along) != 1 {
+		panic(uneven{})
+	}
+	return coef, base, append(slices.Clone(w), along[0])
+}

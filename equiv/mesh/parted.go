@@ -1,0 +1,331 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+)
+
+// This file has views of joined tensors, and joined tensors that are one view.
+
+// crossing is a slice of a joined tensor across seams: joined of slices.
+func (t *table) crossing(v *view) (float64, *expr, [][]digit, bool) {
+	s, ok := seamOf(v.arg.base, v.inner)
+	k := v.single()
+	if !ok || v.fill != nil || k < 0 || v.axes[k].coef != 1 || v.axes[k].size == v.inner.size {
+		return 0, nil, nil, false
+	}
+	var args []arg
+	var lists [][]digit
+	loops := make([]loop, len(v.axes))
+	at, end := int64(0), v.off+v.axes[k].size
+	for p, a := range s.e.args {
+		n := s.size(p)
+		from, to := max(v.off, at), min(end, at+n)
+		if at += n; from >= to {
+			continue
+		}
+		x := arg{base: a.base, coef: v.arg.coef * a.coef}
+		var part []loop
+		for i, o := range v.axes {
+			l := joined(s.part(p, o.at))
+			if i == k {
+				l = nil
+			}
+			if len(l) > 1 {
+				return 0, nil, nil, false
+			}
+			part = append(part, loop{size: o.size, at: []digit{append(l, repeated(o.size))[0]}})
+		}
+		part[k] = loop{size: 1, at: []digit{repeated(1)}}
+		c, e, where, along := t.slice(x, s.part(p, v.inner), span{from - (at - n), to - from, 1}, part)
+		args, lists = append(args, arg{base: e, coef: c}), append(lists, along)
+		for i, d := range where {
+			loops[i].size, loops[i].at = part[i].size, append(loops[i].at, d)
+		}
+	}
+	c, e, w, along := t.join(args, lists, loops)
+	where := make([][]digit, len(v.axes))
+	for i := range where {
+		where[i] = w[i : i+1]
+	}
+	where[k] = along
+	return c, e, where, true
+}
+
+// parted leaves out parts of a joined tensor at its ends that are not read, or that are the same
+// as what is outside.
+func (t *table) parted(v *view) bool {
+	s, ok := seamOf(v.arg.base, v.inner)
+	if !ok {
+		return false
+	}
+	lo, hi := v.span()
+	var starts []int64
+	at := int64(0)
+	for k := range s.e.args {
+		starts = append(starts, at)
+		at += s.size(k)
+	}
+	starts = append(starts, at)
+	empty := func(k int) bool {
+		a := s.e.args[k]
+		return starts[k+1]*v.dil <= lo || starts[k]*v.dil > hi || v.fill != nil && a.base == v.fill.base && a.coef*v.arg.coef == v.fill.coef
+	}
+	from, to := 0, len(s.e.args)
+	for from < to && empty(from) {
+		from++
+	}
+	for from < to && empty(to-1) {
+		to--
+	}
+	if to-from == len(s.e.args) || from == to {
+		return false
+	}
+	out := *v
+	out.off -= starts[from] * v.dil
+	out.axes = nil
+	if to-from > 1 {
+		base, coef, move := t.some(s.e, from, to)
+		out.arg = arg{base: base, coef: v.arg.coef * coef}
+		out.inner = digit{base.own[0].dim, 1, starts[to] - starts[from]}
+		for _, a := range v.axes {
+			a.at = move(a.at)
+			out.axes = append(out.axes, a)
+		}
+		*v = out
+		return true
+	}
+	a := s.e.args[from]
+	out.arg = arg{base: a.base, coef: v.arg.coef * a.coef}
+	l := joined(s.part(from, v.inner))
+	switch {
+	case len(l) > 1:
+		return false
+	case len(l) == 1:
+		out.inner = l[0]
+	default:
+		out.inner = repeated(1)
+	}
+	for _, x := range v.axes {
+		l := joined(s.part(from, x.at))
+		if len(l) > 1 {
+			return false
+		}
+		x.at = append(l, repeated(x.size))[0]
+		out.axes = append(out.axes, x)
+	}
+	*v = out
+	return true
+}
+
+// some is a joined tensor of some of its parts, and where its digits are in that.
+func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digit) digit) {
+	s := spec{kind: block, text: nameCat, args: slices.Clone(e.args[from:to])}
+	n := int64(0)
+	for _, a := range s.args {
+		s.text += " " + strconv.FormatInt(places(a.inner), 10)
+		n += places(a.inner)
+	}
+	s.own = []int64{n}
+	for k, l := range e.loops {
+		s.loops = append(s.loops, loop{size: l.size, at: l.at[from:to], tail: k == e.joins[0]})
+	}
+	coef, out, where := t.linearly(s)
+	return out, coef, func(d digit) digit {
+		if d.dim == none {
+			return d
+		}
+		k := e.loopOf(d)
+		if k < 0 || k == e.joins[0] {
+			panic(uneven{})
+		}
+		if where[k].dim == none {
+			return repeated(d.size)
+		}
+		return digit{where[k].dim, where[k].stride * d.stride, d.size}
+	}
+}
+
+// settle takes a view to what it is of at last.
+func (t *table) settle(v *view) bool {
+	for again := true; again; again = t.through(v) || t.framed(v) {
+		if !v.outside() {
+			v.fill = nil
+		} else if v.fill == nil {
+			return false
+		}
+		v.widen()
+	}
+	return true
+}
+
+// framed makes a view of what is joined of a number, something and the number one of that, where
+// the number is outside.
+func (t *table) framed(v *view) bool {
+	s, ok := seamOf(v.arg.base, v.inner)
+	if !ok || v.outside() {
+		return false
+	}
+	mid := -1
+	var fill *arg
+	front := int64(0)
+	for k, a := range s.e.args {
+		switch number := a.base == t.one || a.base.text == least || a.base.text == largest; {
+		case !number && mid < 0:
+			mid = k
+		case !number, fill != nil && !fill.equal(&arg{base: a.base, coef: a.coef * v.arg.coef}):
+			return false
+		default:
+			fill = &arg{base: a.base, coef: a.coef * v.arg.coef}
+		}
+		if mid < 0 {
+			front += s.size(k)
+		}
+	}
+	if mid < 0 || len(s.e.args) > 3 || mid == 0 && len(s.e.args) > 2 || mid == 2 {
+		return false
+	}
+	x := s.e.args[mid]
+	out := *v
+	out.arg, out.off, out.fill, out.axes = arg{base: x.base, coef: v.arg.coef * x.coef}, v.off-front, fill, nil
+	l := joined(s.part(mid, v.inner))
+	if len(l) > 1 {
+		return false
+	}
+	if out.inner = repeated(1); len(l) > 0 {
+		out.inner = l[0]
+	}
+	for _, a := range v.axes {
+		l := joined(s.part(mid, a.at))
+		if len(l) > 1 {
+			return false
+		}
+		a.at = append(l, repeated(a.size))[0]
+		out.axes = append(out.axes, a)
+	}
+	*v = out
+	return true
+}
+
+// goesOn joins operand k and the next one first if they are one view.
+func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float64, *expr, []digit, []digit, bool) {
+	var vs [2]view
+	for i := range vs {
+		l := joined(lists[k+i])
+		a := args[k+i]
+		if len(l) > 1 || a.base == t.one {
+			return 0, nil, nil, nil, false
+		}
+		v := view{arg: arg{base: a.base, coef: a.coef}, dil: 1, inner: repeated(1)}
+		along := axis{size: places(l), at: repeated(1)}
+		if len(l) == 1 {
+			if v.inner = l[0]; l[0].dim == none {
+				return 0, nil, nil, nil, false
+			}
+			along.coef, along.at = 1, repeated(along.size)
+		}
+		for _, l := range loops {
+			v.axes = append(v.axes, axis{size: l.size, at: l.at[k+i]})
+		}
+		v.axes = append(v.axes, along)
+		if len(l) == 0 && !v.alone() {
+			return 0, nil, nil, nil, false
+		}
+		if !t.settle(&v) {
+			return 0, nil, nil, nil, false
+		}
+		vs[i] = v
+	}
+	a, b := &vs[0], &vs[1]
+	n := len(loops)
+	for _, x := range []*view{a, b} {
+		if o := vs[0]; x.fill == nil && x == a {
+			o = vs[1]
+			x.within(&o)
+		} else if x.fill == nil {
+			x.within(&o)
+		}
+	}
+	if a.arg.base != b.arg.base || a.arg.coef != b.arg.coef || a.inner != b.inner || a.dil != b.dil || a.fill != nil && b.fill != nil && !a.fill.equal(b.fill) {
+		return 0, nil, nil, nil, false
+	}
+	for i := range n {
+		if a.axes[i].coef != b.axes[i].coef || a.axes[i].at != b.axes[i].at {
+			return 0, nil, nil, nil, false
+		}
+	}
+	x, y := a.axes[n], b.axes[n]
+	step := x.coef
+	if x.size == 1 {
+		step = y.coef
+	}
+	if y.size == 1 && x.size == 1 {
+		step = b.off - a.off
+	}
+	if step < 1 || y.size > 1 && y.coef != step || b.off != a.off+step*x.size {
+		return 0, nil, nil, nil, false
+	}
+	if a.fill == nil {
+		a.fill = b.fill
+	}
+	a.axes[n] = axis{x.size + y.size, repeated(x.size + y.size), step}
+	c, e, where := t.view(*a)
+	along := where[n]
+	at := singles(where[:n])
+	if len(args) == 2 {
+		return c, e, at, joined(along), true
+	}
+	rest := slices.Concat(args[:k], []arg{{base: e, coef: c}}, args[k+2:])
+	left := slices.Concat(lists[:k], [][]digit{joined(along)}, lists[k+2:])
+	next := make([]loop, n)
+	for i, l := range loops {
+		next[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Concat(l.at[:k], []digit{at[i]}, l.at[k+2:])}
+	}
+	c, e, w, d := t.join(rest, left, next)
+	return c, e, w, d, true
+}
+
+// alone makes a view of one row, which is a view itself, one of what that is of.
+func (v *view) alone() bool {
+	e := v.arg.base
+	if e.win == nil || len(e.args[0].inner) != 1 || e.win.fill != nil && v.arg.coef != 1 {
+		return false
+	}
+	v.inner, v.off, v.dil, v.fill = e.args[0].inner[0], e.win.off, e.win.dil, e.win.fill
+	v.arg = arg{base: e.args[0].base, coef: v.arg.coef * e.args[0].coef}
+	for i := range v.axes {
+		a := &v.axes[i]
+		if k := slices.IndexFunc(e.own, func(o digit) bool { return a.at.dim != none && o.dim == a.at.dim }); k >= 0 {
+			a.coef, a.at = e.win.coefs[k]*a.at.stride, repeated(a.size)
+		} else {
+			a.at = e.below(a.at, 0)
+		}
+	}
+	return true
+}
+
+// within takes a view that is nowhere outside to the digit of another one of the same tensor, if
+// the digits that are major to that are carried along.
+func (v *view) within(o *view) {
+	if v.arg.base != o.arg.base || v.inner == o.inner || v.inner.dim != o.inner.dim || v.inner.dim == none || v.inner.stride != 1 {
+		return
+	}
+	u := *v
+	u.axes = slices.Clone(v.axes)
+	if u.narrow(o.inner.stride); u.inner.stride != o.inner.stride {
+		return
+	}
+	top, rest := o.inner.size, u.off
+	for i := range u.axes {
+		a := &u.axes[i]
+		if a.coef%top == 0 && a.coef != 0 && a.size > 1 {
+			a.at, a.coef = digit{u.inner.dim, u.inner.stride * a.coef, a.size}, 0
+		} else {
+			rest += a.coef * (a.size - 1)
+		}
+	}
+	if u.off >= 0 && rest < top {
+		u.inner.size = top
+		*v = u
+	}
+}

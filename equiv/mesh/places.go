@@ -1,0 +1,285 @@
+package mesh
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// This file has what is said of places: numbers that are affine in digits, comparisons of them,
+// and what is chosen or looked up by them.
+
+// attempt reports whether something can be said at all: digits may cut each other unevenly.
+func attempt(f func() bool) (ok bool) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case uneven:
+			ok = false
+		default:
+			panic(r)
+		}
+	}()
+	return f()
+}
+
+// iotaNumbers are where the numbers of an iota begin, and their step.
+func iotaNumbers(text string) (start, step int64) {
+	step = 1
+	for _, part := range strings.Split(strings.Trim(strings.TrimPrefix(text, fromIota), "{}"), ", ") {
+		key, value, _ := strings.Cut(part, "=")
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && key == "start" {
+			start = n
+		} else if err == nil && key == "step" {
+			step = n
+		}
+	}
+	return start, step
+}
+
+// affine is a number of each element that is affine in its index: the first one, and how much
+// more it is by dimension of the base. Numbers that might not fit their type are none.
+func (t *table) affine(e *expr) (first int64, coefs []int64, ok bool) {
+	coefs = make([]int64, len(e.shape))
+	switch {
+	case e.kind == leaf && (e.text == plainIota || strings.HasPrefix(e.text, fromIota)):
+		first, step := iotaNumbers(e.text)
+		for d := range coefs { // none of one number
+			coefs[d] = step
+		}
+		return first, coefs, true
+	case !e.plain("add") && !e.plain("sub") && !e.plain("mul"), !strings.HasPrefix(e.text[3:], "  i64 i64") || len(e.args) != 2:
+		return 0, nil, false
+	}
+	factor := int64(1)
+	if e.plain("sub") {
+		factor = -1
+	}
+	if e.plain("mul") {
+		x, ok := t.whole64(e.args[1])
+		return t.scaled(e, 0, x, first, coefs, ok)
+	}
+	for k, f := range []int64{1, factor} {
+		if x, ok := t.whole64(e.args[k]); ok {
+			first += f * x
+			continue
+		}
+		if first, coefs, ok = t.scaled(e, k, f, first, coefs, e.args[k].coef == 1); !ok {
+			return 0, nil, false
+		}
+	}
+	return first, coefs, true
+}
+
+// scaled adds operand k some times to what is affine.
+func (t *table) scaled(e *expr, k int, times, first int64, coefs []int64, ok bool) (int64, []int64, bool) {
+	from, steps, is := t.affine(e.args[k].base)
+	if !ok || !is || times > mostPlaces || times < -mostPlaces || first > mostPlaces || first < -mostPlaces {
+		return 0, nil, false
+	}
+	first += times * from
+	for i, l := range e.loops {
+		if d, p := l.at[k], e.place[i]; d.dim != none && p.dim != none {
+			if coefs[p.dim] += times * steps[d.dim] * d.stride; coefs[p.dim] > mostPlaces || coefs[p.dim] < -mostPlaces {
+				return 0, nil, false
+			}
+		}
+	}
+	return first, coefs, true
+}
+
+// mostPlaces bounds numbers, so that sums and products of a few of them fit 64 bits.
+const mostPlaces = 1 << 30
+
+// whole64 is an operand that is a whole number.
+func (t *table) whole64(a arg) (int64, bool) {
+	return int64(a.coef), a.base == t.one && a.coef == math.Trunc(a.coef) && math.Abs(a.coef) <= mostPlaces
+}
+
+// condition says of each element whether a sum of its index is from lo to less than hi.
+func (t *table) condition(e *expr) (coefs []int64, lo, hi int64, ok bool) {
+	switch {
+	case e.plain("logical_and") && len(e.args) == 2:
+		a, lo, hi, ok := t.condition(e.args[0].base)
+		b, lo2, hi2, ok2 := t.condition(e.args[1].base)
+		if !ok || !ok2 || e.args[0].coef != 1 || e.args[1].coef != 1 {
+			return nil, 0, 0, false
+		}
+		x, y := e.above(a, 0), e.above(b, 1)
+		return x, max(lo, lo2), min(hi, hi2), slices.Equal(x, y)
+	case !e.plain("lt") && !e.plain("ge"), len(e.args) != 2, e.args[0].coef != 1, e.args[1].base != t.one, math.Abs(e.args[1].coef) > mostPlaces:
+		return nil, 0, 0, false
+	}
+	first, steps, ok := t.affine(e.args[0].base)
+	end := int64(math.Ceil(e.args[1].coef)) - first
+	if e.plain("lt") {
+		return e.above(steps, 0), math.MinInt64 / 2, end, ok
+	}
+	return e.above(steps, 0), end, math.MaxInt64 / 2, ok
+}
+
+// above takes steps by dimension of an operand to those of the result.
+func (e *expr) above(steps []int64, k int) []int64 {
+	out := make([]int64, len(e.shape))
+	for i, l := range e.loops {
+		if d, p := l.at[k], e.place[i]; d.dim != none && p.dim != none && len(steps) > d.dim {
+			out[p.dim] += steps[d.dim] * d.stride
+		}
+	}
+	return out
+}
+
+// holds is where along a digit, which is all of its dimension, a condition holds that depends on
+// nothing else.
+func (t *table) holds(e *expr, d digit) (from, to int64, ok bool) {
+	if e.kind != block || d.dim == none || d != (digit{d.dim, 1, e.shape[d.dim]}) {
+		return 0, 0, false
+	}
+	coefs, from, to, ok := t.condition(e)
+	for k, c := range coefs {
+		ok = ok && (c == 1) == (k == d.dim) && c >= 0 && c <= 1
+	}
+	return from, to, ok
+}
+
+// looked is a lookup by numbers that are affine in their places: a view; false where one may be
+// outside.
+func (t *table) looked(s *spec) (c float64, e *expr, where []digit, ok bool) {
+	l := joined(s.args[0].inner)
+	first, coefs, ok := t.affine(s.args[1].base)
+	if !ok || s.args[1].coef != 1 || len(l) > 1 || len(s.own) > 0 {
+		return 0, nil, nil, false
+	}
+	v := view{arg: arg{base: s.args[0].base, coef: s.args[0].coef}, inner: append(l, repeated(1))[0], off: first, dil: 1}
+	for _, l := range s.loops {
+		a := axis{size: l.size, at: l.at[0]}
+		if d := l.at[1]; d.dim != none {
+			a.coef = coefs[d.dim] * d.stride
+		}
+		v.axes = append(v.axes, a)
+	}
+	if v.outside() {
+		return 0, nil, nil, false
+	}
+	return c, e, where, attempt(func() bool {
+		var w [][]digit
+		c, e, w = t.view(v)
+		where = singles(w)
+		return true
+	})
+}
+
+// guarded is a choice of a number where the place that something is read at is outside.
+func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool) {
+	other := args[2]
+	if args[0].coef != 1 || other.base != t.one && other.base.text != least && other.base.text != largest || args[0].base.kind != block {
+		return 0, nil, nil, false
+	}
+	coefs, lo, hi, ok := t.condition(args[0].base)
+	if !ok {
+		return 0, nil, nil, false
+	}
+	v := view{arg: arg{base: args[1].base, coef: args[1].coef}, dil: 1, inner: repeated(1)}
+	want := make([]int64, len(loops))
+	for i, l := range loops {
+		v.axes = append(v.axes, axis{size: l.size, at: l.at[1]})
+		if d := l.at[0]; d.dim != none {
+			want[i] = coefs[d.dim] * d.stride
+		}
+		if d := l.at[1]; want[i] == 1 && d.dim != none && l.size > 1 {
+			v.inner, v.axes[i].at, v.axes[i].coef = d, repeated(l.size), 1
+		}
+	}
+	if v.inner.dim == none || !t.settle(&v) || v.dil > 1 {
+		return 0, nil, nil, false
+	}
+	unit := int64(0) // of a place of the condition
+	for i, a := range v.axes {
+		if want[i] != 0 && a.size > 1 && (unit == 0 || want[i] == 1) {
+			unit = a.coef / want[i]
+		}
+	}
+	if unit > 1 {
+		v.narrow(unit)
+		unit = 1
+	}
+	for i, a := range v.axes {
+		if a.size > 1 && (unit != 1 || a.coef != want[i] || a.coef != 0 && a.at.dim != none) {
+			return 0, nil, nil, false
+		}
+	}
+	from, to := max(lo, -mostPlaces)+v.off, min(hi, mostPlaces)+v.off
+	low, high := v.sides()
+	if n := v.inner.size; v.fill != nil && !v.fill.equal(&other) && (low && from < 0 || high && to > n) {
+		return 0, nil, nil, false
+	}
+	from, to = max(from, 0), min(to, v.inner.size)
+	if from >= to {
+		return 0, nil, nil, false
+	}
+	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from, repeated(1), 1}}}
+	for _, a := range v.axes {
+		x.axes = append(x.axes, axis{a.size, a.at, 0})
+	}
+	c, e, where := t.view(x)
+	l := where[0]
+	if len(l) > 1 {
+		return 0, nil, nil, false
+	}
+	v.arg, v.inner, v.off, v.fill = arg{base: e, coef: c}, l[0], v.off-from, &other
+	for i, d := range singles(where[1:]) {
+		v.axes[i].at = d
+	}
+	c, e, where = t.view(v)
+	return c, e, singles(where), true
+}
+
+// byPlace is a choice by the place of an element: something is outside of it, or it is joined of
+// what is chosen in front of a place and behind it.
+func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digit, ok bool) {
+	ok = attempt(func() (ok bool) {
+		c, e, where, ok = t.guarded(args, loops)
+		return ok
+	}) || attempt(func() (ok bool) {
+		c, e, where, ok = t.splitAt(args, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+			return t.choose(dt, args, loops)
+		}, t.add, func(j int, d digit) (cuts []int64) {
+			if j > 0 || args[0].coef != 1 {
+				return nil
+			}
+			from, to, ok := t.holds(args[0].base, d)
+			for _, at := range []int64{from, to} {
+				if ok && at > 0 && at < d.size {
+					cuts = append(cuts, at)
+				}
+			}
+			return cuts
+		})
+		return ok
+	})
+	return c, e, where, ok
+}
+
+// narrow takes a place whose unit is so many places of the dimension to one of what is major to
+// that; what is minor is carried along.
+func (v *view) narrow(unit int64) {
+	d := v.inner
+	if d.dim == none || d.size%unit != 0 || v.off%unit != 0 {
+		return
+	}
+	for _, a := range v.axes {
+		if a.coef%unit != 0 && (a.coef < 0 || a.coef*a.size > unit) {
+			return
+		}
+	}
+	v.inner, v.off = digit{d.dim, d.stride * unit, d.size / unit}, v.off/unit
+	for i := range v.axes {
+		a := &v.axes[i]
+		if a.coef%unit == 0 {
+			a.coef /= unit
+		} else {
+			a.at, a.coef = digit{d.dim, d.stride * a.coef, a.size}, 0
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package mesh
+
+import (
+	"slices"
+)
+
+// Slices, windows that slide, and what ranks take of their neighbours' rows are all one: a tensor
+// that is read at a place that is affine in some digits, and a number where there is no such
+// place. A window of a window is one, rows that come from several ranks and are joined are one,
+// and so a window that each rank lays over the rows that it took is the window over all. What is
+// read at all of its places in order is no window, and what a digit only carries along is a loop.
+
+// view is a tensor read at places of one of its digits: at (off + the sum of coef * loop) / dilation.
+type view struct {
+	arg   arg
+	inner digit // the places; none if the tensor is the same at all of them
+	off   int64
+	dil   int64
+	fill  *arg // what it is elsewhere, and between places that are dilated
+	axes  []axis
+}
+
+// axis is a loop of a view: the tensor has a digit of it, or the place depends on it.
+type axis struct {
+	size int64
+	at   digit
+	coef int64
+}
+
+// window is what tells a base that is a view from others.
+type window struct {
+	off, dil int64
+	fill     *arg
+	coefs    []int64 // by size of its own
+}
+
+// times is a product; numbers too large for places are none.
+func times(a, b int64) int64 {
+	if x := float64(a) * float64(b); x > 1<<60 || x < -1<<60 {
+		panic(uneven{})
+	}
+	return a * b
+}
+
+// span is the least and the largest place of a view.
+func (v *view) span() (lo, hi int64) {
+	lo, hi = v.off, v.off
+	for _, a := range v.axes {
+		if d := times(a.coef, a.size-1); d < 0 {
+			lo += d
+		} else {
+			hi += d
+		}
+	}
+	return lo, hi
+}
+
+// sides report whether places lie in front of the first one, or behind the last one.
+func (v *view) sides() (low, high bool) {
+	lo, hi := v.span()
+	return lo < 0, hi > (v.inner.size-1)*v.dil
+}
+
+func (v *view) outside() bool {
+	low, high := v.sides()
+	return low || high || v.dil > 1
+}
+
+// maxDepth bounds views that are made of views that are made.
+const maxDepth = 500
+
+// view is the base of a view: a factor, and for each axis the digits that are it, major first.
+func (t *table) view(v view) (float64, *expr, [][]digit) {
+	defer func(depth int) { t.depth = depth }(t.depth)
+	if t.depth++; t.depth > maxDepth {
+		panic(uneven{})
+	}
+	v.axes = slices.Clone(v.axes)
+	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) {
+		if !v.outside() {
+			v.fill = nil
+		} else if v.fill == nil {
+			panic(uneven{})
+		}
+		v.widen()
+	}
+	for i := range v.axes {
+		if a := &v.axes[i]; a.size == 1 {
+			a.coef, a.at = 0, repeated(1)
+		} else if a.coef != 0 && a.at.dim != none {
+			panic(uneven{})
+		}
+	}
+	if v.fill == nil && (v.arg.base == t.one || v.inner.dim == none) {
+		where := make([][]digit, len(v.axes))
+		for i, a := range v.axes {
+			where[i] = []digit{a.at}
+			if a.coef != 0 {
+				where[i] = []digit{repeated(a.size)}
+			}
+		}
+		return v.arg.coef, v.arg.base, where
+	}
+	if v.fill != nil && v.arg.coef != 1 && !t.is(*v.fill, 0) {
+		panic(uneven{})
+	}
+	if c, e, where, ok := t.inOne(&v); ok {
+		return c, e, where
+	}
+	if c, e, where, ok := t.pushed(&v); ok {
+		return c, e, where
+	}
+	if c, e, where, ok := t.crossing(&v); ok {
+		return c, e, where
+	}
+	t.touched(&v)
+	return t.laid(&v)
+}
+
+// inOne is a view in which several axes count on as one.
+func (t *table) inOne(v *view) (float64, *expr, [][]digit, bool) {
+	rs := runs(v.terms())
+	if len(rs) != 1 || len(rs[0]) < 2 {
+		return 0, nil, nil, false
+	}
+	out := *v
+	out.axes = []axis{{total(rs[0]), repeated(1), rs[0][len(rs[0])-1].coef}}
+	for _, a := range v.axes {
+		if a.coef == 0 {
+			out.axes = append(out.axes, a)
+		}
+	}
+	c, e, w := t.view(out)
+	where, k := make([][]digit, len(v.axes)), 1
+	for i, a := range v.axes {
+		if a.coef == 0 {
+			where[i], k = w[k], k+1
+		}
+	}
+	rest := w[0]
+	for _, x := range slices.Backward(rs[0]) {
+		var ok bool
+		if rest, where[x.axis], ok = minor(rest, x.size); !ok {
+			panic(uneven{})
+		}
+		if where[x.axis] = joined(where[x.axis]); len(where[x.axis]) == 0 {
+			where[x.axis] = []digit{repeated(1)}
+		}
+	}
+	return c, e, where, true
+}
+
+// single is the only axis on which the place depends, -1 if there are others or none.
+func (v *view) single() int {
+	k := slices.IndexFunc(v.axes, func(a axis) bool { return a.coef != 0 })
+	if k >= 0 && slices.ContainsFunc(v.axes[k+1:], func(a axis) bool { return a.coef != 0 }) {
+		return -1
+	}
+	return k
+}
+
+// widen takes a place among all of the dimension that it is in, or if there are places outside
+// among all that is minor to what bounds them.
+func (v *view) widen() {
+	d := v.inner
+	n := d.stride * d.size
+	if d.dim == none || v.dil > 1 {
+		return
+	}
+	for _, a := range v.axes {
+		if a.at.dim == d.dim && v.fill == nil {
+			n = max(n, a.at.stride*a.at.size)
+		}
+	}
+	v.off = times(v.off, d.stride)
+	for i := range v.axes {
+		a := &v.axes[i]
+		if a.coef = times(a.coef, d.stride); a.at.dim == d.dim && a.at.stride < n {
+			a.coef, a.at = a.coef+a.at.stride, repeated(a.size)
+		}
+	}
+	v.inner = digit{d.dim, 1, n}
+}
+
+func (a *arg) equal(b *arg) bool { return b != nil && a.base == b.base && a.coef == b.coef }
+
+// size is how many places there are in what a window is of.
+func (w *window) size(e *expr) int64 { return places(e.args[0].inner) }

@@ -1,0 +1,138 @@
+package spmd
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+var mutants = flag.Int("mutants", 100, "random programs of TestMutants")
+
+// mutate changes something about a program of pieces: a wrong hop, a shifted window, a missing mask,
+// another neighbour, another edge.
+func mutate(r *rand.Rand, f *ir.Func) bool {
+	order := f.Order()
+	n := order[r.IntN(len(order))]
+	if n.Op() == ir.OpInput || n.Op() == ir.OpReturn {
+		return false
+	}
+	a := n.Attrs()
+	if r.IntN(4) == 0 && len(n.Args()) > 0 { // another value
+		i := r.IntN(len(n.Args()))
+		var l []*ir.Value
+		for _, o := range order[:n.At()] {
+			for _, v := range o.Results() {
+				if v != n.Arg(i) && v.Type().Equal(n.Arg(i).Type()) {
+					l = append(l, v)
+				}
+			}
+		}
+		if len(l) == 0 {
+			return false
+		}
+		f.SetArg(n, i, l[r.IntN(len(l))])
+		return true
+	}
+	if n.Op() == ir.OpWhere && r.IntN(2) == 0 && n.Arg(1).Type().Equal(n.Result(0).Type()) {
+		f.ReplaceUses(n.Result(0), n.Arg(1))
+		return true
+	}
+	if len(a) == 0 {
+		return false
+	}
+	by := int64(1 - 2*r.IntN(2))
+	at := a[r.IntN(len(a))]
+	switch v := at.Val; v.Kind() {
+	case attr.KindInt:
+		if n.Op() == ir.OpSlice && at.Key != "dim" && r.IntN(2) == 0 {
+			f.SetAttrs(n, a.With("start", attr.Int(a.Int("start", 0)+by)).With("end", attr.Int(a.Int("end", shapeOf(n.Arg(0))[a.Int("dim", 0)])+by)))
+			return true
+		}
+		f.SetAttrs(n, a.With(at.Key, attr.Int(a.Int(at.Key, 0)+by)))
+	case attr.KindInts:
+		l := slices.Clone(a.Ints(at.Key))
+		if len(l) == 0 {
+			return false
+		}
+		switch k := r.IntN(len(l)); r.IntN(3) {
+		case 0:
+			l[k] += by
+		case 1:
+			if at.Key == "pairs" { // one rank gets nothing
+				l = slices.Delete(l, k&^1, k&^1+2)
+			} else {
+				l[k] += by
+			}
+		default:
+			o := r.IntN(len(l))
+			l[k], l[o] = l[o], l[k]
+		}
+		f.SetAttrs(n, a.With(at.Key, attr.Ints(l...)))
+	case attr.KindFloat:
+		f.SetAttrs(n, a.With(at.Key, attr.Float(a.Float(at.Key, 0)+float64(by))))
+	default:
+		return false
+	}
+	return true
+}
+
+// number is what proofs are about: a real one, of which nothing is left times zero.
+const number = 0x41
+
+// What is proved of a changed program computes what it should all the same.
+func TestMutants(t *testing.T) {
+	tried, proved := 0, 0
+	for s := *seed; s < *seed+uint64(*mutants); s++ {
+		m, err := program(s)
+		if err != nil {
+			t.Fatalf("seed %d: %v", s, err)
+		}
+		whole := m.Clone()
+		device := whole.Funcs()[0]
+		if !sharding.Annotated(device) {
+			continue
+		}
+		p, err := try(m, s)
+		if err != nil {
+			t.Fatalf("seed %d: %v", s, err)
+		}
+		o, err := mesh.Annotated(device, p.to)
+		if err != nil {
+			continue
+		}
+		if _, err := mesh.Check(device, p.to, o); err != nil {
+			continue
+		}
+		r := rand.New(rand.NewPCG(s, 5))
+		before := m.String()
+		for range 8 {
+			c := m.Clone()
+			f := c.Funcs()[0]
+			if !mutate(r, f) || c.Verify() != nil || c.String() == before {
+				continue
+			}
+			tried++
+			if _, err := mesh.Check(device, f, o); err != nil {
+				continue
+			}
+			got, err := p.runs(f, number)
+			if err != nil { // a place that is none, in what nobody reads
+				continue
+			}
+			proved++
+			if err := p.compare(got, 1e-4); err != nil {
+				t.Fatalf("seed %d: a mutant is proved that computes something else: %v\n%s\n%s\n%s", s, err, whole, before, c)
+			}
+		}
+	}
+	t.Logf("%d mutants, %d of them proved and equal", tried, proved)
+	if tried == 0 {
+		t.Errorf("want some")
+	}
+}
