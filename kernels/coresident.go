@@ -3,7 +3,7 @@ package kernels
 import "fmt"
 
 // Co-resident kernels are those that begin at once on multiprocessors which matrix products
-// hold: small blocks with few registers and little shared memory (see src/guest.h).
+// hold: small blocks with few registers and little shared memory (see src/coresident.h).
 // They wait for nobody and any grid serves.
 
 // CoresidentBlocks is the largest grid of a co-resident kernel: a block for every
@@ -24,7 +24,7 @@ const (
 )
 
 const (
-	coresidentImage = "guest"
+	coresidentImage = "coresident"
 	coresidentBlock = 32
 )
 
@@ -36,7 +36,7 @@ const (
 // rank are the caller's to fill in, though the kernel needs none of them.
 func PlanCoresidentCopy(segs []Seg) (*Launch, error) {
 	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
-	l := &Launch{Image: coresidentImage, Kernel: "guest_copy", Algo: Engine, Block: coresidentBlock, Segs: 1}
+	l := &Launch{Image: coresidentImage, Kernel: "coresident_copy", Algo: Engine, Block: coresidentBlock, Segs: 1}
 	even := true
 	for _, s := range segs {
 		if s.Bytes > 0 && s.Src != s.Dst {
@@ -45,7 +45,7 @@ func PlanCoresidentCopy(segs []Seg) (*Launch, error) {
 		}
 	}
 	if !even {
-		l.Kernel = "guest_copy_any"
+		l.Kernel = "coresident_copy_any"
 	}
 	switch n := len(l.Args.Segs); {
 	case n == 0:
@@ -81,7 +81,7 @@ func PlanCoresidentReduce(c Call) (*Launch, error) {
 		return nil, err
 	}
 	if !c.reduces() || len(c.Segs) != 1 {
-		return nil, &PlanError{c.Op, fmt.Sprintf("a fold of %d tensors: it takes one, of a reduction", len(c.Segs))}
+		return nil, &PlanError{c.Op, fmt.Sprintf("a reduction of %d tensors: it takes one, of a reduction", len(c.Segs))}
 	}
 	s := c.Segs[0]
 	if s.Bytes == 0 {
@@ -90,7 +90,7 @@ func PlanCoresidentReduce(c Call) (*Launch, error) {
 	if !c.fast() || (s.Src|s.Dst)%16 != 0 {
 		return PlanStaged(c)
 	}
-	l := &Launch{Image: coresidentImage, Kernel: fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), Algo: Engine, Block: coresidentBlock, Segs: 1}
+	l := &Launch{Image: coresidentImage, Kernel: fmt.Sprintf("coresident_reduce_%v_n%d", c.DType, c.N), Algo: Engine, Block: coresidentBlock, Segs: 1}
 	a := &l.Args
 	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), []Seg{s}
 	if err := a.SetUnits(16); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// TestGuestPlans checks over all types, reductions and sizes of groups that plans
+// TestCoresidentPlans checks over all types, reductions and sizes of groups that plans
 // name kernels that exist, with the arguments these take and no more than a warp.
-func TestGuestPlans(t *testing.T) {
+func TestCoresidentPlans(t *testing.T) {
 	have := entries(t, 80)
 	look := func(l *Launch) {
 		t.Helper()
@@ -21,7 +21,7 @@ func TestGuestPlans(t *testing.T) {
 		if got := len(l.Args.Pack(nil, l.Segs)); got != size {
 			t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
 		}
-		if l.Image != "guest" || l.Block != 32 || l.Grid < 1 || l.Grid > CoresidentBlocks {
+		if l.Image != "coresident" || l.Block != 32 || l.Grid < 1 || l.Grid > CoresidentBlocks {
 			t.Fatalf("%s of %s: %d x %d", l.Kernel, l.Image, l.Grid, l.Block)
 		}
 	}
@@ -75,7 +75,7 @@ func TestGuestPlans(t *testing.T) {
 			t.Fatal(err)
 		}
 		look(l)
-		if any != strings.HasPrefix(l.Kernel, "guest_copy_any") {
+		if any != strings.HasPrefix(l.Kernel, "coresident_copy_any") {
 			t.Errorf("%s for %+v", l.Kernel, segs)
 		}
 		if len(l.Args.Segs) != n {
@@ -84,12 +84,12 @@ func TestGuestPlans(t *testing.T) {
 	}
 }
 
-func TestGuestEdges(t *testing.T) {
+func TestCoresidentEdges(t *testing.T) {
 	in := Seg{Src: 64, Dst: 64, Bytes: 100}
 	if l, err := PlanCoresidentCopy([]Seg{in, {Src: 1, Dst: 2}}); l != nil || err != nil {
 		t.Errorf("nothing to copy: %v %v", l, err)
 	}
-	if l, err := PlanCoresidentCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
+	if l, err := PlanCoresidentCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}); err != nil || l.Kernel != "coresident_copy" || l.Args.Units != 1 {
 		t.Errorf("one copy of ten bytes: %+v %v", l, err)
 	}
 	if l, err := PlanCoresidentReduce(Call{Op: AllReduce, DType: dtype.F32, N: 2, Segs: []Seg{{Src: 16, Dst: 32}}}); l != nil || err != nil {
@@ -136,14 +136,14 @@ func make33() []Seg {
 	return segs
 }
 
-// TestGuestsFit checks that no co-resident kernel takes more registers than products leave to a
+// TestCoresidentFits checks that no co-resident kernel takes more registers than matmuls leave to a
 // warp (TestImagesHold: nor spills more than is allowed).
-func TestGuestsFit(t *testing.T) {
+func TestCoresidentFits(t *testing.T) {
 	m, err := ReadManifest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	im, err := m.Find("guest", 90)
+	im, err := m.Find("coresident", 90)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestGuestsFit(t *testing.T) {
 		t.Fatal("co-resident kernels have no machine code: what the driver makes of their PTX may take more registers")
 	}
 	for name := range entries(t, 90) {
-		if !strings.HasPrefix(name, "guest_") {
+		if !strings.HasPrefix(name, "coresident_") {
 			continue
 		}
 		if r, ok := m.Resources[name]; !ok || r.Registers > 32 {

@@ -21,14 +21,17 @@ import (
 //go:embed images
 var files embed.FS
 
-// Image is one compiled source file for one architecture.
+// CubinArch is the architecture of all machine code.
+const CubinArch = 90
+
+// Image is one compiled source file.
 type Image struct {
 	Name  string // source file without .cu
-	Arch  int    // 80 or 90
+	Arch  int    // the first that the PTX is for, 80 or 90
 	Only  bool   `json:",omitempty"` // it runs on devices of exactly Arch (sm_90a)
 	ISA   int    `json:",omitempty"` // of PTX times ten where Manifest.Flags ask for less
 	PTX   string // SHA-256 of the PTX text
-	Cubin string `json:",omitempty"` // SHA-256 of the machine code, if there is one
+	Cubin string `json:",omitempty"` // SHA-256 of the machine code that ptxas made of it, if there is any
 }
 
 // Manifest binds sources, flags, tools and images.
@@ -58,30 +61,22 @@ func ReadManifest() (*Manifest, error) {
 	return &m, nil
 }
 
-// Find gives the image of name for a device of compute capability cc (major*10 +
-// minor): the newest architecture that is not newer than the device.
+// Find gives the image of name if a device of compute capability cc (major*10 + minor)
+// can run it, else an error.
 func (m *Manifest) Find(name string, cc int) (Image, error) {
-	var best Image
 	for _, im := range m.Images {
-		if im.Name == name && im.Arch <= cc && im.Arch > best.Arch && (im.Arch == cc || !im.Only) {
-			best = im
+		if im.Name == name && im.Arch <= cc && (im.Arch == cc || !im.Only) {
+			return im, nil
 		}
 	}
-	if best.Arch == 0 {
-		return best, fmt.Errorf("no image %s for compute capability %d.%d", name, cc/10, cc%10)
-	}
-	return best, nil
+	return Image{}, fmt.Errorf("no image %s for compute capability %d.%d", name, cc/10, cc%10)
 }
 
 // Names lists the images' names in order.
 func (m *Manifest) Names() []string {
-	seen := map[string]bool{}
 	var out []string
 	for _, im := range m.Images {
-		if !seen[im.Name] {
-			seen[im.Name] = true
-			out = append(out, im.Name)
-		}
+		out = append(out, im.Name)
 	}
 	sort.Strings(out)
 	return out
@@ -100,14 +95,14 @@ func IsMatmul(image string) bool { return strings.HasPrefix(image, "matmul_") }
 // it for exactly this capability, else the PTX. ptx asks for the PTX in any case.
 // The bytes are checked against the manifest.
 func (im Image) Load(cc int, ptx bool) ([]byte, error) {
-	if im.Cubin != "" && im.Arch == cc && !ptx {
-		return im.file("cubin", im.Cubin)
+	if im.Cubin != "" && cc == CubinArch && !ptx {
+		return im.file(CubinArch, "cubin", im.Cubin)
 	}
-	return im.file("ptx", im.PTX)
+	return im.file(im.Arch, "ptx", im.PTX)
 }
 
-func (im Image) file(ext, want string) ([]byte, error) {
-	name := fmt.Sprintf("images/%s.sm_%d.%s.gz", im.Name, im.Arch, ext)
+func (im Image) file(arch int, ext, want string) ([]byte, error) {
+	name := fmt.Sprintf("images/%s.sm_%d.%s.gz", im.Name, arch, ext)
 	b, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err

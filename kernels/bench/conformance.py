@@ -31,7 +31,7 @@ CASES = (
     ("random sequences of rounds through staging, of kernels and of pending folds, replayed, groups of 2, 3, 4, 7",
      " ".join(f"TestSequences/{n}_ranks,_slot_{s}" for n in (2, 3, 4, 7) for s in (4096, 0))),
     ("the same, group of 16", "TestSequences/16_ranks,_slot_4096 TestSequences/16_ranks,_slot_0", "too few queues"),
-    ("guests beside products: copies and folds", "TestGuestCopy TestGuestFold TestStagedSegments"),
+    ("co-resident kernels beside matmuls: copies and reductions", "TestCoresidentCopy TestCoresidentReduce TestStagedSegments"),
     ("offsets above 4 GiB", "TestBehind4GiB"),
     ("tensors above 2 GiB", "TestBigTensor", "with -big"),
     ("eager collectives with a context, private tensors of any size, captured, from several threads",

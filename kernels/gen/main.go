@@ -1,7 +1,7 @@
 // Command gen rebuilds the images of package kernels.
 //
 //	go run ./gen               compile src/*.cu to PTX with clang-19, in the folder kernels
-//	go run ./gen -ptxas PATH   assemble the checked-in PTX of sm_90 with that ptxas
+//	go run ./gen -ptxas PATH   assemble the checked-in PTX with that ptxas
 //	go run ./gen -adopt DIR    take machine code that ptxas made elsewhere
 //
 // The second form runs where a CUDA toolkit is; it takes exactly the PTX that is

@@ -153,7 +153,7 @@ DEV bool heard(const Args &a, u64 addr, u32 count, u32 e, u32 peer) {
 }
 
 // chunks moves the large pieces. It pushes a round ahead of what it takes. False means
-// give up.
+// abort.
 DEV bool chunks(const ArgsV &p, u64 half, u32 e) {
   const Args &a = p.a;
   const u32 d = peerAt(a, tid() < a.n ? tid() : 0); // the peer that this thread talks to

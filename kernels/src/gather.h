@@ -15,7 +15,7 @@
 // Nobody waits at the end: all that a kernel is sent has come when it has taken it, and it takes
 // the rows of all. Epochs count these matmuls, each block has a copy (prelude.h).
 //
-// Who gives up in a wait sends no more, or multiplies what lies there: warpgroups and clusters
+// Who aborts in a wait sends no more, or multiplies what lies there: warpgroups and clusters
 // that wait for each other's tiles go on to the end as always, and the host is told.
 #pragma once
 #include "bulk.h"
@@ -40,7 +40,7 @@ DEV u32 addAcqRel(u64 a, u32 v) { // gives the old value
 }
 DEV void syncSenders() { asm volatile("bar.sync 4, 96;" ::: "memory"); }
 
-// take waits for the rows of rank src. Who gives up goes on.
+// take waits for the rows of rank src. Who aborts goes on.
 DEV void take(const Args &a, u32 e, u32 src) {
   if (!waitCounter(a, a.ctl + CTL_GATHERED + 4 * src, e, src))
     left(a);

@@ -23,11 +23,11 @@
 // Every wait ends: after SPINS failed polls it looks at the abort words and at
 // %globaltimer. A wait past its deadline writes one error record, aborts the
 // group on every rank and returns; nothing traps, so contexts survive. The
-// abort is sticky until the host clears the control page. A kernel that gives up, or
+// abort is sticky until the host clears the control page. A kernel that aborts, or
 // finds the group aborted at its beginning, tells its own host so (CTL_LEFT).
 //
-// Kernels whose blocks never meet end a thread that gives up at once (quit). A
-// compiler that carries a "gave up" through the loops around the polls, as clang
+// Kernels whose blocks never meet end a thread that aborts at once (quit). A
+// compiler that carries an "aborted" through the loops around the polls, as clang
 // does, pays for it in every call: branches between threads that part are not
 // threaded through each other.
 #pragma once
@@ -247,7 +247,7 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
   abortAll(a);
 }
 
-// quit gives up: it tells the host so, which reads it when the kernel has ended, and ends
+// quit aborts: it tells the host so, which reads it when the kernel has ended, and ends
 // the thread. Barriers of the whole block do not wait for threads that have ended; not
 // where others may wait at a barrier of a given number of threads.
 [[noreturn]] DEV void quit(const Args &a) {
@@ -267,7 +267,7 @@ DEV void left(const Args &a) { stsys(cold(a.host) + CTL_LEFT, 1); }
 // patient counts a failed poll and says whether the next may follow at once.
 DEV bool patient(Wait &w) { return __builtin_expect(++w.spins < SPINS, 1); }
 
-// look is called when patience is over and says whether to give up; with QUIT it quits
+// look is called when patience is over and says whether to abort; with QUIT it quits
 // instead, else the caller has to say that it left. peer, want and seen go into the record.
 template <bool QUIT> DEV bool look(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
   w.spins = 0;
@@ -287,7 +287,7 @@ template <bool QUIT> DEV bool look(const Args &a, Wait &w, u32 peer, u32 want, u
   return true;
 }
 
-// stuck is called after each failed poll and says whether to give up. Cheap until
+// stuck is called after each failed poll and says whether to abort. Cheap until
 // SPINS polls have failed.
 DEV bool stuck(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
   if (patient(w))
@@ -296,7 +296,7 @@ DEV bool stuck(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
 }
 
 // waitCounter waits until the counter at addr has reached want, wrap-safe, and
-// acquires what its writer released. False means give up.
+// acquires what its writer released. False means abort.
 DEV bool waitCounter(const Args &a, u64 addr, u32 want, u32 peer) {
   Wait w = {0, 0};
   for (;;) {

@@ -68,7 +68,7 @@ template <int W> DEV void raise(const Args &a, const Team<W> &m, u32 which, u32 
 }
 
 // await waits until every peer has raised at least count. All threads of the team return
-// the same answer; false means give up.
+// the same answer; false means abort.
 template <int W> DEV bool await(const Args &a, const Team<W> &m, u32 which, u32 count) {
   bool bad = false;
   if (m.t > 0 && m.t < a.n) {

@@ -41,7 +41,7 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 		if err != nil {
 			return nil, err
 		}
-		return blocks(a, heeding(name, func(b *block) error { return b.uneven(t, large) })), nil
+		return blocks(a, abortable(name, func(b *block) error { return b.uneven(t, large) })), nil
 	}
 	if name == "choose" {
 		return f.choose(buf)
@@ -68,13 +68,13 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 	if err != nil {
 		return nil, err
 	}
-	return blocks(a, heeding(name, body)), nil
+	return blocks(a, abortable(name, body)), nil
 }
 
-// heeding is body for a kernel that gives up at once in a group that is aborted. Those
+// abortable is body for a kernel that returns at once in a group that is aborted. Those
 // that wait for nobody go on.
-func heeding(name string, body func(*block) error) func(*block) error {
-	if name == "signal" || strings.HasPrefix(name, "staged") || strings.HasPrefix(name, "guest") {
+func abortable(name string, body func(*block) error) func(*block) error {
+	if name == "signal" || strings.HasPrefix(name, "staged") || strings.HasPrefix(name, "coresident") {
 		return body
 	}
 	return func(b *block) error {
@@ -116,8 +116,8 @@ func bodyOf(name string) (func(*block) error, bool) {
 		{"all_gather_multicast", func(b *block) error { return b.multicast(kernels.AllGather) }},
 		{"staged_any", func(b *block) error { return b.staged(8) }},
 		{"staged", func(b *block) error { return b.staged(16) }},
-		{"guest_fold", func(b *block) error { return b.staged(16) }},
-		{"guest_copy", (*block).coresidentCopy},
+		{"coresident_reduce", func(b *block) error { return b.staged(16) }},
+		{"coresident_copy", (*block).coresidentCopy},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
 			return k.body, true

@@ -17,7 +17,7 @@ import (
 // Adopt takes machine code that ptxas made on another machine into folder dir of package
 // kernels. For every image it takes, from holds NAME.ptx (what ptxas read), NAME.cubin and
 // NAME.log (what ptxas -v said); ptxas.txt is what ptxas --version said. Machine code is
-// taken only if NAME.ptx is the checked-in PTX of sm_90, byte by byte, and by one version of
+// taken only if NAME.ptx is the checked-in PTX, byte by byte, and by one version of
 // ptxas for all images. Images without NAME.cubin in from stay as they are. names lists what
 // was taken.
 func Adopt(dir, from string) (names []string, err error) {
@@ -35,9 +35,6 @@ func Adopt(dir, from string) (names []string, err error) {
 	var stay []string
 	for i := range m.Images {
 		im := &m.Images[i]
-		if im.Arch != 90 {
-			continue
-		}
 		err := adopt(dir, from, im, m.Resources)
 		switch {
 		case err == nil:
@@ -61,7 +58,7 @@ func Adopt(dir, from string) (names []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := writeGzip(filepath.Join(dir, "images", name+".sm_90.cubin.gz"), b); err != nil {
+		if err := writeGzip(filepath.Join(dir, "images", cubinFile(&kernels.Image{Name: name})), b); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +78,7 @@ func adopt(dir, from string, im *kernels.Image, res map[string]kernels.Resource)
 	if err != nil {
 		return fmt.Errorf("machine code is incomplete: %v", err)
 	}
-	ours, err := readGzip(filepath.Join(dir, "images", im.Name+".sm_90.ptx.gz"))
+	ours, err := readGzip(filepath.Join(dir, "images", ptxFile(im)))
 	if err != nil {
 		return fmt.Errorf("no PTX is checked in: %v", err)
 	}

@@ -17,7 +17,7 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("this ptxas is %q, the machine code is by %q", e.Got, e.Want)
 }
 
-// Reassemble turns the embedded PTX of sm_90 into machine code once more and lists the
+// Reassemble turns the embedded PTX into machine code once more and lists the
 // images that do not come out as they are embedded, byte by byte, or whose kernels take other
 // registers or spill other bytes than the manifest says. A ptxas of another build gives a
 // *VersionError: its code may differ.
@@ -36,9 +36,7 @@ func Reassemble(ptxas string) (differ []string, err error) {
 	says, errs := make([]string, len(m.Images)), make([]error, len(m.Images))
 	var wg sync.WaitGroup
 	for i, im := range m.Images {
-		if im.Arch == 90 {
-			wg.Go(func() { says[i], errs[i] = reassembleImage(ptxas, im, m.Resources) })
-		}
+		wg.Go(func() { says[i], errs[i] = reassembleImage(ptxas, im, m.Resources) })
 	}
 	wg.Wait()
 	for _, s := range says {
@@ -55,7 +53,7 @@ func reassembleImage(ptxas string, im kernels.Image, want map[string]kernels.Res
 	if err != nil {
 		return "", err
 	}
-	cubin, log, err := assemble(ptxas, ptx, target(im.Arch, im.Only))
+	cubin, log, err := assemble(ptxas, ptx, target(kernels.CubinArch, im.Only))
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", im.Name, err)
 	}

@@ -54,12 +54,13 @@ func flagsOf(name string) []string {
 	return out
 }
 
-// Archs gives the architectures that a source is compiled for.
-func Archs(name string) []int {
+// Arch gives the architecture that a source is compiled for. Later ones run its PTX, and
+// machine code that ptxas makes of it for one is the same as if it had been compiled for that.
+func Arch(name string) int {
 	if _, ok := hopper[name]; ok {
-		return []int{90}
+		return 90
 	}
-	return []int{80, 90}
+	return 80
 }
 
 // target names an architecture as the tools do.
@@ -69,6 +70,10 @@ func target(arch int, only bool) string {
 	}
 	return fmt.Sprintf("sm_%d", arch)
 }
+
+// The names of an image's files.
+func ptxFile(im *kernels.Image) string   { return fmt.Sprintf("%s.sm_%d.ptx.gz", im.Name, im.Arch) }
+func cubinFile(im *kernels.Image) string { return fmt.Sprintf("%s.sm_%d.cubin.gz", im.Name, kernels.CubinArch) }
 
 // Version runs the compiler and gives the first line of its version.
 func Version(tool string) (string, error) {
@@ -80,16 +85,16 @@ func Version(tool string) (string, error) {
 	return line, nil
 }
 
-// PTX compiles one source of folder src for one architecture.
-func PTX(clang, src, name string, arch int) ([]byte, error) {
-	args := append(flagsOf(name), "--cuda-gpu-arch="+target(arch, hopper[name]), "-o", "-", name+".cu")
+// PTX compiles one source of folder src.
+func PTX(clang, src, name string) ([]byte, error) {
+	args := append(flagsOf(name), "--cuda-gpu-arch="+target(Arch(name), hopper[name]), "-o", "-", name+".cu")
 	cmd := exec.Command(clang, args...)
 	cmd.Dir = src
 	var errText bytes.Buffer
 	cmd.Stderr = &errText
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s for sm_%d: %w\n%s", name, arch, err, errText.String())
+		return nil, fmt.Errorf("%s: %w\n%s", name, err, errText.String())
 	}
 	return out, nil
 }
@@ -149,27 +154,25 @@ func Compile(dir, clang string) error {
 	out := filepath.Join(dir, "images")
 	keep := map[string]bool{"manifest.json": true}
 	for _, name := range names {
-		for _, arch := range Archs(name) {
-			ptx, err := PTX(clang, filepath.Join(dir, "src"), name, arch)
-			if err != nil {
-				return err
-			}
-			im := kernels.Image{Name: name, Arch: arch, Only: hopper[name], ISA: isa[name], PTX: kernels.Hash(ptx)}
-			file := fmt.Sprintf("%s.sm_%d", name, arch)
-			if err := writeGzip(filepath.Join(out, file+".ptx.gz"), ptx); err != nil {
-				return err
-			}
-			keep[file+".ptx.gz"] = true
-			for _, o := range old.Images {
-				if o.Name == name && o.Arch == arch && o.PTX == im.PTX && o.Cubin != "" {
-					im.Cubin = o.Cubin
-					keep[file+".cubin.gz"] = true
-					m.Ptxas = old.Ptxas
-					m.keepResources(old, ptx)
-				}
-			}
-			m.Images = append(m.Images, im)
+		ptx, err := PTX(clang, filepath.Join(dir, "src"), name)
+		if err != nil {
+			return err
 		}
+		im := kernels.Image{Name: name, Arch: Arch(name), Only: hopper[name], ISA: isa[name], PTX: kernels.Hash(ptx)}
+		file := ptxFile(&im)
+		if err := writeGzip(filepath.Join(out, file), ptx); err != nil {
+			return err
+		}
+		keep[file] = true
+		for _, o := range old.Images {
+			if o.Name == name && o.PTX == im.PTX && o.Cubin != "" {
+				im.Cubin = o.Cubin
+				keep[cubinFile(&im)] = true
+				m.Ptxas = old.Ptxas
+				m.keepResources(old, ptx)
+			}
+		}
+		m.Images = append(m.Images, im)
 	}
 	entries, err := os.ReadDir(out)
 	if err != nil {
@@ -185,7 +188,7 @@ func Compile(dir, clang string) error {
 	return writeManifest(dir, m.Manifest)
 }
 
-// Assemble turns the checked-in PTX of sm_90 into machine code and records the
+// Assemble turns the checked-in PTX into machine code of sm_90 and records the
 // tool and each kernel's resources.
 func Assemble(dir, ptxas string) error {
 	m, err := readManifest(dir)
@@ -201,13 +204,7 @@ func Assemble(dir, ptxas string) error {
 	logs, errs := make([]string, len(m.Images)), make([]error, len(m.Images))
 	var wg sync.WaitGroup
 	for i := range m.Images {
-		if m.Images[i].Arch == 90 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				logs[i], errs[i] = assembleImage(dir, ptxas, &m.Images[i])
-			}()
-		}
+		wg.Go(func() { logs[i], errs[i] = assembleImage(dir, ptxas, &m.Images[i]) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -224,17 +221,16 @@ func Assemble(dir, ptxas string) error {
 // assembleImage writes the machine code of one image, sets its hash, and gives what
 // ptxas said.
 func assembleImage(dir, ptxas string, im *kernels.Image) (log string, err error) {
-	base := filepath.Join(dir, "images", fmt.Sprintf("%s.sm_%d", im.Name, im.Arch))
-	ptx, err := readGzip(base + ".ptx.gz")
+	ptx, err := readGzip(filepath.Join(dir, "images", ptxFile(im)))
 	if err != nil {
 		return "", err
 	}
-	cubin, log, err := assemble(ptxas, ptx, target(im.Arch, im.Only))
+	cubin, log, err := assemble(ptxas, ptx, target(kernels.CubinArch, im.Only))
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", im.Name, err)
 	}
 	im.Cubin = kernels.Hash(cubin)
-	return log, writeGzip(base+".cubin.gz", cubin)
+	return log, writeGzip(filepath.Join(dir, "images", cubinFile(im)), cubin)
 }
 
 func assemble(ptxas string, ptx []byte, target string) (cubin []byte, log string, err error) {

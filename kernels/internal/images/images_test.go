@@ -1,7 +1,6 @@
 package images
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,7 +61,6 @@ func drifted(m *kernels.Manifest, src string) (drift []string, err error) {
 	}
 	type job struct {
 		name string
-		arch int
 		ptx  []byte
 		err  error
 	}
@@ -70,23 +68,21 @@ func drifted(m *kernels.Manifest, src string) (drift []string, err error) {
 	var wg sync.WaitGroup
 	turn := make(chan bool, runtime.NumCPU())
 	for _, name := range names {
-		for _, arch := range Archs(name) {
-			j := &job{name: name, arch: arch}
-			jobs = append(jobs, j)
-			wg.Go(func() {
-				turn <- true
-				j.ptx, j.err = PTX(Clang, src, j.name, j.arch)
-				<-turn
-			})
-		}
+		j := &job{name: name}
+		jobs = append(jobs, j)
+		wg.Go(func() {
+			turn <- true
+			j.ptx, j.err = PTX(Clang, src, name)
+			<-turn
+		})
 	}
 	wg.Wait()
 	for _, j := range jobs {
 		if j.err != nil {
 			return nil, j.err
 		}
-		if im, err := m.Find(j.name, j.arch); err != nil || im.Arch != j.arch || kernels.Hash(j.ptx) != im.PTX {
-			drift = append(drift, fmt.Sprintf("%s for sm_%d", j.name, j.arch))
+		if im, err := m.Find(j.name, Arch(j.name)); err != nil || kernels.Hash(j.ptx) != im.PTX {
+			drift = append(drift, j.name)
 		}
 	}
 	return drift, nil

@@ -13,19 +13,19 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// guestT runs guests on one rank; which rank of how many they fold for is made up.
-type guestT struct {
+// coresidentT runs co-resident kernels on one rank; which rank of how many they reduce for is made up.
+type coresidentT struct {
 	*rigT
 	rng *rand.Rand
 }
 
-func newGuestT(t *testing.T) *guestT {
+func newCoresidentT(t *testing.T) *coresidentT {
 	drv, devs, share := newDriver(t, 2)
 	r := newRigOn(t, drv, devs, symm.WorldOptions{Bytes: 64 << 20, ShareDevice: share, Images: images(t)})
-	return &guestT{r, rand.New(rand.NewPCG(1, 2))}
+	return &coresidentT{r, rand.New(rand.NewPCG(1, 2))}
 }
 
-func (g *guestT) launch(l *kernels.Launch) error {
+func (g *coresidentT) launch(l *kernels.Launch) error {
 	k := g.w.Rank(0)
 	f, err := k.Func(l.Image, l.Kernel)
 	if err != nil {
@@ -40,17 +40,17 @@ func (g *guestT) launch(l *kernels.Launch) error {
 }
 
 // area gives memory with a guard before and after it that holds 0xa5.
-func (g *guestT) area(bytes, shift uint64) (at uint64) {
+func (g *coresidentT) area(bytes, shift uint64) (at uint64) {
 	at = g.alloc(bytes+shift+2*guard) + guard + shift
 	g.fill(at, bytes)
 	return at
 }
 
-func (g *guestT) fill(at, n uint64) { g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard)) }
+func (g *coresidentT) fill(at, n uint64) { g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard)) }
 
-// TestGuestCopy copies pieces of many sizes at all alignments, alone and as one launch.
-func TestGuestCopy(t *testing.T) {
-	g := newGuestT(t)
+// TestCoresidentCopy copies pieces of many sizes at all alignments, alone and as one launch.
+func TestCoresidentCopy(t *testing.T) {
+	g := newCoresidentT(t)
 	sizes := []uint64{1, 3, 4, 15, 16, 17, 31, 100, 511, 512, 513, 4096, 9000, 70001, 1<<20 + 5}
 	if *onGPU {
 		sizes = append(sizes, 5<<20+1)
@@ -104,10 +104,10 @@ func TestGuestCopy(t *testing.T) {
 	}
 }
 
-// TestGuestFold compares folds with the ones that staged.cu does of the same bytes,
+// TestCoresidentReduce compares folds with the ones that staged.cu does of the same bytes,
 // bit by bit but for NaNs, and both with the sums of the host.
-func TestGuestFold(t *testing.T) {
-	g := newGuestT(t)
+func TestCoresidentReduce(t *testing.T) {
+	g := newCoresidentT(t)
 	counts := []int{1, 5, 7, 64, 333, 4097, 20001}
 	if *onGPU {
 		counts = append(counts, 60007)
@@ -130,7 +130,7 @@ func TestGuestFold(t *testing.T) {
 	}
 }
 
-func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int, shift uint64, inPlace bool) error {
+func (g *coresidentT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int, shift uint64, inPlace bool) error {
 	size := uint64(count * dt.Size())
 	slot := (size + 15) &^ 15
 	staging := g.alloc(slot * uint64(n))
@@ -171,7 +171,7 @@ func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int,
 		}
 	}
 	if at := same(dt, results[0], results[1]); at >= 0 {
-		return fmt.Errorf("element %d of the guest differs from that of staged.cu", at)
+		return fmt.Errorf("element %d of the co-resident kernel differs from that of staged.cu", at)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int,
 // TestStagedSegments compares the fold of several tensors, one behind the other in
 // staging, with the sums of the host, at sizes that fill no unit, and with nothing at all.
 func TestStagedSegments(t *testing.T) {
-	g := newGuestT(t)
+	g := newCoresidentT(t)
 	cases := 0
 	for _, dt := range []dtype.DType{dtype.BF16, dtype.F32, dtype.F16, dtype.I8, dtype.F64, dtype.I32} {
 		for _, red := range []kernels.Reduction{kernels.Sum, kernels.Max} {
@@ -195,7 +195,7 @@ func TestStagedSegments(t *testing.T) {
 	}
 }
 
-func (g *guestT) segments(dt dtype.DType, red kernels.Reduction, n, rank int, counts []int) error {
+func (g *coresidentT) segments(dt dtype.DType, red kernels.Reduction, n, rank int, counts []int) error {
 	call := kernels.Call{Op: kernels.ReduceScatter, Red: red, DType: dt, N: n}
 	unit := kernels.StagedUnit(call)
 	slot := uint64(0)

@@ -1,18 +1,18 @@
-// Guests: kernels that run on multiprocessors which others fill. Matrix products
-// keep a multiprocessor for one block and leave of it what their tile does not need.
+// Co-resident kernels run on multiprocessors that matmuls occupy. A matmul keeps a
+// multiprocessor for one block and leaves of it what its tile does not need.
 // On H200s that is room for two blocks of one warp with 32 registers a lane, not for
 // one block of two warps, and 6 KB of shared memory at the least, of which every block
 // takes one for itself. Such a block begins at once; any larger one waits until a
-// block of the product ends, which for products with one block on each multiprocessor
-// is the product's end. The room seems to be given out once: after two guest blocks a
-// third waits, though the first have ended. So grids are small (kernels/guest.go).
+// block of the matmul ends, which for matmuls with one block on each multiprocessor
+// is the matmul's end. The room seems to be given out once: after two such blocks a
+// third waits, though the first have ended. So grids are small (kernels/coresident.go).
 //
 // So few registers hold too few loads in flight. Bytes come by asynchronous copies
 // into a ring in shared memory; every lane copies, reads and refills slots of its
 // own, so lanes never wait for each other, and a slot is read before it is refilled
 // in the order of one thread.
 //
-// Guests wait for nobody. What they read was complete before they began: own
+// They wait for nobody. What they read was complete before they began: own
 // operands by the order of the stream, staged pieces by flags that the stream waits
 // for before it; so weak accesses serve. Any grid does.
 #pragma once
@@ -20,7 +20,7 @@
 
 // The compiler may not use more than 32 registers: two blocks of 1024 threads have
 // to fit a multiprocessor.
-#define GUEST GLOBAL void BOUNDS(1024, 2)
+#define CORESIDENT GLOBAL void BOUNDS(1024, 2)
 
 enum { LANES = 32 };
 
@@ -113,9 +113,9 @@ template <int LOADS> DEV void shiftCopy(u64 dst, u64 src, u64 words, u32 first) 
   }
 }
 
-// guestCopy copies the segments one after the other. Addresses of EVEN ones are equal
+// coresidentCopy copies the segments one after the other. Addresses of EVEN ones are equal
 // modulo 16.
-template <bool EVEN, int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring) {
+template <bool EVEN, int SLOTS, class A> DEV void coresidentCopy(const A &p, u32 ring) {
   constexpr u32 UNIT = EVEN ? 16 : 4;
 #pragma unroll 1
   for (u32 i = 0; i < (sizeof(A) == sizeof(Args1) ? 1 : p.a.nseg); i++) {
@@ -140,7 +140,7 @@ template <bool EVEN, int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring
   }
 }
 
-// ---- folds --------------------------------------------------------------------
+// ---- reductions ---------------------------------------------------------------
 
 // Pieces walks over the ranks' pieces at one offset: the own one is in the operand,
 // others are in staging. Few registers hold it, so the compiler must not work out the
@@ -155,8 +155,8 @@ DEV u64 piece(const Args1 &p, Pieces &w, u32 r) { // of ranks 0, 1, ... in turn
   return from;
 }
 
-// foldLast folds the elements after the last whole unit, a lane each.
-template <int T, int N> DEV void foldLast(const Args1 &p) {
+// reduceLast reduces the elements after the last whole unit, a lane each.
+template <int T, int N> DEV void reduceLast(const Args1 &p) {
   constexpr u32 SIZE = T == F32 ? 4 : 2;
   u64 at = (p.seg[0].bytes & ~15ull) + tid() * SIZE;
   if (at >= p.seg[0].bytes)
@@ -177,10 +177,10 @@ template <int T, int N> DEV void foldLast(const Args1 &p) {
     stHalf(p.seg[0].dst + at, packF<T>(s, s));
 }
 
-// guestFold folds pieces of N ranks; all addresses are aligned to 16. Pieces go
+// coresidentReduce reduces pieces of N ranks; all addresses are aligned to 16. Pieces go
 // through SLOTS slots, a multiple of N, in the order of units and, within each, of
 // ranks; each is waited for by itself and its slot refilled at once.
-template <int T, int N, int SLOTS> DEV void guestFold(const Args1 &p, u32 ring) {
+template <int T, int N, int SLOTS> DEV void coresidentReduce(const Args1 &p, u32 ring) {
   constexpr u32 ROW = LANES * 16, UNITS = SLOTS / N;
   const u32 step = stride(), units = (u32)(p.seg[0].bytes / 16);
   u32 i = mine(bid()), unit = 0;
@@ -219,5 +219,5 @@ template <int T, int N, int SLOTS> DEV void guestFold(const Args1 &p, u32 ring) 
     unit = unit == (UNITS - 1) * N * ROW ? 0 : unit + N * ROW;
   }
   if (bid() == units / LANES % nblocks())
-    foldLast<T, N>(p);
+    reduceLast<T, N>(p);
 }
