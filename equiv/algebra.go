@@ -300,6 +300,7 @@ func (e *elements) flat(kind elemKind, op ir.Op, dt ir.DType, list []elemID) ele
 			set = append(set, int64(x))
 		}
 	}
+	set = e.known(kind, op, dt, set)
 	slices.Sort(set)
 	if kind == elemMost {
 		set = slices.Compact(set)
@@ -308,6 +309,27 @@ func (e *elements) flat(kind elemKind, op ir.Op, dt ir.DType, list []elemID) ele
 		return elemID(set[0])
 	}
 	return e.intern(element{kind: kind, op: op, dt: dt}, set...)
+}
+
+// known makes one integer of those of a list that are known.
+func (e *elements) known(kind elemKind, op ir.Op, dt ir.DType, list []int64) []int64 {
+	one, found := int64(0), false
+	rest := slices.DeleteFunc(slices.Clone(list), func(x int64) bool {
+		v, ok := e.value(elemID(x))
+		if ok = ok && max(v, -v, one, -one) < maxExact; !ok {
+			return false
+		}
+		if found {
+			v, _ = arithmetic(&term{op: op}, one, v)
+			v, _ = e.value(e.integer(dt, v))
+		}
+		one, found = v, true
+		return true
+	})
+	if found {
+		rest = append(rest, int64(e.integer(dt, one)))
+	}
+	return rest
 }
 
 // linear is a sum of multiples. Factors are integers that wrap around, or floats.

@@ -63,7 +63,7 @@ func equations() []*equation {
 		row("shuffle-of-pointwise", Exact, kindShuffle, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("shuffle-undone", Exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece"),
 		row("cat-of-parts", Exact, kindOpaque, catOfParts, "rows that follow each other are their tensor, and what computes rows of rows, put together, computes all of them: elementwise operations, reductions and softmax along other dimensions, rows and columns of products, look-ups, reductions over ranks, and moves that take whole rows"),
-		row("part-is-all", Exact, kindOpaque, partIsAll, "rows in the place of all others are the tensor"),
+		row("part-is-all", Exact, kindOpaque, partIsAll, "rows in the place of all others are the tensor, and no rows leave it as it is"),
 		row("transposed-matmul", Exact, kindOpaque, transposedMatmul, "the transpose of a matmul is the matmul of the transposes, in each other's place: products of numbers commute, and are added in the same order. One of the two stands for both"),
 		row("symmetric-matmul", Exact, kindMove, symmetricMatmul, "a matmul of a matrix and its transpose is its own transpose"),
 		row("matmul-of-nothing", Exact, kindOpaque, matmulOfNothing, "a matmul that adds up no products is 0"),

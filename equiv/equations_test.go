@@ -108,6 +108,10 @@ var equationCases = []equationCase{
 		before: "%v = convert %x : f32[N,M]\n%t = permute %v {dims=[1, 0]} : f32[M,N:1,M]\n%y = matmul %v, %t : f32[N,N]",
 		after:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%y = matmul %x, %t : f32[N,N]",
 		wrong:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%m = matmul %x, %t : T[N,N]\n%y = convert %m : f32[N,N]"},
+	{name: "matmul-of-widened", types: "bf16 f16", input: "T[N,M]", result: "f32[N,N]",
+		before: "%v = convert %x : f32[N,M]\n%c = collective_permute %v on @all {pairs=[0, 1, 1, 2]} : async f32[N,M]\n%w = wait_tensor %c : f32[N,M]\n%t = permute %v {dims=[1, 0]} : f32[M,N:1,M]\n%y = matmul %w, %t : f32[N,N]",
+		after:  "%c = collective_permute %x on @all {pairs=[0, 1, 1, 2]} : async T[N,M]\n%w = wait_tensor %c : T[N,M]\n%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%y = matmul %w, %t : f32[N,N]",
+		wrong:  "%c = collective_permute %x on @all {pairs=[0, 2, 1, 3]} : async T[N,M]\n%w = wait_tensor %c : T[N,M]\n%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%y = matmul %w, %t : f32[N,N]"},
 	{name: "matmul-rounds", types: "bf16 f16", input: "T[N,M]", result: "T[N,N]",
 		before: "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%m = matmul %x, %t : f32[N,N]\n%y = convert %m : T[N,N]",
 		after:  "%t = permute %x {dims=[1, 0]} : T[M,N:1,M]\n%y = matmul %x, %t : T[N,N]",
@@ -126,6 +130,10 @@ var equationCases = []equationCase{
 		before: "%f = neg %x : T[N,M]\n%s = slice_scatter %f, %x {dim=0} : T[N,M]\n%y = neg %s : T[N,M]",
 		after:  "%y = neg %x : T[N,M]",
 		wrong:  "%f = neg %x : T[N,M]\n%y = neg %f : T[N,M]"},
+	{name: "part-is-all", types: allFloats + " " + someInts, input: "T[N,M]", result: "T[N,M]",
+		before: "%e = slice %x {dim=0, start=1, end=1} : T[0,M]\n%f = neg %x : T[N,M]\n%s = slice_scatter %f, %e {dim=0, start=1, end=1} : T[N,M]\n%y = neg %s : T[N,M]",
+		after:  "%f = neg %x : T[N,M]\n%y = neg %f : T[N,M]",
+		wrong:  "%y = abs %x : T[N,M]"},
 	{name: "convert-to-same", types: allFloats + " " + someInts, input: "T[N,M]", result: "T[N,M]",
 		before: "%v = convert %x : T[N,M]\n%y = neg %v : T[N,M]",
 		after:  "%y = neg %x : T[N,M]",
@@ -308,6 +316,33 @@ func TestListedColumns(t *testing.T) {
 			if (err == nil) != c.equal {
 				t.Errorf("%s columns of %s: %v", w, c.list, err)
 			}
+		}
+	}
+}
+
+// Products, minima and maxima of integers that are known are known; a product wraps around.
+func TestKnownElements(t *testing.T) {
+	c := equationCase{name: "known", input: "T[N,M]", result: "T[N,M]"}
+	program := func(dt, red string, value int, op string) *ir.Func {
+		over := func(of string) string {
+			return fmt.Sprintf("%%c%[1]s = all_reduce.%[2]s %%%[1]s on @row : async T[N,M]\n%%r%[1]s = wait_tensor %%c%[1]s : T[N,M]\n", of, red)
+		}
+		body := fmt.Sprintf("%%a = full {value=%d} : T[N,M]\n%%b = full {value=%d} : T[N,M]\n", value, value+1)
+		if op == "" {
+			return c.program(t, body+over("a")+"%y = add %ra, %x : T[N,M]", dt, 2, 2)
+		}
+		return c.program(t, body+over("a")+over("b")+"%m = "+op+" %ra, %rb : T[N,M]\n%y = add %m, %x : T[N,M]", dt, 2, 2)
+	}
+	for _, k := range []struct {
+		dt, red, op   string
+		before, after int
+		equal         bool
+	}{
+		{"i64", "product", "mul", 2, 6, true}, {"i64", "product", "mul", 2, 5, false}, {"i8", "product", "mul", 6, 42, true},
+		{"u8", "max", "maximum", 2, 3, true}, {"u8", "max", "maximum", 2, 2, false}, {"i32", "min", "minimum", 2, 2, true}, {"i32", "min", "minimum", 2, 3, false},
+	} {
+		if _, err := equiv.Check(program(k.dt, k.red, k.before, k.op), program(k.dt, k.red, k.after, ""), equiv.Options{}); (err == nil) != k.equal {
+			t.Errorf("%s %s of %d and %d: %v", k.dt, k.red, k.before, k.after, err)
 		}
 	}
 }

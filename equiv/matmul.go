@@ -28,17 +28,31 @@ func matmulOfWidened(z *normalizer, t *term) (termID, bool) {
 	out := *t
 	out.args, out.types = slices.Clone(t.args), slices.Clone(t.types)
 	for i, a := range t.args {
-		x := z.at(a)
-		if x.kind != kindPoint || x.op != ir.OpConvert || x.dt != ir.F32 {
+		x, ok := z.widened(a)
+		if !ok || i > 0 && z.at(x).dt != out.types[1].DType() {
 			return 0, false
 		}
-		dt := z.at(x.args[0]).dt
-		if dt != ir.BF16 && dt != ir.F16 || i > 0 && dt != out.types[1].DType() {
-			return 0, false
-		}
-		out.args[i], out.types[1+i] = x.args[0], ir.TensorOf(dt, t.types[1+i].Shape())
+		out.args[i], out.types[1+i] = x, ir.TensorOf(z.at(x).dt, t.types[1+i].Shape())
 	}
 	return z.operation(out), true
+}
+
+// widened is the term of 16-bit floats that a term of f32 was converted from, zeros where a rank
+// receives nothing among them: see convertOfReceived.
+func (z *normalizer) widened(a termID) (termID, bool) {
+	x := *z.at(a)
+	switch {
+	case x.kind != kindPoint || x.dt != ir.F32:
+	case x.op == ir.OpConvert:
+		dt := z.at(x.args[0]).dt
+		return x.args[0], dt == ir.BF16 || dt == ir.F16
+	case x.op == ir.OpWhere && z.at(x.args[2]).kind == kindFull && z.at(x.args[2]).text == "0" && z.receives(x.args[0]):
+		if y, ok := z.widened(x.args[1]); ok {
+			dt := z.at(y).dt
+			return z.with(&x, dt, x.args[0], y, z.with(z.at(x.args[2]), dt)), true
+		}
+	}
+	return 0, false
 }
 
 // matmulRounds is a conversion of a matmul's f32 result to its operands' type.

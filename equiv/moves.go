@@ -85,12 +85,15 @@ func moveOfParts(z *normalizer, t *term) (termID, bool) {
 	return 0, false
 }
 
-// partIsAll is a slice_scatter that leaves nothing of what it writes to.
+// partIsAll is a slice_scatter that leaves nothing of what it writes to, or all.
 func partIsAll(z *normalizer, t *term) (termID, bool) {
-	if t.op != ir.OpSliceScatter || !z.at(t.args[1]).n.Equal(t.n) {
+	if t.op != ir.OpSliceScatter {
 		return 0, false
 	}
-	return t.args[1], true
+	if z.at(t.args[1]).n.Equal(ir.D(0)) {
+		return t.args[0], true
+	}
+	return t.args[1], z.at(t.args[1]).n.Equal(t.n)
 }
 
 func movedPointwise(z *normalizer, t *term) (termID, bool) {
