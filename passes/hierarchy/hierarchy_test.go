@@ -8,12 +8,19 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
+	"github.com/seed-ee968945/concert/sim"
 )
 
 // module is one collective of 48 rows on each rank, or as many as there are in all for those that give pieces.
 func module(t *testing.T, op string, domains, ranks int) *ir.Module {
 	t.Helper()
-	world, rows, out := domains*ranks, 48, 48
+	return sized(t, op, domains, ranks, 48)
+}
+
+// sized is module with another number of rows.
+func sized(t *testing.T, op string, domains, ranks, rows int) *ir.Module {
+	t.Helper()
+	world, out := domains*ranks, rows
 	attrs := " {dim=0}"
 	switch op {
 	case "all_gather":
@@ -37,11 +44,16 @@ func module(t *testing.T, op string, domains, ranks int) *ir.Module {
 
 func apply(t *testing.T, m *ir.Module, costs passes.CostModel, text string) *passes.Report {
 	t.Helper()
+	return run(t, m, passes.Manager{Costs: costs, Validate: passes.ValidateAlways}, text)
+}
+
+func run(t *testing.T, m *ir.Module, g passes.Manager, text string) *passes.Report {
+	t.Helper()
 	p, err := standard.Table().Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := (&passes.Manager{Costs: costs, Validate: passes.ValidateAlways}).Run(m, p)
+	rep, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,4 +151,60 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%v GB/s: %v ms attached, of 3", c.m.Inter.GBps, sum)
 		}
 	}
+}
+
+// Whatever the size, the machine and the hosts, what the pass makes takes no longer than the flat
+// collective where all parts run one after the other; and between two hosts over a slow network
+// gathers and scatters of much data are 1.3 times as fast, since half as many bytes cross.
+func TestNeverSlower(t *testing.T) {
+	taken, kept, worth := 0, 0, 0
+	for name, change := range map[string]func(m *cost.Machine){
+		"adapters for all": func(*cost.Machine) {},
+		"few adapters":     func(m *cost.Machine) { m.RailsPerHost = max(m.RanksPerHost/4, 1) },
+		"slow":             func(m *cost.Machine) { m.Inter.GBps, m.RailsPerHost = 3, 1 },
+		"switches":         func(m *cost.Machine) { m.HostsPerLeaf, m.Oversubscription = 2, 4 },
+		"racks":            func(m *cost.Machine) { m.RanksPerDomain = 2 * m.RanksPerHost },
+	} {
+		for _, shape := range [][2]int{{2, 2}, {2, 8}, {4, 4}, {16, 8}} {
+			machine, err := cost.LookupMachine("h200")
+			if err != nil {
+				t.Fatal(err)
+			}
+			machine.RanksPerHost = shape[1]
+			change(machine)
+			model := &cost.Model{Machine: machine}
+			for _, op := range []string{"all_gather", "reduce_scatter.sum", "all_reduce.sum", "all_to_all"} {
+				for _, bytes := range []int{1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30} {
+					m := sized(t, op, shape[0], shape[1], max(bytes/4/shape[0]/shape[1], 1))
+					flat := makespan(t, m, model)
+					rep := run(t, m, passes.Manager{Costs: model, Validate: passes.ValidateNever}, "hierarchy{reassociate=true}")
+					got := makespan(t, m, model)
+					if got > flat {
+						t.Errorf("%s, %d x %d, %s of %d bytes: %.4f ms, flat %.4f", name, shape[0], shape[1], op, bytes, got, flat)
+					}
+					taken += int(rep.Steps[0].Stat("taken-apart"))
+					kept += int(rep.Steps[0].Stat("kept"))
+					if name == "slow" && shape[0] == 2 && bytes >= 16<<20 && (op == "all_gather" || op == "reduce_scatter.sum") && got*1.3 < flat {
+						worth++
+					}
+				}
+			}
+		}
+	}
+	if taken < 50 || kept < 50 || worth < 12 {
+		t.Errorf("%d taken apart, %d kept, %d of 12 that move much over a slow network 1.3 times as fast", taken, kept, worth)
+	}
+}
+
+func makespan(t *testing.T, m *ir.Module, model *cost.Model) float64 {
+	t.Helper()
+	s, err := sim.FromFunc(m.Funcs()[0], sim.FuncOptions{Ms: func(n *ir.Node) float64 { ms, _ := model.NodeMs(n); return ms }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := sim.Evaluate(s, s.InputOrder(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl.Makespan
 }
