@@ -24,7 +24,7 @@ case $run in *TestGood*) printf "$S=== RUN   TestGood\n$S=== RUN   TestGood/a\n$
 case $run in *TestBad*) printf "$S=== RUN   TestBad\n$S=== RUN   TestBad/c\n$S=== PAUSE TestBad/c\n$S=== RUN   TestBad/d\n$S=== PAUSE TestBad/d\n$S=== CONT  TestBad/c\n    x_test.go:9: got 1, want 2\n$S=== CONT  TestBad/d\n    x_test.go:9: in order\n$S=== NAME  TestBad\n$S    --- FAIL: TestBad/c (0.00s)\n$S    --- PASS: TestBad/d (0.00s)\n$S--- FAIL: TestBad (0.25s)\n";; esac
 case $run in *TestDies*) printf "$S=== RUN   TestDies\nSIGSEGV: segmentation violation\n"; exit 2;; esac
 case $run in *TestAfter*) printf "$S=== RUN   TestAfter\n    x_test.go:3: no device\n$S--- SKIP: TestAfter (0.00s)\n";; esac
-case $run in *TestSlow*) printf "$S=== RUN   TestSlow\n"; sleep 3600;; esac
+case $run in *TestSlow*) printf "$S=== RUN   TestSlow\n"; exec sleep 3600;; esac
 `
 
 func home(t *testing.T) string {
