@@ -24,7 +24,8 @@ type Config struct {
 	// World names the world, default "world"; ranks of another name do not fit.
 	// Survivors of a broken world join under any name they agree on.
 	World string
-	// Timeout bounds every wait for a peer, default 5 minutes.
+	// Timeout bounds every wait for a peer, default 5 minutes; loops of a step that a device runs
+	// by itself may take longer, as long as they go round.
 	Timeout time.Duration
 	// HeartbeatTimeout is how long a rank of another host may give no sign of life until it counts
 	// as lost, default 20 s. Links that drop for a shorter time go on where they were.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/program"
@@ -199,20 +198,14 @@ func (c *captured) chooser() (*chooser, error) {
 	return &chooser{c: c, drv: d.drv.(driver.Conditioner), f: f}, err
 }
 
-// stop is a word that ends the loops of a device that breaks, which may have no other end.
-type stop struct {
-	mu sync.Mutex
-	at driver.Ptr // 0 for none
-}
-
-// makeStop makes the word, for as long as the device.
+// makeStop makes the words of the device's loops, for as long as it lives.
 func (d *Device) makeStop() error {
 	if d.stop.at != 0 {
 		return nil
 	}
 	at, err := d.alloc(d.life, 256)
 	if err == nil {
-		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 1)
+		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 2)
 	}
 	if err == nil {
 		err = d.drv.StreamSync(d.rank.Ctx, d.rank.Setup())
@@ -227,21 +220,6 @@ func (d *Device) makeStop() error {
 		d.stop.set(at)
 	}
 	return err
-}
-
-func (s *stop) set(at driver.Ptr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at = at
-}
-
-// stopLoops ends the loops that run, each at its next test.
-func (d *Device) stopLoops() {
-	d.stop.mu.Lock()
-	defer d.stop.mu.Unlock()
-	if d.stop.at != 0 {
-		d.drv.StreamWrite32(d.rank.Ctx, d.rank.Setup(), d.stop.at, 1) // a driver that fails here ends nothing
-	}
 }
 
 // set adds the kernel that gives a node its number.

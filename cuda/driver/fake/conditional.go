@@ -168,7 +168,8 @@ func (n *division) replay(f *Driver) error {
 }
 
 // choose is the kernel that sets a number: condition, address, bytes and 16 without a sign,
-// branches or 0 for a truth value, and the address of a word that ends loops.
+// branches or 0 for a truth value, and the address of a word that ends loops, with one behind
+// it that counts their tests.
 func (f *Driver) choose(buf []byte) (func() error, error) {
 	if len(buf) < 32 {
 		return nil, fmt.Errorf("choose: parameters of %d bytes, 32 are needed", len(buf))
@@ -184,6 +185,9 @@ func (f *Driver) choose(buf []byte) (func() error, error) {
 	branches, stop := int64(binary.LittleEndian.Uint32(buf[20:])), binary.LittleEndian.Uint64(buf[24:])
 	return func() error {
 		n := dtype.LoadInt(t, bytesAt(at, uint64(t.Size())))
+		if branches == 0 {
+			addWord(stop+4, 1)
+		}
 		switch {
 		case branches == 0 && (n == 0 || word(stop) != 0):
 			n = 0

@@ -1,0 +1,70 @@
+package device
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+)
+
+// stop is a word that ends the loops of a device that breaks, which may have no other end,
+// and behind it one that counts their rounds.
+type stop struct {
+	mu   sync.Mutex
+	at   driver.Ptr // 0 for none
+	turn turns
+}
+
+func (s *stop) set(at driver.Ptr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = at
+}
+
+// stopLoops ends the loops that run, each at its next test.
+func (d *Device) stopLoops() {
+	d.stop.mu.Lock()
+	defer d.stop.mu.Unlock()
+	if d.stop.at != 0 {
+		d.drv.StreamWrite32(d.rank.Ctx, d.rank.Setup(), d.stop.at, 1) // a driver that fails here ends nothing
+	}
+}
+
+// still is for how long of a wait no loop of the device has gone round. A step whose loops
+// run for longer than a peer may take is not late: what waits for a peer without a kernel
+// that could time the wait stands behind them.
+func (d *Device) still(waited time.Duration) time.Duration {
+	d.stop.mu.Lock()
+	defer d.stop.mu.Unlock()
+	if d.stop.at == 0 {
+		return waited
+	}
+	return d.stop.turn.still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.rounds(d) })
+}
+
+func (s *stop) rounds(d *Device) (uint32, error) {
+	var b [4]byte
+	err := d.drv.CopyOut(d.rank.Ctx, d.rank.Setup(), b[:], s.at+4)
+	return binary.LittleEndian.Uint32(b[:]), err
+}
+
+// turns remembers when rounds were counted, and when there were more.
+type turns struct {
+	rounds        uint32
+	looked, moved time.Time
+}
+
+// still counts every eighth of the limit, and not in waits that are shorter.
+func (p *turns) still(now time.Time, waited, limit time.Duration, count func() (uint32, error)) time.Duration {
+	if waited < limit/8 || limit == 0 {
+		return waited
+	}
+	if now.Sub(p.looked) >= limit/8 {
+		p.looked = now
+		if n, err := count(); err == nil && n != p.rounds {
+			p.rounds, p.moved = n, now
+		}
+	}
+	return min(waited, now.Sub(p.moved))
+}
