@@ -46,7 +46,9 @@ func (g *coresidentT) area(bytes, shift uint64) (at uint64) {
 	return at
 }
 
-func (g *coresidentT) fill(at, n uint64) { g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard)) }
+func (g *coresidentT) fill(at, n uint64) {
+	g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard))
+}
 
 // TestCoresidentCopy copies pieces of many sizes at all alignments, alone and as one launch.
 func TestCoresidentCopy(t *testing.T) {

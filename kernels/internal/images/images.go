@@ -72,8 +72,10 @@ func target(arch int, only bool) string {
 }
 
 // The names of an image's files.
-func ptxFile(im *kernels.Image) string   { return fmt.Sprintf("%s.sm_%d.ptx.gz", im.Name, im.Arch) }
-func cubinFile(im *kernels.Image) string { return fmt.Sprintf("%s.sm_%d.cubin.gz", im.Name, kernels.CubinArch) }
+func ptxFile(im *kernels.Image) string { return fmt.Sprintf("%s.sm_%d.ptx.gz", im.Name, im.Arch) }
+func cubinFile(im *kernels.Image) string {
+	return fmt.Sprintf("%s.sm_%d.cubin.gz", im.Name, kernels.CubinArch)
+}
 
 // Version runs the compiler and gives the first line of its version.
 func Version(tool string) (string, error) {
