@@ -131,6 +131,9 @@ func (c *node) collective(form collectiveForm) error {
 	if err := c.checkFields(form, attrs); err != nil {
 		return err
 	}
+	if form.op == ir.OpAllToAll && attrs.Has("pairs") {
+		form.op = ir.OpCollectivePermute
+	}
 	ts, err := c.Types()
 	if err != nil {
 		return err
@@ -292,91 +295,9 @@ func (c *node) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Valu
 		if c.Err == nil && len(dst) != g.Size() {
 			return nil, c.Fail("args", "group", "src_dst names %d destinations, group %q has %d ranks", len(dst), g.Name, g.Size())
 		}
-		var pairs []int64
-		for src, d := range dst {
-			pairs = append(pairs, int64(src), d)
-		}
-		l = l.With("pairs", attr.Ints(pairs...))
+		l = pairs(len(dst), func(src int) int64 { return dst[src] })
 	}
 	return l, c.Err
-}
-
-// splits reads the sizes that an all_to_all sends and receives; equal sizes need no attribute.
-func (c *node) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
-	out, err := c.splitLists("output_split_sizes", form.coalesced, len(args))
-	if err != nil {
-		return nil, err
-	}
-	in, err := c.splitLists("input_split_sizes", form.coalesced, len(args))
-	if err != nil {
-		return nil, err
-	}
-	if in == nil && out == nil {
-		return nil, nil
-	}
-	if in == nil || out == nil {
-		return nil, traced.ErrForm
-	}
-	equal := true
-	for k, x := range args {
-		for _, list := range []ir.Shape{in[k], out[k]} {
-			if len(list) != g.Size() {
-				return nil, c.Fail("args", "arguments", "%d split sizes for the %d ranks of group %q", len(list), g.Size(), g.Name)
-			}
-			for _, n := range list {
-				d := x.Type().Shape()
-				equal = equal && len(d) > 0 && n.Equal(list[0]) && n.Mul(ir.D(int64(g.Size()))).Equal(d[0])
-			}
-		}
-	}
-	if equal {
-		return nil, nil
-	}
-	text := func(lists []ir.Shape) attr.Value {
-		out := make([]string, len(lists))
-		for k, list := range lists {
-			out[k] = ir.SplitsText(list)
-		}
-		return attr.Strings(out...)
-	}
-	return attr.List(nil).With("in_splits", text(in)).With("out_splits", text(out)), nil
-}
-
-// splitLists reads one list of sizes for each operand; nil if absent.
-func (c *node) splitLists(param string, coalesced bool, operands int) ([]ir.Shape, error) {
-	v := c.Arg(param)
-	if v == nil {
-		return nil, nil
-	}
-	lists := []pytext.Value{*v}
-	if coalesced {
-		lists = c.ListOf(param)
-	}
-	var out []ir.Shape
-	for k := range lists {
-		if lists[k].Kind == pytext.None {
-			return nil, traced.ErrForm
-		}
-		sub := ir.Shape{}
-		for i := range lists[k].List {
-			x := &lists[k].List[i]
-			d, ok := c.Size(x)
-			if !ok {
-				c.Want(param, "an integer", x)
-				return nil, c.Err
-			}
-			if n, ok := d.Const(); ok && n < 0 {
-				c.Reject(param, x, "size %d is negative", n)
-				return nil, c.Err
-			}
-			sub = append(sub, d)
-		}
-		out = append(out, sub)
-	}
-	if c.Err == nil && len(out) != operands {
-		c.Reject(param, v, "%d lists for %d operands", len(out), operands)
-	}
-	return out, c.Err
 }
 
 // checkFields compares the fields op and reduce with the arguments.

@@ -262,7 +262,7 @@ def corners(r):
 
 
 def signals(r):
-    """Complex numbers in models of signals, windows, products of bytes, gradients of samples nobody asks for."""
+    """What models of signals have: complex numbers, windows, bytes, and gradients whose helpers PyTorch leaves out."""
     for dt in [torch.float32, torch.float64]:
         z, y = (torch.view_as_complex(r.data(dt, 2, 3, 4, 2)) for _ in range(2))
         z[0, 0, 0] = 0
@@ -292,3 +292,9 @@ def signals(r):
     r.call("aten._int_mm.default", rows, columns)
     image, grid, dy = r.data(torch.float32, 2, 3, 4, 5), r.data(torch.float32, 2, 3, 2, 2, low=-1, high=1), r.data(torch.float32, 2, 3, 3, 2)
     r.call("aten.grid_sampler_2d_backward.default", dy, image, grid, 0, 0, True, [True, False])
+    r.call("aten.scalar_tensor.default", 0, dtype=torch.complex64)
+    r.call("aten.scalar_tensor.default", 1 - 2j, dtype=torch.complex128)
+    r.call("aten.full_like.default", y, 0.5)
+    r.call("aten.new_zeros.default", y, [2, 3])
+    none, bags = torch.zeros(0, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
+    r.call("aten._embedding_bag_backward.default", r.data(torch.float32, 3, 2), torch.tensor([1, 3, 0, 1, 2]), torch.tensor([0, 2, 2]), none, bags, bags, 4, False, 0, False, None)

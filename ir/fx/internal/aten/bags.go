@@ -169,7 +169,20 @@ func embeddingBagBackward(c *call) error {
 	if mode == bagLargest {
 		return c.largestBackward(grad, size)
 	}
-	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 || !bag.Type().Shape().Equal(indices.Type().Shape()) {
+	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 {
+		return traced.ErrForm
+	}
+	if slices.Contains(c.Params, "offsets") && bag.Type().Shape().Equal(ir.Dims(0)) { // PyTorch's CPU leaves it out
+		offsets, bags := c.Tensor("offsets"), traced.SizeAt(grad, 0)
+		if c.Err != nil {
+			return c.Err
+		}
+		if !offsets.Type().Shape().Equal(ir.Dims(bags)) {
+			return traced.ErrForm
+		}
+		bag, _ = c.bagOf(offsets, traced.SizeAt(indices, 0), bags)
+	}
+	if !bag.Type().Shape().Equal(indices.Type().Shape()) {
 		return traced.ErrForm
 	}
 	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)

@@ -72,8 +72,11 @@ var complexOps = []row{
 	{"aten._to_copy.default", "self * dtype", convertPairs},
 	{"aten.constant_pad_nd.default", "self pad value", padPairs},
 	{"aten.full.default", "size fill_value", filledPairs},
+	{"aten.scalar_tensor.default", "fill_value", filledPairs},
 	{"aten.zeros.default", "size", filledPairs},
-	{"aten.zeros_like.default aten.full_like.default", "self fill_value", filledPairs},
+	{"aten.new_zeros.default", "self size", filledPairs},
+	{"aten.zeros_like.default", "self", filledPairs},
+	{"aten.full_like.default", "self fill_value", filledPairs},
 	{"aten.sum.default aten.sum.dim_IntList", "self dim keepdim", foldPairs(ir.OpSum)},
 	{"aten.mean.default aten.mean.dim", "self dim keepdim", foldPairs(ir.OpMean)},
 	{"aten.copy.default", "self src non_blocking", func(c *call) error {
@@ -299,21 +302,12 @@ func (c *call) sumOf(op ir.Op, a, b pair) pair {
 	return z
 }
 
-// filledPairs are all one real number.
+// filledPairs are all one number, real or not.
 func filledPairs(c *call) error {
-	ts, err := c.Types()
-	if err != nil {
-		return err
+	if !slices.Contains(c.Params, "fill_value") {
+		return c.paired(pair{re: c.Filled(attr.Int(0), ir.F32)})
 	}
-	v := 0.0
-	if slices.Contains(c.Params, "fill_value") {
-		v = c.numOr("fill_value", 0)
-	}
-	shape := traced.SizesOf(ts[0])
-	if len(shape) == 0 {
-		return traced.ErrForm
-	}
-	return c.paired(pair{re: c.Filled(attr.Float(v), ts[0].DType(), shape[:len(shape)-1]...)})
+	return c.paired(c.number("fill_value"))
 }
 
 // foldPairs folds dimensions of the numbers, all if none is named, by an op that is linear.
