@@ -58,11 +58,13 @@ func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 	}
 	g := coll.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: o.region, Tuning: &t}
-	if r.g, err = coll.NewGroup(context.Background(), w, seq(r.n), g); err != nil {
-		return nil, err
-	}
-	for _, m := range r.g.Members() {
-		r.members[m.Index] = m
+	if r.n > 1 { // one rank multiplies matrices
+		if r.g, err = coll.NewGroup(context.Background(), w, seq(r.n), g); err != nil {
+			return nil, err
+		}
+		for _, m := range r.g.Members() {
+			r.members[m.Index] = m
+		}
 	}
 	for _, a := range []struct {
 		at    *uint64
@@ -119,8 +121,10 @@ func (r *rig) close() {
 		}
 		r.drv.StreamDestroy(k.Ctx, r.streams[k.ID])
 	}
-	if err := r.g.Close(); err != nil {
-		fmt.Println("closing the group:", err)
+	if r.g != nil {
+		if err := r.g.Close(); err != nil {
+			fmt.Println("closing the group:", err)
+		}
 	}
 	if err := r.w.Close(); err != nil {
 		fmt.Println("closing the world:", err)
