@@ -105,6 +105,20 @@ FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)fma_of((u64)a, (u64)b, (u64)c);
 template <class T> FN T add_of(T a, T b) { return add_rn(a, b); }
 template <class T> FN T sub_of(T a, T b) { return sub_rn(a, b); }
 template <class T> FN T mul_of(T a, T b) { return mul_rn(a, b); }
+// Of bfloat16, rounded: sums and products are exact in single precision, or too far from the
+// middle of two neighbours for its rounding to count, so that one rounding gives the same.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define BF16_OPERATION(name) \
+  FN f32 name##_bf16(f32 a, f32 b) { \
+    unsigned short y; \
+    asm(#name ".rn.bf16 %0, %1, %2;" : "=h"(y) : "h"((unsigned short)(bits_of(a) >> 16)), "h"((unsigned short)(bits_of(b) >> 16))); \
+    return bf16_value(y); \
+  }
+#else
+#define BF16_OPERATION(name) \
+  FN f32 name##_bf16(f32 a, f32 b) { return to_bf16(name##_rn(a, b)); }
+#endif
+BF16_OPERATION(add) BF16_OPERATION(sub) BF16_OPERATION(mul)
 FN f64 div_of(f64 a, f64 b) { return div_rn(a, b); }
 FN u64 add_of(u64 a, u64 b) { return a + b; }
 FN u64 sub_of(u64 a, u64 b) { return a - b; }

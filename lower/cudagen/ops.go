@@ -3,6 +3,7 @@ package cudagen
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -225,6 +226,25 @@ func binary(n *ir.Node, in []operand, dom domain) (string, domain, error) {
 		b = "mul_of(" + alpha.literal(dom) + ", " + b + ")"
 	}
 	return name + "(" + a + ", " + b + ")", dom, nil
+}
+
+// inBF16 is an operation on nothing but bfloat16 that needs no step in single precision.
+func inBF16(n *ir.Node, in []operand) (string, bool) {
+	for _, v := range slices.Concat(n.Results(), n.Args()) {
+		if v.Type().DType() != dtype.BF16 {
+			return "", false
+		}
+	}
+	a := in[0].in(domF32)
+	switch n.Op() {
+	case ir.OpNeg, ir.OpAbs:
+		return n.Op().Name() + "_of(" + a + ")", true
+	case ir.OpAdd, ir.OpSub, ir.OpMul:
+		if len(in) == 2 && !n.Attrs().Has("alpha") && !n.Attrs().Has("reverse") {
+			return n.Op().Name() + "_bf16(" + a + ", " + in[1].in(domF32) + ")", true
+		}
+	}
+	return "", false
 }
 
 // rounded is the statement's right side that rounds an expression of domain dom

@@ -237,6 +237,9 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if e, ok := inBF16(n, in); ok {
+		return g.define(v, e), nil
+	}
 	return g.define(v, rounded(e, dom, v.Type().DType())), nil
 }
 
