@@ -74,6 +74,12 @@ struct Online {
   }
 };
 
+// Which of the rows 0, apart, 2 * apart, ... one is, below 0 if none.
+template <int apart> FN i64 nth_row(i64 row) {
+  if (apart == 1) return row;
+  return row < 0 || (unsigned)row % apart != 0 ? -1 : (unsigned)row / apart; // there are fewer than 2^31
+}
+
 #ifdef __CUDA_ARCH__
 template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
 template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
@@ -159,10 +165,10 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
   for (int v = 0; v < n; ++v) x[v] = part[warp % groups][seat % near * n + v];
 }
 
-// A list that a block makes of the positions in index[0..n) that lie between low
-// and low + rows, in order: each place in the index times rows, plus the row. If they
-// are more than there is room for it makes none, and the answer is -1.
-template <int threads, class I>
+// A list that a block makes of the positions in index[0..n) that are one of the rows low,
+// low + apart, ..., in order: each place in the index times rows, plus which row it is. If
+// they are more than there is room for it makes none, and the answer is -1.
+template <int threads, int apart = 1, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
   constexpr int warps = threads / 32, batch = 16;
   __shared__ int found[warps];
@@ -183,7 +189,7 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
           at[b] = k < end ? load(index + k) : 0;
         }
 #pragma unroll
-        for (int b = 0; b < batch; ++b) at[b] = position(at[b], size, wrap) - low;
+        for (int b = 0; b < batch; ++b) at[b] = nth_row<apart>(position(at[b], size, wrap) - low);
       }
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
@@ -208,21 +214,38 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
   __syncthreads();
   return all;
 }
+
+// Which rows, of 32 at most, such a list has places of, a bit each.
+template <int threads> FN unsigned rows_listed(const int* list, int listed, int rows) {
+  __shared__ unsigned all;
+  if (threadIdx.x == 0) all = 0;
+  __syncthreads();
+  unsigned mine = 0;
+  for (int e = threadIdx.x; e < listed; e += threads) mine |= 1u << list[e] % rows;
+  if (mine != 0) atomicOr(&all, mine);
+  __syncthreads();
+  return all;
+}
 #else
 FN void meet() {}
 FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
-template <int threads, class I>
+template <int threads, int apart = 1, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
   int all = 0;
   for (int k = 0; k < n; ++k) {
-    const i64 at = position(load(index + k), size, wrap) - low;
+    const i64 at = nth_row<apart>(position(load(index + k), size, wrap) - low);
     if (at < 0 || at >= rows) continue;
     if (all == room) return -1;
     list[all++] = k * rows + (int)at;
   }
+  return all;
+}
+template <int threads> FN unsigned rows_listed(const int* list, int listed, int rows) {
+  unsigned all = 0;
+  for (int e = 0; e < listed; ++e) all |= 1u << list[e] % rows;
   return all;
 }
 #endif

@@ -30,6 +30,7 @@ type form struct {
 	list       *ir.Node
 	listRows   int64 // rows of the result that a block has, or a part of one
 	listRow    int64 // elements of a row
+	listApart  int64 // if not 0, a block's rows are so many apart: those that are named often may stand together
 	listPlaces int64 // indices
 	listRoom   int64 // how many of them a block can list; a block that has more looks at all of them
 

@@ -141,9 +141,14 @@ func (g *generator) elements() error {
 	if f.width > 1 {
 		times = fmt.Sprintf(" * %d", f.width)
 	}
-	if f.trips > 1 {
+	switch m := f.listRow / run; {
+	case f.list != nil && f.listApart > 0 && m > 1:
+		s.emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listApart, f.listRow, m, run, times)
+	case f.list != nil && f.listApart > 0:
+		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.listApart, f.listRow, times)
+	case f.trips > 1:
 		s.emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
-	} else {
+	default:
 		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
 	switch {
@@ -165,9 +170,9 @@ func (g *generator) elements() error {
 	done, err := g.perElement(s, g.everyResult)
 	s.lines = append(s.lines, done...)
 	if f.trips > 1 {
-		unroll := f.trips
-		if unroll > 4 {
-			unroll = 4
+		unroll := min(f.trips, 4)
+		if f.list != nil && f.listApart > 0 {
+			unroll = 1 // most rows are not listed
 		}
 		g.top.emit("#pragma unroll %d", unroll)
 		g.top.emit("for (int k = 0; k < %d; ++k) {", f.trips)

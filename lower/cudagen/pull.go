@@ -342,6 +342,10 @@ func (f *form) planList(r *region) {
 		}
 		f.block, f.width, f.trips = int(block), width, trips
 		f.list, f.listRows, f.listRow, f.listPlaces, f.listRoom = n, max(1, span/row), row, places, min(places, fusion.MostPlaces)
+		f.listApart = 0
+		if run := block * width; f.trips > 1 && row%run == 0 && trips > row/run && shape[0] <= math.MaxInt32 {
+			f.listApart = (f.count + span - 1) / span
+		}
 	}
 }
 
@@ -356,6 +360,14 @@ func (f *form) spanTrips(width, row int64, rest bool) int64 {
 		}
 	}
 	return 0
+}
+
+// rowOfTrip is which of its rows a block handles in trip k.
+func (f *form) rowOfTrip() string {
+	if m := f.listRow / (int64(f.block) * f.width); m > 1 {
+		return fmt.Sprintf("(k / %d)", m)
+	}
+	return "k"
 }
 
 // lists writes what a block does first: the list of places of its rows.
@@ -373,16 +385,21 @@ func (g *generator) lists() error {
 	}
 	span := int64(g.f.block) * g.f.width * g.f.trips
 	g.top.emit("__shared__ int list[%d];", g.f.listRoom)
-	low := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows)
+	low, apart := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows), ""
 	if g.f.listRow > span {
 		low = fmt.Sprintf("(i64)blockIdx.x / %d", g.f.listRow/span)
+	} else if g.f.listApart > 0 {
+		low, apart = "blockIdx.x", fmt.Sprintf(", %d", g.f.listApart)
 	}
 	g.top.emit("const i64 low = %s;", low)
 	room := ""
 	if g.f.overflows() {
 		room = fmt.Sprintf(", %d", g.f.listRoom)
 	}
-	g.top.emit("const int listed = list_rows<%d>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, room, index)
+	g.top.emit("const int listed = list_rows<%d%s>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, apart, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, room, index)
+	if g.f.listApart > 0 {
+		g.top.emit("const unsigned some = rows_listed<%d>(list, listed, %d);", g.f.block, g.f.listRows)
+	}
 	return nil
 }
 
@@ -401,12 +418,15 @@ func (g *generator) listed(n *ir.Node, at []lin) bool {
 // fromList looks at the places that the block has listed, several at a time so that
 // their values are on their way together.
 func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
-	batch := 4
+	batch, first := 4, "0"
+	if g.f.listApart > 0 { // one row at a time: its values alone are on their way
+		batch, first = 8, fmt.Sprintf("some >> %s & 1 ? 0 : listed", g.f.rowOfTrip())
+	}
 	if g.width*int64(p.values.Type().DType().Size()) > 16 {
-		batch = 2 // of a register file's worth
+		batch /= 2 // of a register file's worth
 	}
 	e := g.fresh("e")
-	return g.nested(fmt.Sprintf("for (int %s = 0; %s < listed; %s += %d)", e, e, e, batch), func(s *scope) error {
+	return g.nested(fmt.Sprintf("for (int %s = %s; %s < listed; %s += %d)", e, first, e, e, batch), func(s *scope) error {
 		defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
 		for u := range batch {
 			at, name, here := e, g.fresh("k"), g.fresh("h")
@@ -429,8 +449,11 @@ func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 // ofRow is the condition, to be appended to another, that a listed place is one of
 // the row at hand.
 func (g *generator) ofRow(p *puts, at string) string {
-	if g.f.listRows <= 1 {
+	switch {
+	case g.f.listRows <= 1:
 		return ""
+	case g.f.listApart > 0:
+		return fmt.Sprintf(" && list[%s] %% %d == %s", at, g.f.listRows, g.f.rowOfTrip())
 	}
 	return fmt.Sprintf(" && list[%s] %% %d == %s - low", at, g.f.listRows, p.at[0].text())
 }

@@ -74,6 +74,7 @@ DECLARE unsigned max(unsigned, unsigned);
 DECLARE long long max(long long, long long);
 template <class T> DECLARE T atomicAdd(T *, T);
 template <class T> DECLARE T atomicMax(T *, T);
+template <class T> DECLARE T atomicOr(T *, T);
 template <class T> DECLARE T atomicMin(T *, T);
 template <class T> DECLARE T atomicExch(T *, T);
 template <class T> DECLARE T atomicCAS(T *, T, T);
