@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/seed-ee968945/concert/cost/calibration"
 )
@@ -117,25 +118,35 @@ func (c *curve) at(size int64) float64 {
 // H200 returns NCCL's collectives as measured on 4 and on 8 H200s of one host,
 // without NVLink multicast; every rank beyond 8 adds 5/8 microseconds per rank
 // of the group.
-func H200() *Table { return embedded("tables/nccl_h200.json", 5.0/8) }
+func H200() *Table { return tableOf(ncclH200(), 5.0/8) }
 
 // Concert returns this runtime's own collectives as calibrated on four H200s of one host:
 // of calibration.Own in the form for beside compute, which leaves it its multiprocessors, and
 // of calibration.OwnAlone in the form for nothing beside them. Smaller groups are taken to cost as
 // much, larger ones half a microsecond more for each rank. It knows all_gather,
 // reduce_scatter, all_reduce and all_to_all.
-func Concert() *Table { return embedded("tables/concert_h200.json", 0.5) }
+func Concert() *Table { return tableOf(concertH200(), 0.5) }
 
-// embedded is a table that is part of the program.
-func embedded(name string, perRank float64) *Table {
-	r, err := tableFiles.Open(name)
-	if err == nil {
-		var c *calibration.File
-		if c, err = calibration.Read(name, r); err == nil {
-			t := TableOf(c)
-			t.PerRankMicros = perRank
-			return t
+func tableOf(c *calibration.File, perRank float64) *Table {
+	t := TableOf(c)
+	t.PerRankMicros = perRank
+	return t
+}
+
+// The calibrations that are part of the program: nobody changes them, and every compilation
+// asks for one.
+var ncclH200, concertH200 = embedded("tables/nccl_h200.json"), embedded("tables/concert_h200.json")
+
+// embedded reads a file once.
+func embedded(name string) func() *calibration.File {
+	return sync.OnceValue(func() *calibration.File {
+		r, err := tableFiles.Open(name)
+		if err == nil {
+			var c *calibration.File
+			if c, err = calibration.Read(name, r); err == nil {
+				return c
+			}
 		}
-	}
-	panic("cost: embedded table: " + err.Error()) // a test reads the files
+		panic("cost: embedded table: " + err.Error()) // a test reads the files
+	})
 }
