@@ -287,19 +287,56 @@ func (m *machine) ends(a, b *ir.Value) indexRange {
 	return r
 }
 
-// demandSum inverts x + scalar and x - scalar; sums of two tensors say nothing about either.
+// demandSum inverts x + scalar and x - scalar, and the same with positions in place of the
+// scalar; other sums of two tensors say nothing about either.
 func (m *machine) demandSum(n *ir.Node, out indexRange, put func(i, k int, r indexRange)) {
-	if len(n.Args()) != 1 || n.Attrs().Bool("reverse", false) {
+	args := n.Args()
+	if !out.set || n.Attrs().Bool("reverse", false) {
 		return
 	}
-	c := n.Attrs().Float("scalar", 0) * n.Attrs().Float("alpha", 1)
+	c := n.Attrs().Float("alpha", 1)
+	if len(args) == 1 {
+		c *= n.Attrs().Float("scalar", 0)
+	}
 	if c != math.Trunc(c) || math.Abs(c) > 1<<53 {
 		return
 	}
 	if n.Op() == ir.OpAdd {
 		c = -c
 	}
-	put(0, 0, out.shift(int64(c)))
+	if len(args) == 1 {
+		put(0, 0, out.shift(int64(c)))
+		return
+	}
+	for i, x := range args {
+		lo, hi, ok := m.positions(x)
+		if !ok || i == 0 && c != -1 || math.Abs(c) != 1 {
+			continue // what is subtracted, or multiplied
+		}
+		if c == -1 {
+			lo, hi = -lo, -hi
+		} else {
+			lo, hi = hi, lo
+		}
+		if r := (indexRange{true, max(out.lo+lo, 0), out.hi + hi, out.distinct, out.sorted}); r.lo < r.hi {
+			put(1-i, 0, r)
+		}
+	}
+}
+
+// positions are the smallest and the largest element of an iota and views of it.
+func (m *machine) positions(x *ir.Value) (lo, hi int64, ok bool) {
+	d := x.Def()
+	for len(d.Args()) == 1 && (d.Op().IsView() || d.Op() == ir.OpConvert || d.Op() == ir.OpClone) {
+		d = d.Args()[0].Def()
+	}
+	if d.Op() != ir.OpIota {
+		return 0, 0, false
+	}
+	count := m.within(d.Result(0), 0, false)
+	lo = d.Attrs().Int("start", 0)
+	hi = lo + d.Attrs().Int("step", 1)*(count.hi-1)
+	return min(lo, hi), max(lo, hi), count.hi > 0
 }
 
 // within demands indices of a dimension of v: of its smallest size on any rank.

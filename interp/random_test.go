@@ -14,7 +14,7 @@ const lookups = `world 2
 group @g = [[0, 1]]
 sym n hint 3 max 9
 
-func @f(%w: f32[5,2] !{role="parameter"}, %a: i64[4], %b: i32[1,2], %c: i64[2,3], %d: i64[6], %e: i64[2], %t: f32[n,2], %k: i64[3], %free: i64[40], %g: bool[3], %norm: bf16[8] !{role="parameter"}) -> (f32[4,2], f32[2,2], f32[2,6], f32[6,2], f32[5,2], f32[3,2], f32[4,2], i64[40]) {
+func @f(%w: f32[5,2] !{role="parameter"}, %a: i64[4], %b: i32[1,2], %c: i64[2,3], %d: i64[6], %e: i64[2], %t: f32[n,2], %k: i64[3], %free: i64[40], %g: bool[3], %norm: bf16[8] !{role="parameter"}, %ahead: i64[1], %behind: i64[1]) -> (f32[4,2], f32[2,2], f32[2,6], f32[6,2], f32[5,2], f32[3,2], f32[4,2], i64[40]) {
   %e0 = embedding %w, %a : f32[4,2]
   %b1 = view %b : i32[2]
   %b2 = sub %b1 {scalar=100} : i32[2]
@@ -33,6 +33,11 @@ func @f(%w: f32[5,2] !{role="parameter"}, %a: i64[4], %b: i32[1,2], %c: i64[2,3]
   %x = index %w, %d {dims=[0]} : f32[6,2]
   %y = index %t, %k {dims=[0]} : f32[3,2]
   %u = add %free {scalar=1} : i64[40]
+  %four = iota : i64[4]
+  %up = add %four, %ahead : i64[4]
+  %e2 = embedding %w, %up : f32[4,2]
+  %down = sub %behind, %four : i64[4]
+  %e3 = embedding %w, %down : f32[4,2]
   return %e0, %e1, %s, %x, %add, %y, %dx, %u
 }
 `
