@@ -93,7 +93,7 @@ func IsMatmul(image string) bool { return strings.HasPrefix(image, "matmul_") }
 
 // Load gives the bytes to load on a device: the machine code when the image has
 // it for exactly this capability, else the PTX. ptx asks for the PTX in any case.
-// The bytes are checked against the manifest.
+// The bytes are checked against the manifest, and shared: do not change them.
 func (im Image) Load(cc int, ptx bool) ([]byte, error) {
 	if im.Cubin != "" && cc == CubinArch && !ptx {
 		return im.file(CubinArch, "cubin", im.Cubin)
@@ -101,8 +101,20 @@ func (im Image) Load(cc int, ptx bool) ([]byte, error) {
 	return im.file(im.Arch, "ptx", im.PTX)
 }
 
+// unpacked has the embedded files that were read, by name and hash: every world asks for
+// them, and they never change. The values are func() ([]byte, error).
+var unpacked sync.Map
+
 func (im Image) file(arch int, ext, want string) ([]byte, error) {
 	name := fmt.Sprintf("images/%s.sm_%d.%s.gz", im.Name, arch, ext)
+	read, ok := unpacked.Load(name + want)
+	if !ok {
+		read, _ = unpacked.LoadOrStore(name+want, sync.OnceValues(func() ([]byte, error) { return unpack(name, want) }))
+	}
+	return read.(func() ([]byte, error))()
+}
+
+func unpack(name, want string) ([]byte, error) {
 	b, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -121,12 +133,10 @@ func (im Image) file(arch int, ext, want string) ([]byte, error) {
 	return out, nil
 }
 
-// Set gives images out and keeps them, so that several ranks of a process read and
-// check each once. It may be used from several goroutines.
+// Set gives images out. It may be used from several goroutines.
 type Set struct {
 	Manifest *Manifest
 	mu       sync.Mutex
-	loaded   map[string][]byte
 	replaced map[string][]byte
 }
 
@@ -147,7 +157,7 @@ func NewSet() (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Set{Manifest: m, loaded: map[string][]byte{}}, nil
+	return &Set{Manifest: m}, nil
 }
 
 // Image finds and loads the image of name for capability cc; see Manifest.Find and
@@ -162,15 +172,7 @@ func (s *Set) Image(name string, cc int, ptx bool) ([]byte, error) {
 	if b, ok := s.replaced[name]; ok {
 		return b, nil
 	}
-	key := fmt.Sprintf("%s %d %v", name, cc, ptx)
-	if b, ok := s.loaded[key]; ok {
-		return b, nil
-	}
-	b, err := im.Load(cc, ptx)
-	if err == nil {
-		s.loaded[key] = b
-	}
-	return b, err
+	return im.Load(cc, ptx)
 }
 
 // Hash is the SHA-256 of b in hexadecimal.
