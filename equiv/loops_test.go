@@ -125,3 +125,24 @@ func @two(%%x: f32[2]) -> (f32[2]) {
 		}
 	}
 }
+
+// A collective keeps its side of a call that communicates, unless it brings nothing.
+func TestSides(t *testing.T) {
+	for size, equal := range map[string]bool{"0": true, "2": false} {
+		program := func(before, behind string) *ir.Func {
+			return parsedLoop(t, strings.NewReplacer("[N", "["+size, "[M", "["+map[string]string{"0": "0", "2": "4"}[size]).Replace(`world 2
+group @g = [[0, 1]]
+func @f(%x: i32[N]) -> (f32[M], f32[M]) {
+  %f = convert %x : f32[N]
+`+before+`  %c:0 = call on @g {class="memory", effects=["communicates"], target="barrier"}
+`+behind+`  return %y, %z
+}
+`))
+		}
+		before := program("  %a = all_gather %x on @g {dim=0} : async i32[M]\n  %b = wait_tensor %a : i32[M]\n  %y = convert %b : f32[M]\n", "  %h = all_gather %f on @g {dim=0} : async f32[M]\n  %z = wait_tensor %h : f32[M]\n")
+		after := program("  %h = all_gather %f on @g {dim=0} : async f32[M]\n  %z = wait_tensor %h : f32[M]\n  %y = clone %z : f32[M]\n", "")
+		if _, err := equiv.Check(before, after, equiv.Options{}); (err == nil) != equal {
+			t.Errorf("of %s elements: %v", size, err)
+		}
+	}
+}

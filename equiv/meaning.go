@@ -287,7 +287,9 @@ func (r *reader) collective(n *ir.Node) {
 	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
 		nums[k] = r.p.number(value{op: n.Op(), group: group, attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()})
-		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), group, attrs), args[k : k+1]})
+		if !r.p.values[args[k]].typ.Shape().NumElems().Equal(ir.D(0)) { // what brings nothing is on no side of anything
+			r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), group, attrs), args[k : k+1]})
+		}
 	}
 	r.set(v, nums, r.stored(v))
 }
