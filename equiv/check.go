@@ -297,30 +297,6 @@ func (c *comparison) equal(x, y valueID) (s, t termID, ok bool) {
 		return s, t, true
 	}
 	a, b := z.part(s, t)
-	ok = z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t) || z.everywhere(x, y)) || c.sameCall(x, y)
+	ok = z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t) || z.everywhere(x, y))
 	return a, b, ok
-}
-
-// sameCall reports whether two values are results of the same call, or views of them, of operands
-// that are proved equal. No equation looks into a call, and what is proved at all indices has no
-// normal form.
-func (c *comparison) sameCall(x, y valueID) bool {
-	v, w := c.p.values[x], c.p.values[y]
-	if v.op != ir.OpCall && !v.op.IsView() || w.op != v.op || v.group != w.group || v.index != w.index || v.self != w.self || !v.typ.Equal(w.typ) ||
-		len(v.args) != len(w.args) || string(v.attrs.AppendText(nil)) != string(w.attrs.AppendText(nil)) {
-		return false
-	}
-	for i, a := range v.args {
-		b := w.args[i]
-		if a == b || i > 0 && a == v.args[i-1] && b == w.args[i-1] {
-			continue
-		}
-		if !c.p.values[a].typ.Equal(c.p.values[b].typ) {
-			return false // a call may see how its operands lie
-		}
-		if _, _, ok := c.equal(a, b); !ok {
-			return false
-		}
-	}
-	return true
 }

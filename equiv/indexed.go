@@ -106,9 +106,12 @@ func (p *indexed) generic(s ir.Shape) [][]index {
 	return all
 }
 
-// counting is the index that counts to n, in pieces if its variable was cut.
+// counting is the index that counts to n, in pieces if its variable was cut; none counts to 0.
 func (p *indexed) counting(name string, n ir.Dim) []index {
-	if n.Equal(ir.D(1)) {
+	switch {
+	case n.Equal(ir.D(0)):
+		return nil
+	case n.Equal(ir.D(1)):
 		return []index{{}}
 	}
 	key := name + ":" + n.String()
@@ -432,20 +435,25 @@ func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
 	return p.e.intern(element{kind: elemOp, op: v.op, dt: v.typ.DType(), text: p.e.text(fmt.Sprint(v.index, v.group, v.attrs, v.typ))}, head...)
 }
 
-// operands are those of an operation of which each rank makes its own result from them
-// alone, at an index for all of them.
+// operands are those of an operation, at an index for all of them: on the rank alone where each rank
+// makes its own result from them, else on all.
 func (p *indexed) operands(v *value, r int) ([]int64, bool) {
-	if v.self != "" || v.index < 0 || v.op == ir.OpInput || v.op == ir.OpCall || v.op.Info().Bodies != nil || v.op.IsCollective() || v.group >= 0 || v.op.Info().Effects != 0 || layoutMatters(v.op) {
+	if v.op == ir.OpInput || len(v.args) == 0 {
 		return nil, false
 	}
-	head := []int64{-4}
+	head, from, to := []int64{-4}, r, r
+	if v.self != "" || v.index < 0 || v.group >= 0 || v.op.IsCollective() || v.op.Info().Effects != 0 || layoutMatters(v.op) {
+		head, from, to = []int64{-5, int64(r), int64(p.e.text(v.self))}, 0, p.z.p.world-1
+	}
 	for _, a := range v.args {
-		for _, at := range p.generic(p.shape(a)) {
-			x := p.at(a, r, at)
-			if x == unknown {
-				return nil, false
+		for q := from; q <= to; q++ {
+			for _, at := range p.generic(p.shape(a)) {
+				x := p.at(a, q, at)
+				if x == unknown {
+					return nil, false
+				}
+				head = append(head, int64(x))
 			}
-			head = append(head, int64(x))
 		}
 		head = append(head, int64(p.e.text(p.shape(a).String())))
 	}

@@ -11,6 +11,8 @@ import (
 // Where sizes are symbols, what moves along any dimension is proved at an index that
 // stands for all, and what is wrong is not.
 func TestIndexed(t *testing.T) {
+	const call = `call %OF, %e {class="memory", target="flip"} : f32[2*s,3]`
+	calls := strings.NewReplacer("\n", "\n  ", "CALL", strings.Replace(call, "OF", "n", 1), "CALO", strings.Replace(call, "OF", "o", 1), "CALW", `async_call %w on @all {target="twice"} : async f32[2*s,3]`)
 	for _, c := range []struct{ name, inputs, result, before, after, wrong string }{
 		{"shard before broadcast", "%x: f32[s], %z: f32[2,4,1]", "f32[2,2,s]",
 			"%b = add %x, %z : f32[2,4,s]\n%y = shard %b on @all {dim=1} : f32[2,2,s]",
@@ -60,10 +62,18 @@ func TestIndexed(t *testing.T) {
 			"%m = matmul %x, %w : f32[s,4]\n%n = matmul %m, %z : f32[s,4]\n%t = permute %n {dims=[1, 0]} : f32[4,s:1,4]\n%y = clone %t : f32[4,s]",
 			"%p = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%q = permute %w {dims=[1, 0]} : f32[4,4:1,4]\n%r = permute %z {dims=[1, 0]} : f32[4,4:1,4]\n%m = matmul %q, %p : f32[4,s]\n%y = matmul %r, %m : f32[4,s]",
 			"%p = permute %x {dims=[1, 0]} : f32[4,s:1,4]\n%q = permute %w {dims=[1, 0]} : f32[4,4:1,4]\n%r = permute %z {dims=[1, 0]} : f32[4,4:1,4]\n%m = matmul %w, %p : f32[4,s]\n%y = matmul %r, %m : f32[4,s]"},
+		{"calls within", "%x: f32[s,3], %e: f32[2*s,0]", "f32[2*s,3]",
+			"%c = all_gather %x on @all {dim=0} : async f32[2*s,3]\n%w = wait_tensor %c : f32[2*s,3]\n%n = neg %w : f32[2*s,3]\n%r = CALL\n%y = neg %r : f32[2*s,3]",
+			"%n = neg %x : f32[s,3]\n%c = all_gather %n on @all {dim=0} : async f32[2*s,3]\n%w = wait_tensor %c : f32[2*s,3]\n%o = clone %w : f32[2*s,3]\n%r = CALO\n%y = neg %r : f32[2*s,3]",
+			"%c = all_gather %x on @swapped {dim=0} : async f32[2*s,3]\n%w = wait_tensor %c : f32[2*s,3]\n%n = neg %w : f32[2*s,3]\n%r = CALL\n%y = neg %r : f32[2*s,3]"},
+		{"collectives that are not looked into", "%x: f32[s,3]", "f32[2*s,3]",
+			"%n = neg %x : f32[s,3]\n%c = all_gather %n on @all {dim=0} : async f32[2*s,3]\n%w = wait_tensor %c : f32[2*s,3]\n%h = CALW\n%r = wait_tensor %h : f32[2*s,3]\n%y = neg %r : f32[2*s,3]",
+			"%c = all_gather %x on @all {dim=0} : async f32[2*s,3]\n%n = wait_tensor %c : f32[2*s,3]\n%w = neg %n : f32[2*s,3]\n%h = CALW\n%r = wait_tensor %h : f32[2*s,3]\n%y = neg %r : f32[2*s,3]",
+			"%c = all_gather %x on @swapped {dim=0} : async f32[2*s,3]\n%n = wait_tensor %c : f32[2*s,3]\n%w = neg %n : f32[2*s,3]\n%h = CALW\n%r = wait_tensor %h : f32[2*s,3]\n%y = neg %r : f32[2*s,3]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			read := func(body string) *ir.Func {
-				text := "world 2\ngroup @all = [[0, 1]]\ngroup @swapped = [[1, 0]]\nsym s hint 2 max 9\nfunc @f(" + c.inputs + ") -> (" + c.result + ") {\n  " + strings.ReplaceAll(body, "\n", "\n  ") + "\n  return %y\n}\n"
+				text := "world 2\ngroup @all = [[0, 1]]\ngroup @swapped = [[1, 0]]\nsym s hint 2 max 9\nfunc @f(" + c.inputs + ") -> (" + c.result + ") {\n  " + calls.Replace(body) + "\n  return %y\n}\n"
 				m, err := ir.Parse("case.ir", text)
 				if err == nil {
 					err = m.Verify()
