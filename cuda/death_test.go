@@ -373,18 +373,27 @@ func TestKilledInReplay(t *testing.T) {
 				start(t, "killed in a replay", i, n, env(*kills), done)
 			}
 			// The next victim starts while its predecessor runs: starting takes seconds.
-			victims := make([]outcome, *kills)
+			victims, others := make([]outcome, *kills), make([]outcome, n-1)
+			ended := 0                           // others
 			dead := make([]chan outcome, *kills) // one each: two that die soon after each other may be heard of in either order
 			for r := range victims {
 				for next := r + min(r, 1); next <= r+1 && next < len(victims); next++ {
 					dead[next] = make(chan outcome)
 					start(t, "killed in a replay", n-1, n, env(next+1), dead[next])
 				}
-				victims[r] = <-dead[r]
+				for alive := true; alive; {
+					select {
+					case victims[r] = <-dead[r]:
+						alive = false
+					case o := <-done: // or the victim would wait for it as long as ranks do
+						if others[o.rank], ended = o, ended+1; o.err != nil {
+							t.Fatalf("rank %d ended before victim %d of %d: %v\n%s", o.rank, r+1, len(victims), o.err, strings.Join(o.lines, "\n"))
+						}
+					}
+				}
 				t.Logf("victim %d of %d has ended", r+1, len(victims))
 			}
-			others := make([]outcome, n-1)
-			for range others {
+			for ; ended < len(others); ended++ {
 				o := <-done
 				others[o.rank] = o
 			}
