@@ -1,9 +1,10 @@
 // Matmul on Hopper's tensor cores: D = A B in bfloat16 or float16 with float32 sums.
 //
 // A block computes tiles of 128 by N. A producer warp brings stages of 64 of K by tensor maps; two
-// warpgroups of consumers multiply 64 rows each, or, of tiles of 64 rows, half of each stage.
-// Blocks are persistent: the producer is stages ahead in the next tile while results leave
-// through slices of shared memory.
+// warpgroups of consumers multiply 64 rows each, or 128 of tiles of 256 rows, or, of tiles of 64 rows,
+// half of each stage. Blocks are persistent: the producer is stages ahead in the next tile while results
+// leave through slices of shared memory, and where half of them have left, their registers take the first
+// products of the next tile.
 //
 // A cluster is CM blocks below each other, that share the columns of B, by CN beside each other,
 // that share the rows of A: each loads a part for all. Such groups of blocks, SPLIT of them, sum over
@@ -27,6 +28,7 @@ struct Matmul {
 };
 
 enum { STEP = 64 }; // of K
+enum { WHOLE, FIRST_HALF, SECOND_HALF };
 
 // Tile is a tile's rows and columns, the stages of a block, and the slices through which its results leave:
 // so many columns each, so many in turns for each warpgroup.
@@ -64,7 +66,7 @@ template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *
   static_assert(WIDTH == 64 || WIDTH / 8 % 2 == 1);
   u32 t = tid() & 127, lane = t & 31;
   u32 row = (t >> 5) * 16 + (lane & 15), half = lane >> 4;
-  u32 slice = slices + (TURNS > 1 ? (sent++ & 1) * (64 * WIDTH * 2) : 0);
+  u32 slice = slices + (TURNS > 1 ? sent++ % TURNS * (64 * WIDTH * 2) : 0);
   if (t == 0)
     bulkWaitRead<TURNS - 1>();
   syncNamed(1 + group, 128);
@@ -84,12 +86,33 @@ template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *
   }
 }
 
+// descs are those of a warpgroup's part of a stage.
+template <class T, int ROWS, int TRANSA, int TRANSB> DEV void descs(u32 stage, u32 w, u64 &da, u64 &db) {
+  da = wgmmaDesc(stage + (ROWS >= 128) * w * (T::a / 2), TRANSA ? 8192 : 16, 1024), db = wgmmaDesc(stage + T::a, TRANSB ? 8192 : 16, 1024);
+  if constexpr (ROWS == 64)
+    da += w * (TRANSA ? 256 : 4), db += w * (TRANSB ? 256 : 4);
+}
+
+// step multiplies a stage: a warpgroup's part of the tile, or of its 128 rows of one of 256 the half which
+// PART says. Of a tile's first stage it sets the sums, else it adds to them.
+template <int ROWS, int N, bool HALF, int TRANSA, int TRANSB, bool FIRST, int PART> DEV void step(float *d, u64 da, u64 db) {
+  constexpr int H0 = PART == SECOND_HALF ? 1 : 0, H1 = ROWS == 256 && PART != FIRST_HALF ? 2 : 1;
+  wgmmaFence();
+  _Pragma("unroll") for (int q = 0; q < (ROWS == 64 ? 2 : 4); q++)
+    _Pragma("unroll") for (int h = H0; h < H1; h++)
+      wgmma<N, HALF, TRANSA, TRANSB>(d + h * (N / 2), da + h * 512 + q * (TRANSA ? 128 : 2), db + q * (TRANSB ? 128 : 2), !FIRST || q);
+  wgmmaCommit();
+}
+
 template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, bool HALF, int TRANSA, int TRANSB, int CM, int CN, int SPLIT, class G>
 DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, const Matmul &g, const TensorMap *gathered, const G &from) {
-  static_assert(ROWS == 128 || (CN == 1 && SPLIT == 1 && N * 2 <= TURNS * WIDTH));
+  static_assert(ROWS == 64 ? CN == 1 && SPLIT == 1 && N * 2 <= TURNS * WIDTH : ROWS == 128 || (ROWS == 256 && SPLIT == 1));
   static_assert(!G::on || (!TRANSA && SPLIT == 1));
   using T = Tile<ROWS, N, STAGES, WIDTH, TURNS, TRANSB>;
-  constexpr u32 CLUSTER = CM * CN * SPLIT, SLICES = N / WIDTH;
+  constexpr u32 CLUSTER = CM * CN * SPLIT, SLICES = N / WIDTH, BLOCKS = ROWS == 256 ? 2 : 1; // of 64 rows for each warpgroup
+  // Whether the next tile begins while half of this one's results leave. (With halves of columns ptxas
+  // lets no wgmma run on behind the one before: C7511.)
+  constexpr bool AHEAD = ROWS == 256;
   extern SHARED __attribute__((aligned(1024))) unsigned char dynamic[];
   u32 ring = sharedAddr(dynamic), full = ring + T::bars, empty = full + 8 * STAGES;
   u32 rank = CLUSTER > 1 ? clusterRank() : 0, group = tid() >> 7;
@@ -166,37 +189,39 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
       letNext();
   } else {
     registersMore<232>();
-    float d[N / 2];
+    float d[BLOCKS * N / 2];
     u32 s = 0, phase = 0, sent = 0, w = group - 1, t0 = tid() & 127;
-    u32 giver = first + (t0 < CM ? cn * CM + t0 : (t0 - CM < cn ? t0 - CM : t0 - CM + 1) * CM + cm);
+    u32 giver = first + (t0 < CM ? cn * CM + t0 : (t0 - CM < cn ? t0 - CM : t0 - CM + 1) * CM + cm), gives = t0 < CM + CN - 1;
+    u64 da, db;
+    if constexpr (AHEAD) {
+      mbarWait(full, 0);
+      descs<T, ROWS, TRANSA, TRANSB>(ring, w, da, db);
+      step<ROWS, N, HALF, TRANSA, TRANSB, true, WHOLE>(d, da, db);
+    }
     for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
       tileOf(g, t, m, n, z);
       if constexpr (G::on)
         z = peerAt(from.a, z);
-      u32 last = 0;
-      for (u32 k = k0; k < k1; k++) {
+      if constexpr (!AHEAD) {
         mbarWait(full + 8 * s, phase);
-        u32 a = ring + s * T::stage + (ROWS == 128) * w * (T::a / 2), b = ring + s * T::stage + T::a;
-        u64 da = wgmmaDesc(a, TRANSA ? 8192 : 16, 1024), db = wgmmaDesc(b, TRANSB ? 8192 : 16, 1024);
-        if constexpr (ROWS == 64)
-          da += w * (TRANSA ? 256 : 4), db += w * (TRANSB ? 256 : 4);
-        wgmmaFence();
-        _Pragma("unroll") for (int q = 0; q < ROWS / 32; q++)
-          wgmma<N, HALF, TRANSA, TRANSB>(d, da + q * (TRANSA ? 128 : 2), db + q * (TRANSB ? 128 : 2), (k - k0) | q);
-        wgmmaCommit();
-        if (k > k0) {
-          wgmmaWait<1>();
-          if (t0 < CM + CN - 1)
-            mbarArriveAt(empty + 8 * last, giver);
-        }
-        last = s;
+        descs<T, ROWS, TRANSA, TRANSB>(ring + s * T::stage, w, da, db);
+        step<ROWS, N, HALF, TRANSA, TRANSB, true, WHOLE>(d, da, db);
+      }
+      for (u32 k = k0 + 1; k < k1; k++) {
+        u32 last = s;
         if (++s == STAGES)
           s = 0, phase ^= 1;
+        mbarWait(full + 8 * s, phase);
+        descs<T, ROWS, TRANSA, TRANSB>(ring + s * T::stage, w, da, db);
+        step<ROWS, N, HALF, TRANSA, TRANSB, false, WHOLE>(d, da, db);
+        wgmmaWait<1>();
+        mbarArriveAt(empty + 8 * last, giver, gives);
       }
       wgmmaWait<0>();
-      if (t0 < CM + CN - 1)
-        mbarArriveAt(empty + 8 * last, giver);
-      u32 x = (n * CN + cn) * N, y = (m * CM + cm) * ROWS + (ROWS == 128) * w * 64, slices = ring + T::out + w * (TURNS * T::slice);
+      mbarArriveAt(empty + 8 * s, giver, gives);
+      if (++s == STAGES)
+        s = 0, phase ^= 1;
+      u32 x = (n * CN + cn) * N, y = (m * CM + cm) * ROWS + (ROWS >= 128) * w * (ROWS / 2), slices = ring + T::out + w * (TURNS * T::slice);
       if constexpr (ROWS == 64) { // the second warpgroup's sums go to the first through its slices
         u32 other = ring + T::out + TURNS * T::slice + t0 * 16;
         if (w == 1)
@@ -212,8 +237,17 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
           continue;
       }
       if constexpr (SPLIT == 1) {
-        _Pragma("unroll") for (u32 c = 0; c < SLICES; c++)
-          storeSlice<WIDTH, TURNS, HALF>(dm, d + c * (WIDTH / 2), slices, sent, w, x + c * WIDTH, y, z);
+        _Pragma("unroll") for (u32 c = 0; c < BLOCKS * SLICES; c++) {
+          if (AHEAD && c == BLOCKS * SLICES / 2) { // the next tile begins where sums have left
+            if (t + nblocks() / CLUSTER < tiles)
+              mbarWait(full + 8 * s, phase);
+            descs<T, ROWS, TRANSA, TRANSB>(ring + s * T::stage, w, da, db);
+            step<ROWS, N, HALF, TRANSA, TRANSB, true, FIRST_HALF>(d, da, db);
+          }
+          storeSlice<WIDTH, TURNS, HALF>(dm, d + c * (WIDTH / 2), slices, sent, w, x + c % SLICES * WIDTH, y + c / SLICES * 64, z);
+        }
+        if constexpr (AHEAD)
+          step<ROWS, N, HALF, TRANSA, TRANSB, true, SECOND_HALF>(d, da, db);
         continue;
       }
       // Sums of the parts lie in the ring, which the producers leave alone until all are read.
@@ -236,6 +270,8 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
       fenceProxy();
       syncCluster();
     }
+    if constexpr (AHEAD)
+      wgmmaWait<0>(); // of a tile that there is not
     if (t0 == 0)
       bulkWaitAll();
   }
@@ -267,6 +303,9 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
 // As many stages as shared memory has room for; kernels/matmul.go has the same. CUT makes those
 // that cut sums over blocks, which do not gather.
 #define TILES(MAKE, CUT, TYPE, HALF) \
+  MAKE(TYPE, HALF, 256, 176, 3, 88, 2, 1, 1, 1) \
+  MAKE(TYPE, HALF, 256, 160, 3, 40, 4, 1, 1, 1) \
+  MAKE(TYPE, HALF, 256, 128, 4, 64, 2, 1, 2, 1) \
   MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
   MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
   MAKE(TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
@@ -276,6 +315,7 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
   MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
   MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
   MAKE(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
+  CUT(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 2) \
   CUT(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
   MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
   MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)

@@ -32,10 +32,11 @@ DEV u32 clusterRank() {
 DEV void syncCluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// mbarArriveAt counts one arrival at the same barrier of block rank of the cluster.
-DEV void mbarArriveAt(u32 bar, u32 rank) {
-  asm volatile("{.reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [a];}" ::"r"(bar),
-               "r"(rank)
+// mbarArriveAt counts one arrival at the same barrier of block rank of the cluster, if that is so. It is
+// no branch: ptxas lets no wgmma run on behind one that it does not follow.
+DEV void mbarArriveAt(u32 bar, u32 rank, u32 so) {
+  asm volatile("{.reg .b32 a; .reg .pred p; setp.ne.b32 p, %2, 0; @p mapa.shared::cluster.u32 a, %0, %1; @p mbarrier.arrive.shared::cluster.b64 _, [a];}" ::"r"(bar),
+               "r"(rank), "r"(so)
                : "memory");
 }
 // sharedAt is the address of block rank's shared memory, as this block has it at shared.
