@@ -57,10 +57,12 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 		last = max(last, s.lastUse(v))
 		bytes += s.bytes(v.Type())
 	}
-	if slices.ContainsFunc(slices.Concat(was, now), s.writes.Written) || !s.keeps(last, second, bytes) && !s.lastPiece(second) || !s.fire(second) {
+	w, x := was[0].Def(), now[0].Def()
+	early := s.later(w, x) == w
+	if early && w.Ordered() || slices.ContainsFunc(slices.Concat(was, now), s.writes.Written) || !s.keeps(last, second, bytes) && !s.lastPiece(second) || !s.fire(second) {
 		return false
 	}
-	if w, x := was[0].Def(), now[0].Def(); s.later(w, x) == w {
+	if early {
 		s.f.MoveBefore(w, x)
 		s.place(w)
 	}
