@@ -22,19 +22,29 @@ func (v *view) terms() (out []term) {
 			out = append(out, term{i, 1, a.size, a.coef})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b term) int { return cmp.Compare(b.coef, a.coef) })
+	slices.SortStableFunc(out, func(a, b term) int { return cmp.Compare(max(b.coef, -b.coef), max(a.coef, -a.coef)) })
 	return out
 }
 
-// runs are how many terms in a row are one.
+// runs are terms of which each goes on where the one before it ends, those of the largest unit
+// first, and then the longest.
 func runs(l []term) (out [][]term) {
-	for len(l) > 0 {
-		n := 1
-		for n < len(l) && l[n-1].coef == l[n].coef*l[n].size {
-			n++
+	used := make([]bool, len(l))
+	for i := range l {
+		if used[i] {
+			continue
 		}
-		out, l = append(out, l[:n:n]), l[n:]
+		run := []term{l[i]}
+		for k := i + 1; k < len(l); k++ {
+			if !used[k] && run[len(run)-1].coef == l[k].coef*l[k].size {
+				run, used[k] = append(run, l[k]), true
+			}
+		}
+		out = append(out, run)
 	}
+	slices.SortStableFunc(out, func(a, b []term) int {
+		return cmp.Or(cmp.Compare(b[len(b)-1].coef, a[len(a)-1].coef), cmp.Compare(total(b), total(a)))
+	})
 	return out
 }
 

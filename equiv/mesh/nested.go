@@ -21,7 +21,7 @@ func (t *table) through(v *view) bool {
 		return v.beside(e)
 	}
 	w, step := e.win, times(e.win.coefs[j], v.inner.stride)
-	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: repeated(e.win.size(e)), off: times(w.off, v.dil), dil: w.dil, fill: w.fill}
+	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: repeated(e.win.size(e)), off: times(w.off, v.dil), dil: w.dil, fill: w.fill, part: v.part}
 	if l := e.args[0].inner; len(l) > 0 {
 		out.inner = l[0]
 	}
@@ -67,7 +67,7 @@ func (v *view) beside(e *expr) bool {
 		return false
 	}
 	step, top := d.stride/in.stride, d.stride*d.size
-	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: digit{in.dim, in.stride, top / in.stride}, off: times(step, v.off) + e.win.off, dil: 1, fill: v.fill}
+	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: digit{in.dim, in.stride, top / in.stride}, off: times(step, v.off) + e.win.off, dil: 1, fill: v.fill, part: v.part}
 	for _, a := range v.axes {
 		x := axis{size: a.size, at: repeated(a.size), coef: times(step, a.coef)}
 		if k := slices.IndexFunc(e.own, func(o digit) bool { return a.at.dim != none && o.dim == a.at.dim }); k >= 0 {
@@ -106,12 +106,17 @@ func (t *table) swapped(v *view) bool {
 	own := func(d digit) int {
 		return slices.IndexFunc(e.own, func(o digit) bool { return d.dim != none && o.dim == d.dim })
 	}
-	if x, y := e.root(v.inner), b.root(in); own(v.inner) >= 0 || y.dim == none || x.dim > y.dim || x.dim == y.dim && x.stride >= y.stride {
+	if own(v.inner) >= 0 {
 		return false
 	}
-	x := view{arg: e.args[0], inner: e.below(v.inner, 0), off: v.off, dil: v.dil, fill: v.fill, axes: []axis{{in.size, in, 0}}}
+	p, q := e.root(v.inner), b.root(in)
+	inOrder := q.dim == none || p.dim > q.dim || p.dim == q.dim && p.stride >= q.stride
+	if c := (&view{arg: arg{base: b}, inner: e.below(v.inner, 0)}); inOrder && (v.fill != nil || v.single() < 0 || !c.computed()) {
+		return false
+	}
+	x := view{arg: e.args[0], inner: e.below(v.inner, 0), off: v.off, dil: v.dil, fill: v.fill, part: v.part, axes: []axis{{in.size, in, 0}}}
 	x.arg.inner = nil
-	out := view{inner: in, off: e.win.off, dil: e.win.dil, fill: e.win.fill}
+	out := view{inner: in, off: e.win.off, dil: e.win.dil, fill: e.win.fill, part: v.part}
 	for _, a := range v.axes {
 		o := axis{size: a.size}
 		if k := own(a.at); k >= 0 {

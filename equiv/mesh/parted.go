@@ -238,6 +238,9 @@ func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float6
 	}
 	a, b := &vs[0], &vs[1]
 	n := len(loops)
+	if a.arg.base != b.arg.base && !a.lifted(b.arg.base) && !b.lifted(a.arg.base) {
+		return 0, nil, nil, nil, false
+	}
 	for _, x := range []*view{a, b} {
 		if o := vs[0]; x.fill == nil && x == a {
 			o = vs[1]
@@ -283,6 +286,71 @@ func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float6
 	}
 	c, e, w, d := t.join(rest, left, next)
 	return c, e, w, d, true
+}
+
+// lifted makes a view of a part of a joined tensor one of that, if it reads nothing of the others.
+func (v *view) lifted(e *expr) bool {
+	if !e.is(nameCat) || e.own[0].dim == none || v.dil > 1 {
+		return false
+	}
+	own := digit{e.own[0].dim, 1, e.shape[e.own[0].dim]}
+	s, _ := seamOf(e, own)
+	start := int64(0)
+	for k, a := range e.args {
+		n := s.size(k)
+		if in := joined(s.part(k, own)); a.base != v.arg.base || a.coef == 0 || len(in) != 1 || in[0] != v.inner {
+			start += n
+			continue
+		}
+		if v.reads(-start, 0) || v.reads(n, own.size-start) {
+			return false
+		}
+		out := *v
+		out.arg, out.inner, out.off = arg{base: e, coef: v.arg.coef / a.coef}, own, v.off+start
+		out.axes = slices.Clone(v.axes)
+		for i, x := range v.axes {
+			if x.at.dim == none {
+				continue
+			}
+			l := slices.IndexFunc(e.loops, func(l loop) bool {
+				d := l.at[k]
+				return d.dim == x.at.dim && x.at.stride%d.stride == 0 && x.at.stride*x.at.size <= d.stride*d.size
+			})
+			if l < 0 || e.place[l].dim == none || l == e.joins[0] {
+				return false
+			}
+			out.axes[i].at = digit{e.place[l].dim, x.at.stride / e.loops[l].at[k].stride, x.at.size}
+		}
+		*v = out
+		return true
+	}
+	return false
+}
+
+// maxReads bounds the places that are looked at one by one.
+const maxReads = 1 << 14
+
+// reads reports whether a view reads a place from lo to less than hi, or may.
+func (v *view) reads(lo, hi int64) bool {
+	from := []int64{v.off}
+	rs := runs(v.terms())
+	for i, r := range rs {
+		unit, n := r[len(r)-1].coef, total(r)
+		if i == len(rs)-1 && unit == 1 { // in a row
+			return slices.ContainsFunc(from, func(at int64) bool { return at < hi && at+n > lo })
+		}
+		if n > maxReads/int64(len(from)) {
+			return true
+		}
+		var next []int64
+		for _, at := range from {
+			for k := range n {
+				next = append(next, at+k*unit)
+			}
+		}
+		from = next
+	}
+	return slices.ContainsFunc(from, func(at int64) bool { return at >= lo && at < hi })
 }
 
 // alone makes a view of one row, which is a view itself, one of what that is of.

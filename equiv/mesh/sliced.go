@@ -18,9 +18,8 @@ func (e *expr) slide() {
 		for _, d := range e.own {
 			e.sliding[d.dim] = true
 		}
-		return
 	}
-	if !e.each() {
+	if e.win == nil && !e.each() {
 		return
 	}
 	for i, l := range e.loops {
@@ -58,7 +57,7 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
 	if k >= 0 {
 		by = v.axes[k]
 	}
-	if by.coef == 1 && by.size == v.inner.size {
+	if by.coef > 1 && by.size > 1 || by.coef == 1 && by.size == v.inner.size {
 		return 0, nil, nil, false
 	}
 	of := e.loopOf(v.inner)
@@ -72,7 +71,7 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
 			loops[of].at[j] = repeated(by.size)
 			continue
 		}
-		x := view{arg: args[j], inner: loops[of].at[j], off: v.off, dil: 1}
+		x := view{arg: args[j], inner: loops[of].at[j], off: v.off, dil: 1, part: true}
 		for i, l := range loops {
 			a := axis{size: l.size, at: l.at[j]}
 			if i == of {

@@ -18,6 +18,7 @@ type view struct {
 	dil   int64
 	fill  *arg // what it is elsewhere, and between places that are dilated
 	axes  []axis
+	part  bool // what it was before has been cut, so that it may read less than there is
 }
 
 // axis is a loop of a view: the tensor has a digit of it, or the place depends on it.
@@ -113,7 +114,9 @@ func (t *table) view(v view) (float64, *expr, [][]digit) {
 	if c, e, where, ok := t.crossing(&v); ok {
 		return c, e, where
 	}
-	t.touched(&v)
+	if v.part {
+		t.touched(&v)
+	}
 	return t.laid(&v)
 }
 
