@@ -158,28 +158,69 @@ func reduceAgain(f *ir.Func, n *ir.Node) {
 	}
 }
 
+// otherRows makes a program take rows of others, other rows or those that are masked, or moves an edge.
+func otherRows(r *rand.Rand, f *ir.Func, n *ir.Node) {
+	a, by := n.Attrs(), int64(1-2*r.IntN(2))
+	switch n.Op() {
+	case ir.OpWhere:
+		f.ReplaceUses(n.Result(0), n.Arg(1))
+	case ir.OpIota:
+		if r.IntN(2) == 0 {
+			f.SetAttrs(n, a.With("start", attr.Int(a.Int("start", 0)+by)))
+		} else {
+			f.SetAttrs(n, a.With("step", attr.Int(a.Int("step", 1)+by)))
+		}
+	case ir.OpCollectivePermute:
+		l := slices.Clone(a.Ints("pairs"))
+		if k := r.IntN(len(l)); r.IntN(2) == 0 {
+			l = slices.Delete(l, k&^1, k&^1+2)
+		} else {
+			for i := k & 1; i < len(l); i += 2 {
+				l[i] = (l[i] + by + int64(n.Group().Size())) % int64(n.Group().Size())
+			}
+		}
+		f.SetAttrs(n, a.With("pairs", attr.Ints(l...)))
+	default:
+		l := slices.Clone(a.Ints("padding"))
+		k := r.IntN(len(l)) &^ 1
+		l[k], l[k+1] = l[k]+by, l[k+1]-by
+		f.SetAttrs(n, a.With("padding", attr.Ints(l...)))
+	}
+}
+
+func otherNumber(f *ir.Func, n *ir.Node) {
+	for _, key := range []string{"scalar", "value"} {
+		if n.Attrs().Has(key) {
+			f.SetAttrs(n, n.Attrs().With(key, attr.Float(n.Attrs().Float(key, 0)*2+0.5)))
+		}
+	}
+}
+
+// pickNode is one of the nodes that are fit for something, nil if there is none.
+func pickNode(r *rand.Rand, f *ir.Func, ok func(n *ir.Node) bool) *ir.Node {
+	var l []*ir.Node
+	for _, n := range f.Order() {
+		if ok(n) {
+			l = append(l, n)
+		}
+	}
+	if len(l) == 0 {
+		return nil
+	}
+	return l[r.IntN(len(l))]
+}
+
 // mutate changes something about the program of the ranks, and says what; empty if there is
 // nothing of the kind that it drew.
 func mutate(r *rand.Rand, f *ir.Func) string {
 	m := f.Module()
 	addGroups(r, m)
-	pick := func(ok func(n *ir.Node) bool) *ir.Node {
-		var l []*ir.Node
-		for _, n := range f.Order() {
-			if ok(n) {
-				l = append(l, n)
-			}
-		}
-		if len(l) == 0 {
-			return nil
-		}
-		return l[r.IntN(len(l))]
-	}
+	pick := func(ok func(n *ir.Node) bool) *ir.Node { return pickNode(r, f, ok) }
 	shift := func(n *ir.Node, key string, by int64) {
 		f.SetAttrs(n, n.Attrs().With(key, attr.Int(n.Attrs().Int(key, 0)+by)))
 	}
 	var n *ir.Node
-	switch kind := r.IntN(7); kind {
+	switch kind := r.IntN(9); kind {
 	case 0: // wrong group
 		if n = pick(func(n *ir.Node) bool { return n.Group() != nil }); n != nil {
 			f.SetGroup(n, m.Groups()[r.IntN(len(m.Groups()))])
@@ -188,12 +229,11 @@ func mutate(r *rand.Rand, f *ir.Func) string {
 		if n = pick(func(n *ir.Node) bool { return n.Reduction() != "" }); n != nil {
 			f.SetAttrs(n, n.Attrs().With("reduce", attr.String([]string{"sum", "avg", "max", "min"}[r.IntN(4)])))
 		}
-	case 2: // missing reduction
-		if n = pick(func(n *ir.Node) bool { return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op() == ir.OpAllReduce }); n != nil {
+	case 2, 3: // missing or double reduction
+		n = pick(func(n *ir.Node) bool { return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op() == ir.OpAllReduce })
+		if n != nil && kind == 2 {
 			f.ReplaceUses(n.Result(0), n.Arg(0).Def().Arg(0))
-		}
-	case 3: // double reduction
-		if n = pick(func(n *ir.Node) bool { return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op() == ir.OpAllReduce }); n != nil {
+		} else if n != nil {
 			reduceAgain(f, n)
 		}
 	case 4: // shifted slice or dimension
@@ -226,13 +266,17 @@ func mutate(r *rand.Rand, f *ir.Func) string {
 			return ""
 		}
 		f.SetArg(n, i, l[r.IntN(len(l))])
+	case 6, 7: // wrong rows of neighbours
+		n = pick(func(n *ir.Node) bool {
+			return n.Op() == ir.OpCollectivePermute || n.Op() == ir.OpIota || n.Op() == ir.OpWhere || n.Attrs().Has("padding")
+		})
+		if n != nil {
+			otherRows(r, f, n)
+		}
 	default: // wrong number
 		if n = pick(func(n *ir.Node) bool { return n.Attrs().Has("scalar") || n.Attrs().Has("value") }); n != nil {
-			for _, key := range []string{"scalar", "value"} {
-				if n.Attrs().Has(key) {
-					f.SetAttrs(n, n.Attrs().With(key, attr.Float(n.Attrs().Float(key, 0)*2+0.5)))
-				}
-			}
+			otherNumber(f, n)
+
 		}
 	}
 	if n == nil {

@@ -3,6 +3,7 @@ package spmd
 import (
 	"flag"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -134,5 +135,36 @@ func TestMutants(t *testing.T) {
 	t.Logf("%d mutants, %d of them proved and equal", tried, proved)
 	if tried == 0 {
 		t.Errorf("want some")
+	}
+}
+
+// A step of a convolutional net whose images are cut into rows takes halos, and is proved.
+func TestConvNet(t *testing.T) {
+	text, err := os.ReadFile("testdata/convnet.ir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ir.Parse("convnet.ir", string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := m.Clone().Funcs()[0]
+	p, err := cheapest(m.Funcs()[0], true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.to = m.AddFunc("ranks")
+	if err := p.run(); err != nil {
+		t.Fatal(err)
+	}
+	if p.moved > 16<<20 {
+		t.Errorf("%d bytes arrive on each rank", p.moved)
+	}
+	o, err := mesh.Annotated(device, p.to)
+	if err == nil {
+		_, err = mesh.Check(device, p.to, o)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
