@@ -70,6 +70,9 @@ func (v *view) outside() bool {
 // maxDepth bounds views that are made of views that are made.
 const maxDepth = 500
 
+// maxSettled bounds how often a view becomes another one: two may each want to be within the other.
+const maxSettled = 40
+
 // view is the base of a view: a factor, and for each axis the digits that are it, major first.
 func (t *table) view(v view) (float64, *expr, [][]digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
@@ -77,7 +80,11 @@ func (t *table) view(v view) (float64, *expr, [][]digit) {
 		panic(uneven{})
 	}
 	v.axes = slices.Clone(v.axes)
+	steps := 0
 	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) {
+		if steps++; steps > maxSettled {
+			panic(uneven{})
+		}
 		if !v.outside() {
 			v.fill = nil
 		} else if v.fill == nil {
