@@ -133,7 +133,7 @@ var rows = map[ir.Op]row{
 	ir.OpMean: {reduce: ir.Avg, even: only(sharding.Reduction)},
 
 	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
-	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {inner: sliding, extra: exchanged(windowsOf), emit: convolved},
+	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {whole: pinned, inner: sliding, extra: exchanged(windowsOf), emit: convolved},
 	ir.OpCat: {inner: sliding, extra: exchanged(joinedOf), emit: concatenated}, ir.OpSplit: {inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
 	ir.OpView: {linear: always, parts: true, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},

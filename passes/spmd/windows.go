@@ -66,11 +66,26 @@ func sliding(n *ir.Node, r *sharding.Rule, f int) bool {
 	case ir.OpCat, ir.OpSplit:
 		return attrDim(n, r, f)
 	case ir.OpReduceWindow:
-		if len(n.Args()) > 1 || n.Attrs().Str("reduce", "") == "argmax" || n.Result(0).Type().DType() == ir.Bool {
+		if !folds(n) {
 			return false
 		}
 	}
 	return r.Factors[f].Kind == sharding.Permutation
+}
+
+// folds reports whether a number stands for what a window does not see.
+func folds(n *ir.Node) bool {
+	return len(n.Args()) == 1 && n.Attrs().Str("reduce", "") != "argmax" && n.Result(0).Type().DType() != ir.Bool
+}
+
+// pinned reports factors along which windows move of which no number stands for what they do not see.
+func pinned(n *ir.Node, r *sharding.Rule, f int) bool {
+	for d := range r.Operands[0] {
+		if along(r, 0, d, f) && moving(n, d) && !folds(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // rows are what slices, and pieces of a split, take.
