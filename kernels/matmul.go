@@ -76,25 +76,24 @@ const partsFor = 132
 // the shortest time. Sizes are positive and below 2^31.
 func NewMatmul(s MatmulShape, sms int) (*Matmul, error) {
 	like := s.best(partsFor, nil)
-	return s.Tiled(s.best(sms, &like), sms)
+	return s.Tiled(s.best(sms, like.sumsAs), sms)
 }
 
 // NewGatheringMatmul is NewMatmul for rows of n ranks, s.M of each, which are gathered while it
-// computes (gather.h). Its results have the bits of the matmul of all rows.
+// computes (gather.h). Its results have the bits of the matmul of all rows, unless the tiles that
+// are fastest for that cut its sums over blocks: no kernel that gathers does.
 func NewGatheringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
 	all := s
 	all.M *= int64(n)
-	like := all.best(partsFor, nil)
+	like := all.best(partsFor, (*MatmulTile).whole)
 	s.Batch = int64(n)
 	switch {
 	case s.TransA || all.Batch != 1:
 		return nil, fmt.Errorf("no kernel gathers columns, or batches: %d of %d rows", all.Batch, s.M)
-	case like.Split > 1:
-		return nil, fmt.Errorf("no kernel gathers %d x %d for sums that are cut: %v", s.M, s.K, like)
 	case s.M*s.K%8 != 0 || s.M*s.K >= 1<<34:
 		return nil, fmt.Errorf("no kernel gathers %d x %d in units of 16 bytes", s.M, s.K)
 	}
-	m, err := s.Tiled(s.best(sms, &like), min(sms, MaxBlocks))
+	m, err := s.Tiled(s.best(sms, like.sumsAs), min(sms, MaxBlocks))
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +108,11 @@ func (m *Matmul) Gather(a *Args, own, gathered, bytes uint64) []byte {
 	return a.Pack(nil, 1)
 }
 
-// best is the fastest tile, of those that sum as like does if that is not nil.
-func (s *MatmulShape) best(sms int, like *MatmulTile) (best MatmulTile) {
+// best is the fastest tile, of those that serve if that is not nil.
+func (s *MatmulShape) best(sms int, serves func(*MatmulTile) bool) (best MatmulTile) {
 	least := 0.0
 	for _, t := range MatmulTiles() {
-		if like != nil && !t.sumsAs(like) || t.Split > up(s.K, matmulDepth) {
+		if serves != nil && !serves(&t) || t.Split > up(s.K, matmulDepth) {
 			continue
 		}
 		if time := s.Time(t, sms); best.Columns == 0 || time < least {
@@ -127,6 +126,9 @@ func (t *MatmulTile) cluster() int64 { return t.Below * t.Beside * t.Split }
 
 // resident is how many clusters run at the same time, one at least.
 func (t *MatmulTile) resident(sms int) int64 { return max(1, int64(sms)/t.cluster()) }
+
+// whole says whether a block sums over all of K.
+func (t *MatmulTile) whole() bool { return t.Split == 1 }
 
 // sumsAs says whether tiles cut the sum over K in the same parts.
 func (t *MatmulTile) sumsAs(o *MatmulTile) bool {

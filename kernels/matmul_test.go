@@ -52,7 +52,7 @@ func TestMatmulParts(t *testing.T) {
 				want := s.best(partsFor, nil)
 				cut = cut || want.Split > 1 || want.Rows < 128
 				for _, sms := range []int{1, 7, 64, 131, 200} {
-					if got := s.best(sms, &want); !got.sumsAs(&want) {
+					if got := s.best(sms, want.sumsAs); !got.sumsAs(&want) {
 						t.Errorf("%+v: %v on %d multiprocessors, %v on %d", s, got, sms, want, partsFor)
 					}
 				}
@@ -64,58 +64,78 @@ func TestMatmulParts(t *testing.T) {
 	}
 }
 
-// Matmuls that gather have kernels, fit into shared memory, and sum as the matmul of all rows does, on any
-// number of multiprocessors. What cuts its sums over blocks does not gather.
+// Whatever rows of several ranks the kernels multiply they gather, too: by kernels that there are, that fit
+// into shared memory, and that sum as the matmul of all rows does if that cuts no sums over blocks, on any
+// number of multiprocessors.
 func TestGatheringMatmul(t *testing.T) {
 	set, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	served, cut := 0, 0
+	kernels := map[dtype.DType]map[string]bool{}
 	for _, d := range []dtype.DType{dtype.BF16, dtype.F16} {
 		ptx, err := set.Image("matmul_"+d.String()+"_gather", 90, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []MatmulShape{{d, 1, 8, 8, 1, false, false}, {d, 512, 1536, 4096, 1, false, true}, {d, 2048, 14336, 8192, 1, false, false}, {d, 64, 256, 4096, 1, false, true}, {d, 100, 1000, 512, 1, false, false}, {d, 64, 64, 1 << 17, 1, false, false}} {
-			for _, n := range []int{2, 4, 16} {
-				all := s
-				all.M *= int64(n)
-				like := all.best(partsFor, nil)
-				for _, sms := range []int{1, 66, 132, 1000} {
-					m, err := NewGatheringMatmul(s, n, sms)
-					if (err != nil) != (like.Split > 1) {
-						t.Errorf("%+v by %d ranks, tiles %v: %v", s, n, like, err)
-					}
-					if err != nil {
+		kernels[d] = map[string]bool{}
+		for _, entry := range strings.Split(string(ptx), ".entry ")[1:] {
+			kernels[d][entry[:strings.Index(entry, "(")]] = true
+		}
+	}
+	uncut, cut := 0, 0
+	for _, rows := range []int64{1, 7, 64, 136, 512, 1000, 2048, 8192} {
+		for _, cols := range []int64{8, 64, 256, 1024, 1536, 3584, 14336, 32000} {
+			for _, depth := range []int64{8, 64, 512, 1024, 4096, 14336, 1 << 17} {
+				for i, n := range []int{2, 3, 4, 16} {
+					s := MatmulShape{[]dtype.DType{dtype.BF16, dtype.F16}[i%2], rows, cols, depth, 1, false, i < 2}
+					all := s
+					all.M *= int64(n)
+					like := all.best(partsFor, nil)
+					if like.Split == 1 {
+						uncut++
+					} else {
 						cut++
-						continue
 					}
-					served++
-					if !strings.Contains(string(ptx), ".entry "+m.Name+"(") {
-						t.Errorf("no kernel %s", m.Name)
-					}
-					if rows := strings.Contains(m.Name, "_64x"); rows != (like.Rows == 64) {
-						t.Errorf("%+v by %d ranks: %s sums otherwise than %v", s, n, m.Name, like)
-					}
-					if m.Shared > 227<<10 || m.Grid%m.Cluster != 0 || m.Grid > min(sms+1, MaxBlocks) || m.args[3] != uint32(n) {
-						t.Errorf("%s: %d bytes of shared memory, %d blocks in clusters of %d, %d ranks", m.Name, m.Shared, m.Grid, m.Cluster, m.args[3])
-					}
-					var a Args
-					m.Gather(&a, 64, 4096, uint64(2*s.M*s.K))
-					if int64(a.Units)*8 != s.M*s.K || a.Per == 0 || len(a.Segs) != 1 {
-						t.Errorf("%+v: %+v", s, a)
+					for _, sms := range []int{1, 66, 132, 1000} {
+						checkGathering(t, s, n, sms, &like, kernels[s.DType])
 					}
 				}
 			}
 		}
 	}
-	if served == 0 || cut == 0 {
-		t.Errorf("%d served, %d cut", served, cut)
+	if uncut == 0 || cut == 0 {
+		t.Errorf("%d shapes whose sums are not cut, %d whose are", uncut, cut)
 	}
 	for _, s := range []MatmulShape{{dtype.BF16, 64, 64, 64, 1, true, false}, {dtype.BF16, 64, 64, 64, 2, false, false}, {dtype.BF16, 3, 64, 3, 1, false, false}, {dtype.F32, 64, 64, 64, 1, false, false}, {dtype.BF16, 1 << 24, 64, 1 << 13, 1, false, false}} {
 		if m, err := NewGatheringMatmul(s, 2, 132); err == nil {
 			t.Errorf("%+v by %s", s, m.Name)
 		}
+	}
+}
+
+// checkGathering checks a matmul that gathers where like are the tiles of one that does not.
+func checkGathering(t *testing.T, s MatmulShape, n, sms int, like *MatmulTile, kernels map[string]bool) {
+	m, err := NewGatheringMatmul(s, n, sms)
+	if err != nil {
+		t.Errorf("%+v by %d ranks, tiles %v: %v", s, n, like, err)
+		return
+	}
+	if !kernels[m.Name] {
+		t.Errorf("no kernel %s", m.Name)
+	}
+	if rows := strings.Contains(m.Name, "_64x"); like.Split == 1 && rows != (like.Rows == 64) {
+		t.Errorf("%+v by %d ranks: %s sums otherwise than %v", s, n, m.Name, like)
+	}
+	if other, err := NewGatheringMatmul(s, n, 132); err != nil || strings.Contains(m.Name, "_64x") != strings.Contains(other.Name, "_64x") {
+		t.Errorf("%+v by %d ranks: %s on %d multiprocessors, %+v on 132: %v", s, n, m.Name, sms, other, err)
+	}
+	if m.Shared > 227<<10 || m.Grid%m.Cluster != 0 || m.Grid > max(min(sms, MaxBlocks), m.Cluster) || m.args[3] != uint32(n) {
+		t.Errorf("%s: %d bytes of shared memory, %d blocks in clusters of %d, %d ranks", m.Name, m.Shared, m.Grid, m.Cluster, m.args[3])
+	}
+	var a Args
+	m.Gather(&a, 64, 4096, uint64(2*s.M*s.K))
+	if int64(a.Units)*8 != s.M*s.K || a.Per == 0 || len(a.Segs) != 1 {
+		t.Errorf("%+v: %+v", s, a)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // gather-in-matmuls marks the gathers that should take place within the matmul that waits for
 // them (place.InMatmulKey), by one kernel that begins with the rank's own rows. Nothing else
-// changes: the results have the same bits, and a device without such a kernel does one after the
-// other. It decides by the final order, for only there is known what overlaps with a gather.
+// changes: sums are the same but for the order in which a kernel adds, and a device without such a
+// kernel does one after the other. It decides by the final order, for only there is known what overlaps with a gather.
 //
 // A gather of rows qualifies if nothing computes between it and its wait, the next launch is a
 // matmul of its rows, and no other collective is in flight until that has ended: the kernel holds
