@@ -295,7 +295,7 @@ func (c *node) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Valu
 		if c.Err == nil && len(dst) != g.Size() {
 			return nil, c.Fail("args", "group", "src_dst names %d destinations, group %q has %d ranks", len(dst), g.Name, g.Size())
 		}
-		l = pairs(len(dst), func(src int) int64 { return dst[src] })
+		l = pairs(dst)
 	}
 	return l, c.Err
 }

@@ -1,47 +1,65 @@
 package fx
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
-// pairs are the sources and destinations of a permutation of n ranks.
-func pairs(n int, to func(src int) int64) attr.List {
-	list := make([]int64, 0, 2*n)
-	for src := range n {
-		list = append(list, int64(src), to(src))
+// pairs are the sources and destinations of a permutation.
+func pairs(to []int64) attr.List {
+	list := make([]int64, 0, 2*len(to))
+	for src, d := range to {
+		list = append(list, int64(src), d)
 	}
 	return attr.List(nil).With("pairs", attr.Ints(list...))
 }
 
-// shift says by how many ranks everything moves on. PyTorch traces a permutation as an
-// exchange with the sizes of the rank that traces: all for one rank, all from one. No other rank
-// can have the same sizes; as those of the first rank of a ring they mean something for all.
-func shift(g *ir.Group, args []*ir.Value, in, out []ir.Shape) (int, bool) {
-	whole := func(x *ir.Value, list ir.Shape) int {
-		at := -1
-		for k, n := range list {
-			if n.Equal(ir.D(0)) {
-				continue
-			}
-			if s := x.Type().Shape(); at >= 0 || len(s) == 0 || !n.Equal(s[0]) {
-				return -1
-			}
-			at = k
-		}
-		return at
+// permuted is where each rank's rows go, nil if that does not follow. PyTorch traces a permutation as an
+// exchange with the sizes of the rank that traces, the world's first: all for one rank, all from one. No
+// other rank can have the same sizes. As all have as many rows, and room for as many, those of one more
+// rank follow: what up to three ranks do. Of more there are several ways, and no one is taken.
+func permuted(g *ir.Group, args []*ir.Value, in, out []ir.Shape) []int64 {
+	first, n := -1, int64(g.Size())
+	for _, sub := range g.Ranks {
+		first = max(first, slices.Index(sub, 0))
 	}
-	to := -1
+	var all []int64
 	for k, x := range args {
 		d, s := whole(x, in[k]), whole(x, out[k])
-		if d < 0 || s < 0 || len(in[k]) != g.Size() || len(out[k]) != g.Size() || (d+s)%g.Size() != 0 || k > 0 && d != to {
-			return 0, false
+		if n > 3 || min(d, s, first) < 0 || len(in[k]) != g.Size() || len(out[k]) != g.Size() || d == first || s == first {
+			return nil
 		}
-		to = d
+		to := make([]int64, n)
+		for i := range to {
+			to[i] = int64(i)
+		}
+		to[first], to[d] = int64(d), int64(s) // who is left has what is left: the third rank
+		to[s] = int64(first)
+		if k > 0 && !slices.Equal(to, all) {
+			return nil
+		}
+		all = to
 	}
-	return to, to > 0
+	return all
+}
+
+// whole is the one rank that a list of sizes has all rows for, below 0 if it is not so.
+func whole(x *ir.Value, list ir.Shape) int {
+	at := -1
+	for k, n := range list {
+		if n.Equal(ir.D(0)) {
+			continue
+		}
+		if s := x.Type().Shape(); at >= 0 || len(s) == 0 || !n.Equal(s[0]) {
+			return -1
+		}
+		at = k
+	}
+	return at
 }
 
 // splits reads the sizes that an all_to_all sends and receives; equal sizes need no attribute.
@@ -60,8 +78,8 @@ func (c *node) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.
 	if in == nil || out == nil {
 		return nil, traced.ErrForm
 	}
-	if k, ok := shift(g, args, in, out); ok {
-		return pairs(g.Size(), func(src int) int64 { return int64(src+k) % int64(g.Size()) }), nil
+	if to := permuted(g, args, in, out); to != nil {
+		return pairs(to), nil
 	}
 	equal := true
 	for k, x := range args {

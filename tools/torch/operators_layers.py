@@ -282,6 +282,13 @@ def signals(r):
     r.call("prims.convert_element_type.default", x.float(), torch.complex64)
     r.call("prims.convert_element_type.default", y, torch.complex64)
     r.call("aten._to_copy.default", y, dtype=torch.float32)
+    z = [0, 1j, 2, complex(0, float("nan")), complex(float("nan"), 0), complex(-0.0, -0.0), complex(3, -1)]
+    r.call("aten._to_copy.default", torch.tensor(z, dtype=torch.complex64), dtype=torch.bool)
+    r.call("prims.convert_element_type.default", torch.tensor(z, dtype=torch.complex128), torch.bool)
+    z = torch.ones(3, 2, dtype=torch.complex64)
+    r.call("aten.full_like.default", z, 2.5, dtype=torch.float32)
+    r.call("aten.zeros_like.default", z, dtype=torch.float64)
+    r.call("aten.new_zeros.default", z, [3, 4], dtype=torch.float32)
     for name in ["hann", "hamming", "blackman"]:
         for n in [1, 2, 7, 16]:
             r.call("aten.%s_window.default" % name, n)

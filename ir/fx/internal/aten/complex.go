@@ -302,8 +302,11 @@ func (c *call) sumOf(op ir.Op, a, b pair) pair {
 	return z
 }
 
-// filledPairs are all one number, real or not.
+// filledPairs are all one number, real or not, or real numbers as many as there are complex ones.
 func filledPairs(c *call) error {
+	if !c.Complex(c.Name) {
+		return Operators[c.Operator].Import(c.Call)
+	}
 	if !slices.Contains(c.Params, "fill_value") {
 		return c.paired(pair{re: c.Filled(attr.Int(0), ir.F32)})
 	}
@@ -355,13 +358,20 @@ func wherePairs(c *call) error {
 	return c.paired(pair{pick(a.re, b.re), pick(a.im, b.im)})
 }
 
-// convertPairs makes numbers complex, or leaves the real part, as PyTorch does, which warns.
+// convertPairs makes numbers complex, or leaves the real part, as PyTorch does, which warns. What is not
+// zero is true.
 func convertPairs(c *call) error {
 	z := c.parts("self")
-	if c.Err == nil && !c.Complex(c.Name) {
-		return c.Settle(z.re)
+	ts, err := c.Types()
+	switch {
+	case cmp.Or(c.Err, err) != nil:
+		return cmp.Or(c.Err, err)
+	case c.Complex(c.Name):
+		return c.paired(z)
+	case z.im != nil && ts[0].DType() == ir.Bool:
+		return c.Settle(c.Make(ir.OpLogicalOr, nil, c.In(ir.Bool, z.re), c.In(ir.Bool, z.im)))
 	}
-	return c.paired(z)
+	return c.Settle(z.re)
 }
 
 // padPairs pads with zeros, which are the same for both parts.
