@@ -18,6 +18,8 @@ type overNCCL struct {
 	turn   *group       // not a group: whose turn it is, of all streams with NCCL's kernels
 	looked atomic.Int64 // when, in nanoseconds since start
 	start  time.Time
+
+	rehearses atomic.Bool // ranks are being connected
 }
 
 // comm is this rank's communicator of some ranks, for all groups of these ranks.
@@ -67,9 +69,12 @@ func (d *Device) turns() []*group {
 // the device together; a few suffice for a network adapter.
 const apartCTAs = 4
 
-// joinNCCL gives a group its communicator, which groups of the same ranks share, unless stages
+// joinNCCL gives a group its communicator, if it needs one, which groups of the same ranks share, unless stages
 // meet there. All ranks go through the groups in one order.
-func (d *Device) joinNCCL(ctx context.Context, g *group, name string, apart bool) error {
+func (d *Device) joinNCCL(ctx context.Context, g *group, apart bool) error {
+	if len(g.ranks) < 2 || g.m != nil {
+		return nil
+	}
 	n := d.over.Load()
 	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return !apart && !c.apart && slices.Equal(c.ranks, g.ranks) }); at >= 0 {
 		n.use(g, n.comms()[at])
@@ -81,7 +86,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, name string, apart bool
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: name, ranks: g.ranks, apart: apart}
+	c := &comm{name: g.log.name, ranks: g.ranks, apart: apart}
 	lib, err := d.site.nccl(d.drv, &d.opts)
 	if err != nil {
 		stop()
@@ -187,7 +192,7 @@ func (n *overNCCL) look(waited time.Duration) {
 
 // busy reports whether there are collectives whose end nobody has seen.
 func (n *overNCCL) busy() bool {
-	return slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
+	return n.rehearses.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
 }
 
 // explainNCCL is the failure of a communicator, with what the other ranks say of it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 )
 
 // rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
@@ -51,14 +52,15 @@ type rehearsed struct {
 
 // introduce connects the ranks of a communicator for what goes from rank to rank. Stages do so
 // when they come to meet: their steps, which need not be captured, come to it in different orders.
-func (d *Device) introduce(ctx context.Context, c *comm) (err error) {
+func (d *Device) introduce(ctx context.Context, c *comm) error {
 	st, err := d.openStream("connecting", true)
 	if err != nil {
+		d.fail(err) // the others wait in it
 		return err
 	}
-	defer func() { err = errors.Join(err, st.life.EndInCall()) }()
 	op, bytes := rehearsal(&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}, len(c.ranks), c.c.Rank())
-	return d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
+	err = d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
+	return errors.Join(err, st.life.EndInCall())
 }
 
 // connect lets NCCL connect the ranks for all that a step does, which it does when
@@ -112,15 +114,26 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 	return d.rehearse(ctx, r.main, list, bytes)
 }
 
-// rehearse runs operations on memory of their own, of that many bytes: the arena may hold what is needed.
+// rehearse runs operations on memory of their own, of that many bytes: the arena may hold what is
+// needed. The others wait in it, so what fails here breaks the world.
 func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, bytes uint64) error {
+	n := d.over.Load()
+	n.rehearses.Store(true)
+	defer n.rehearses.Store(false)
 	own, err := d.temporary("connecting the ranks")
 	if err != nil {
+		d.fail(err)
 		return err
 	}
+	if err = d.rehearseOn(ctx, own, st, list, bytes); err != nil {
+		d.fail(err)
+	}
+	return errors.Join(err, own.EndInCall())
+}
+
+func (d *Device) rehearseOn(ctx context.Context, own *lifecycle.Scope, st *stream, list []rehearsed, bytes uint64) error {
 	at, err := d.alloc(own, bytes)
 	if err != nil {
-		own.EndInCall()
 		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)
 	}
 	for _, x := range list {
@@ -128,15 +141,9 @@ func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, byt
 			t := &x.op.Tensors[i]
 			t.Src, t.Dst = t.Src+uintptr(at), t.Dst+uintptr(at)
 		}
-		if err = d.runNCCL(st, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
-			break
+		if err := d.runNCCL(st, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) })
-	}
-	if err != nil {
-		d.fail(err) // so that what waits for a peer ends
-	}
-	return errors.Join(err, own.EndInCall())
+	return d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) })
 }

@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/topo"
+	"github.com/seed-ee968945/concert/internal/llama"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -61,6 +65,84 @@ func TestFailingCalls(t *testing.T) {
 		t.Errorf("only %d calls", n)
 	}
 	t.Logf("%d calls", n)
+}
+
+// scarce is a driver that asks before it allocates: the how manieth it is, counted from 1.
+type scarce struct {
+	*fake.Driver
+	may    func(n int64, bytes uint64) error
+	allocs atomic.Int64
+}
+
+func (s *scarce) MemAlloc(c driver.Ctx, bytes uint64) (driver.Ptr, error) {
+	if err := s.may(s.allocs.Add(1), bytes); err != nil {
+		return 0, err
+	}
+	return s.Driver.MemAlloc(c, bytes)
+}
+
+// scarceStages captures and runs stages that meet over NCCL. It closes ended when one has, if that is given.
+func scarceStages(t *testing.T, timeout time.Duration, ended chan struct{}, may func(n int64, bytes uint64) error) (allocs int64, err error) {
+	m, s := stages(t, llama.Step{}, "", "")
+	in, _ := expectedOf(t, m)
+	drv := &scarce{Driver: newFake(t, 2), may: may}
+	o := small(2)
+	o.Transport = topo.NCCL
+	var once sync.Once
+	_, err = runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
+		return device.Local(t.Context(), drv, devices(2), rt.Config{Timeout: timeout, JoinTimeout: plenty}, hosted(drv, o), nil, func(ctx context.Context, r *rt.Rank) error {
+			defer once.Do(func() {
+				if ended != nil {
+					close(ended)
+				}
+			})
+			ctx, cancel := context.WithTimeout(ctx, plenty) // which is for joining
+			defer cancel()
+			return f(ctx, r)
+		})
+	}, graph)
+	return drv.allocs.Load(), err
+}
+
+// TestScarceOverNCCL lets each allocation fail of stages that meet over NCCL: the other rank does not
+// wait for what the rank without memory would have done.
+func TestScarceOverNCCL(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	n := int64(1)
+	for hit := true; hit; n++ {
+		allocs, err := scarceStages(t, plenty, nil, func(k int64, _ uint64) error {
+			if k == n {
+				return errors.New("injected")
+			}
+			return nil
+		})
+		if hit = allocs >= n; hit != (err != nil) || hit && !strings.Contains(err.Error(), "injected") {
+			t.Errorf("allocation %d: %v", n, err)
+		}
+	}
+	if n < 10 {
+		t.Errorf("only %d allocations", n)
+	}
+}
+
+// TestLateIntroduction holds one of two ranks up where they connect: the other is not patient for ever.
+func TestLateIntroduction(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	const connecting = 2 * 2 * 256 // bytes, which nothing else has
+	var held atomic.Bool
+	ended := make(chan struct{})
+	_, err := scarceStages(t, 200*time.Millisecond, ended, func(_ int64, bytes uint64) error {
+		if bytes == connecting && held.CompareAndSwap(false, true) {
+			<-ended
+		}
+		return nil
+	})
+	var late *rt.TimeoutError
+	if !errors.As(err, &late) || !held.Load() {
+		t.Errorf("held is %v: %v", held.Load(), err)
+	}
 }
 
 // sumOf is an all_reduce in place.

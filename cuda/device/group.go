@@ -74,7 +74,8 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	}
 	d.carries(spec, row)
 	d.made++
-	if k := needsNCCL(row); k >= 0 {
+	k := needsNCCL(row)
+	if k >= 0 {
 		err = d.openNCCL(&TransportError{Group: spec.Name, Ranks: spec.Ranks[k], Decision: row[k]})
 	}
 	if err == nil && d.domain.leads(d.spec.Rank) {
@@ -82,7 +83,11 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	}
 	g := &group{name: spec.Name, labels: map[uint32]string{}}
 	if err = d.met(ctx, err); err == nil {
-		if err = d.met(ctx, d.openGroup(ctx, g, spec, row)); err == nil {
+		err = d.met(ctx, d.openGroup(g, spec, row))
+		if err == nil && k >= 0 { // nobody waits there for a rank that has failed by itself
+			err = d.met(ctx, d.joinNCCL(ctx, g, spec.Apart))
+		}
+		if err == nil {
 			d.groups[g.name] = g
 			d.change(func(t *table) { t.groups = append(slices.Clone(t.groups), g) })
 			return nil
@@ -108,8 +113,9 @@ func (d *Device) closeGroup(g *group) error {
 	return errors.Join(errs...)
 }
 
-// openGroup makes this rank's part of a group, whose subgroups go the ways of row.
-func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []topo.Decision) (err error) {
+// openGroup makes this rank's part of a group, whose subgroups go the ways of row, but for what
+// joins it to the others over NCCL.
+func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err error) {
 	if g.life, err = d.life.New("group " + g.name); err != nil {
 		return err
 	}
@@ -121,8 +127,7 @@ func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []t
 	if g.turn, err = d.newEvent(g.life, false); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%d.%d", d.made, at)
-	g.log = &ledger{name: name, ranks: g.ranks}
+	g.log = &ledger{name: fmt.Sprintf("%d.%d", d.made, at), ranks: g.ranks}
 	g.room = d.opts.scratch()
 	if d.domain.holds(spec.Ranks[at], row[at]) {
 		s := d.domain.group(g.name)
@@ -139,10 +144,8 @@ func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []t
 		g.scratch = d.domain.world.Addr(place, s.scratch)
 		return nil
 	}
-	if g.scratch, err = d.alloc(g.life, g.room+barrierBytes); err != nil {
-		return err
-	}
-	return d.joinNCCL(ctx, g, name, spec.Apart)
+	g.scratch, err = d.alloc(g.life, g.room+barrierBytes)
+	return err
 }
 
 // DropGroup implements runtime.Device.

@@ -76,20 +76,7 @@ func decoder(model int64) llama.Step {
 // says, to the bit if it is 0.
 func rightStages(t *testing.T, m *ir.Module, s program.Stages, drv driver.Driver, devs []int, o device.Options, h how, limit float64) {
 	t.Helper()
-	in := make([][]interp.Tensor, m.World)
-	for place, name := range m.Stages()[0].Funcs {
-		all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range m.Stages()[0].Ranks(place) {
-			in[r] = all[r]
-		}
-	}
-	want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, want := expectedOf(t, m)
 	got, err := runStages(t.Context(), s, in, func(f func(context.Context, *rt.Rank) error) error {
 		return device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), nil, f)
 	}, h)
@@ -104,6 +91,26 @@ func rightStages(t *testing.T, m *ir.Module, s program.Stages, drv driver.Driver
 			}
 		}
 	}
+}
+
+// expectedOf gives stages inputs, and what the interpreter makes of them.
+func expectedOf(t *testing.T, m *ir.Module) (in, want [][]interp.Tensor) {
+	t.Helper()
+	in = make([][]interp.Tensor, m.World)
+	for place, name := range m.Stages()[0].Funcs {
+		all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range m.Stages()[0].Ranks(place) {
+			in[r] = all[r]
+		}
+	}
+	want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, want
 }
 
 // TestStagesOverNCCL runs stages that only NCCL connects, and stages within domains that NCCL
