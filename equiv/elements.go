@@ -66,7 +66,7 @@ func (z *normalizer) elementwise(s, t termID) bool {
 
 func (e *elements) equal(s, t termID) bool {
 	terms, ok := e.cone(s, t)
-	if !ok || !e.runs(terms) || e.run[s] != e.run[t] && e.z.at(s).kind != kindFull && e.z.at(t).kind != kindFull {
+	if !ok || !e.z.at(s).n.Equal(e.z.at(t).n) || !e.runs(terms) || e.run[s] != e.run[t] && e.z.at(s).kind != kindFull && e.z.at(t).kind != kindFull {
 		return false
 	}
 	for _, id := range terms {

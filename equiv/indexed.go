@@ -257,6 +257,15 @@ func (p *indexed) compute(id valueID, r int, at []index) elemID {
 	return p.leaf(id, v, r, at)
 }
 
+// sized tells ranks apart on which what is made of all that lies along some sizes may be made of
+// more: symbols differ.
+func sized(r int, sizes ...ir.Dim) int64 {
+	if slices.ContainsFunc(sizes, func(n ir.Dim) bool { _, ok := n.Const(); return !ok }) {
+		return int64(r)
+	}
+	return -1
+}
+
 func (p *indexed) shape(id valueID) ir.Shape { return p.z.p.values[id].typ.Shape() }
 
 // broadcast is the index of an operand of which the result is made by broadcasting.
@@ -441,7 +450,11 @@ func (p *indexed) operands(v *value, r int) ([]int64, bool) {
 	if v.op == ir.OpInput || len(v.args) == 0 {
 		return nil, false
 	}
-	head, from, to := []int64{-4}, r, r
+	sizes := v.typ.Shape()
+	for _, a := range v.args {
+		sizes = append(slices.Clip(sizes), p.shape(a)...)
+	}
+	head, from, to := []int64{-4, sized(r, sizes...)}, r, r
 	if v.self != "" || v.index < 0 || v.group >= 0 || v.op.IsCollective() || v.op.Info().Effects != 0 || layoutMatters(v.op) {
 		head, from, to = []int64{-5, int64(r), int64(p.e.text(v.self))}, 0, p.z.p.world-1
 	}

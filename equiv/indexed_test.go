@@ -92,3 +92,29 @@ func TestIndexed(t *testing.T) {
 		})
 	}
 }
+
+// What only looks alike is not equal: sums of constants of as many elements as a symbol says, which
+// differ by rank, and conversions to two types of what is equal element by element.
+func TestAlike(t *testing.T) {
+	const other = "%n = neg %x : f32[3]\n%i = iota : i64[3]\n%b = lt %i {scalar=9} : bool[3]\n%w = where %b, %x, %n : f32[3]\n"
+	const sums = "%o = full {value=1.0} : f32[s]\n%m = sum %o {dims=[0]} : f32[]\n%e = expand %m : f32[3:0]\n"
+	for _, c := range []struct {
+		name, before, after string
+		equal               bool
+	}{
+		{"elements", other + "%c = convert %w : bf16[3]\n%y = convert %c : f32[3]", "%c = convert %x : bf16[3]\n%y = convert %c : f32[3]", true},
+		{"types", other + "%c = convert %w : bf16[3]\n%y = convert %c : f32[3]", "%c = convert %x : f16[3]\n%y = convert %c : f32[3]", false},
+		{"sizes", "%i = iota : i64[3]\n%m = sum %i {dims=[0]} : i64[]\n%c = convert %m : f32[]\n%y = add %x, %c : f32[3]", "%i = iota : i64[4]\n%m = sum %i {dims=[0]} : i64[]\n%c = convert %m : f32[]\n%y = add %x, %c : f32[3]", false},
+		{"ranks", sums + "%c = broadcast %m on @all {root=0} : async f32[]\n%w = wait_tensor %c : f32[]\n%y = add %x, %w : f32[3]", sums + "%y = add %x, %e : f32[3]", false},
+		{"ranks by index", sums + "%c = cat %x, %z {dim=0} : f32[3+s]\n%d = sum %c {dims=[0]} : f32[]\n%f = broadcast %m on @all {root=1} : async f32[]\n%w = wait_tensor %f : f32[]\n%y = add %x, %w : f32[3]", sums + "%y = add %x, %e : f32[3]", false},
+		{"constants of equal sizes", "%r = all_reduce.max %z on @all : async f32[s]\n%w = wait_tensor %r : f32[s]\n%o = full {value=1.0} : f32[s]\n%a = add %w, %o : f32[s]\n%m = sum %a {dims=[0]} : f32[]\n%c = broadcast %m on @all {root=0} : async f32[]\n%v = wait_tensor %c : f32[]\n%y = add %x, %v : f32[3]",
+			"%r = all_reduce.max %z on @all : async f32[s]\n%w = wait_tensor %r : f32[s]\n%o = full {value=1.0} : f32[s]\n%a = add %w, %o : f32[s]\n%m = sum %a {dims=[0]} : f32[]\n%y = add %x, %m : f32[3]", true},
+	} {
+		read := func(body string) *ir.Func {
+			return parsedLoop(t, "world 2\ngroup @all = [[0, 1]]\nsym s hint 2 max 9\nfunc @f(%x: f32[3], %z: f32[s]) -> (f32[3]) {\n"+body+"\n  return %y\n}\n")
+		}
+		if _, err := equiv.Check(read(c.before), read(c.after), equiv.Options{}); (err == nil) != c.equal {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

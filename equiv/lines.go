@@ -123,7 +123,7 @@ func (p *indexed) line(v *value, r int, at []index) elemID {
 	lines := make([][]int64, len(v.args))
 	for k, a := range v.args {
 		of, sizes := p.along(&t, k, at)
-		lines[k] = []int64{-1, int64(p.e.text(fmt.Sprint(sizes)))}
+		lines[k] = []int64{-1, int64(p.e.text(fmt.Sprint(sizes))), sized(r, sizes...)}
 		for _, i := range of {
 			x := p.at(a, r, i)
 			if x == unknown {

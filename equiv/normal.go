@@ -324,8 +324,10 @@ func (z *normalizer) settled(id, same int32) int32 {
 // same operation and one operand alone differs, that operand is where to look.
 func (z *normalizer) part(s, t termID) (termID, termID) {
 	for {
-		a, b := z.at(s), z.at(t)
-		if a.kind != b.kind || a.op != b.op || a.text != b.text || a.layout != b.layout || a.rows != b.rows || a.red != b.red || len(a.args) != len(b.args) {
+		a, b := *z.at(s), *z.at(t)
+		x, y := a, b
+		x.args, y.args = nil, nil
+		if len(a.args) != len(b.args) || z.key(&x) != z.key(&y) {
 			return s, t
 		}
 		k := -1

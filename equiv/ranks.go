@@ -78,10 +78,10 @@ func (p *partitions) by(world int, key func(r int) string) int32 {
 func (z *normalizer) sameRanks(t *term) int32 {
 	world := z.p.world
 	switch t.kind {
-	case kindFull, kindIota:
-		return partAll
 	case kindMove:
-		return z.sameAfterMove(t)
+		if z.layouts.all[t.layout].Rank != nil {
+			return z.sameAfterMove(t)
+		}
 	case kindShuffle:
 		if !t.local {
 			return z.sameAfterExchange(t)
@@ -107,8 +107,23 @@ func (z *normalizer) sameRanks(t *term) int32 {
 		}
 	}
 	part := int32(partAll)
+	var given []ir.Dim // sizes that are equal where the operands are; those of constants are each rank's own
+	names := t.n.Symbols(nil)
 	for _, a := range t.args {
-		part = z.parts.meet(part, z.at(a).same)
+		x := z.at(a)
+		if x.kind != kindFull && x.kind != kindIota {
+			part, given = z.parts.meet(part, x.same), append(given, x.n)
+		}
+		names = x.n.Symbols(names)
+	}
+	sizes := []ir.Dim{t.n}
+	if t.kind != kindPoint && t.kind != kindMove { // what it computes may depend on each dimension
+		for _, s := range names {
+			sizes = append(sizes, ir.Sym(s))
+		}
+	}
+	if slices.ContainsFunc(sizes, func(n ir.Dim) bool { return !n.Determined(given) }) {
+		return partSingle
 	}
 	return part
 }

@@ -249,6 +249,26 @@ func (d Dim) symbols(names []string, seen map[string]bool) []string {
 	return names
 }
 
+// Determined reports whether the value of d follows from those of given: it is one of them, or of each
+// of its symbols one of them is a multiple, plus a number.
+func (d Dim) Determined(given []Dim) bool {
+	if slices.ContainsFunc(given, d.Equal) {
+		return true
+	}
+	for _, sym := range d.Symbols(nil) {
+		if !slices.ContainsFunc(given, func(g Dim) bool { return g.line(sym) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// line reports whether d is a multiple of a symbol, plus a number.
+func (d Dim) line(sym string) bool {
+	terms := slices.DeleteFunc(slices.Clone(d.terms()), func(t term) bool { return len(t.factors) == 0 })
+	return len(terms) == 1 && len(terms[0].factors) == 1 && terms[0].factors[0].sym == sym
+}
+
 // String returns the text form: 8, s0, 2*s0*s1+4, (s0+1)//2.
 func (d Dim) String() string { return string(d.AppendText(nil)) }
 

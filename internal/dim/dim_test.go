@@ -1,6 +1,9 @@
 package dim
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestCanonicalText(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
@@ -41,6 +44,29 @@ func TestEval(t *testing.T) {
 	big := New(1 << 40).Mul(Sym("a"))
 	if _, ok := big.Mul(big).Eval(at); ok {
 		t.Error("overflow is not noticed")
+	}
+}
+
+func TestDetermined(t *testing.T) {
+	for _, c := range []struct {
+		d, given string
+		want     bool
+	}{
+		{"3", "", true}, {"a", "", false}, {"a", "2*a+1", true}, {"a*b+a", "b 3*a", true}, {"a*b", "a*b", true}, {"a", "a*b b", false},
+		{"a", "a+b", false}, {"a", "(a+1)//2", false}, {"(a+1)//2", "a", true}, {"a", "a*a", false}, {"a", "4", false},
+	} {
+		d, _ := Parse(c.d)
+		var given []Dim
+		for _, s := range strings.Fields(c.given) {
+			g, err := Parse(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			given = append(given, g)
+		}
+		if d.Determined(given) != c.want {
+			t.Errorf("%s of %s: not %v", c.d, c.given, c.want)
+		}
 	}
 }
 

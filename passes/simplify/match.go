@@ -1,6 +1,8 @@
 package simplify
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes/internal/deps"
 )
@@ -106,7 +108,7 @@ type replKey struct {
 // maxReplicated bounds how far replicated looks back, and with it the stack.
 const maxReplicated = 10000
 
-// replicated reports whether v is known to be the same on all ranks of each
+// replicated reports whether v is known to be the same, sizes too, on all ranks of each
 // subgroup of g: it came out of a collective that makes it so, or deterministic
 // operations made it of such tensors and of constants. Inputs are not known to be.
 // Amortised O(1) per value and group.
@@ -142,12 +144,14 @@ func (s *simplifier) makesSame(v *ir.Value, g *ir.Group, depth int) bool {
 	case n.Op() == ir.OpAttention && n.Attrs().Float("dropout", 0) != 0:
 		return false
 	}
+	var sizes []ir.Dim
 	for _, a := range n.Args() {
 		if !s.isReplicated(a, g, depth-1) {
 			return false
 		}
+		sizes = append(sizes, a.Type().Shape()...)
 	}
-	return true
+	return !slices.ContainsFunc(v.Type().Shape(), func(d ir.Dim) bool { return !d.Determined(sizes) }) // symbols differ by rank
 }
 
 // bytes is the size of a type, symbols at their hints.
