@@ -204,6 +204,14 @@ func (d *Device) makeStop() error {
 		return nil
 	}
 	at, err := d.alloc(d.life, 256)
+	var host uintptr
+	var seen driver.Ptr
+	if err == nil {
+		host, seen, err = d.drv.HostAlloc(d.rank.Ctx, 4)
+	}
+	if err == nil {
+		err = d.life.Defer("rounds", func() error { return d.drv.HostFree(d.rank.Ctx, host) })
+	}
 	if err == nil {
 		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 2)
 	}
@@ -212,12 +220,12 @@ func (d *Device) makeStop() error {
 	}
 	if err == nil {
 		err = d.life.Defer("stop", func() error { // before the memory
-			d.stop.set(0)
-			return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()) // who stopped loops may have written just now
+			d.stop.set(0, 0, 0)
+			return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()) // who stopped loops, or counted, may have done so just now
 		})
 	}
 	if err == nil {
-		d.stop.set(at)
+		d.stop.set(at, host, seen)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -21,7 +22,36 @@ func (p *turns) Still(now time.Time, waited, limit time.Duration, count func() (
 }
 
 // Rounds counts the tests of a rank's loops.
-func Rounds(r *rt.Rank) (uint32, error) { d := r.Device().(*Device); return d.stop.rounds(d) }
+func Rounds(r *rt.Rank) (uint32, error) {
+	d := r.Device().(*Device)
+	if _, err := d.stop.rounds(d); err != nil {
+		return 0, err
+	}
+	if err := d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()); err != nil {
+		return 0, err
+	}
+	return d.stop.rounds(d)
+}
+
+// HoldSetup holds up the stream that the host has for itself, as a queue that is stuck does.
+func HoldSetup(r *rt.Rank) (release func() error, err error) {
+	d := r.Device().(*Device)
+	life, err := d.life.New("held")
+	if err != nil {
+		return nil, err
+	}
+	at, err := d.alloc(life, 4)
+	if err == nil {
+		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 1)
+	}
+	if err == nil {
+		err = d.drv.StreamWait32(d.rank.Ctx, d.rank.Setup(), at, 1)
+	}
+	st, serr := d.openStream("releases", false)
+	return func() error {
+		return errors.Join(d.drv.StreamWrite32(d.rank.Ctx, st.h, at, 1), d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()), st.life.EndInCall(), life.EndInCall())
+	}, errors.Join(err, serr)
+}
 
 // Look is what a wait does that has lasted so long.
 func Look(r *rt.Rank, waited time.Duration) error { return r.Device().(*Device).look(waited) }

@@ -1,11 +1,11 @@
 package device
 
 import (
-	"encoding/binary"
 	"sync"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 )
 
 // stop is a word that ends the loops of a device that breaks, which may have no other end,
@@ -14,12 +14,16 @@ type stop struct {
 	mu   sync.Mutex
 	at   driver.Ptr // 0 for none
 	turn turns
+
+	// What was copied of the count: host memory, and where that is for the device.
+	host uintptr
+	seen driver.Ptr
 }
 
-func (s *stop) set(at driver.Ptr) {
+func (s *stop) set(at driver.Ptr, host uintptr, seen driver.Ptr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at = at
+	s.at, s.host, s.seen = at, host, seen
 }
 
 // stopLoops ends the loops that run, each at its next test.
@@ -43,10 +47,11 @@ func (d *Device) still(waited time.Duration) time.Duration {
 	return d.stop.turn.still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.rounds(d) })
 }
 
+// rounds is the count as it was when this was called before. It does not wait for the device,
+// whose queues may be stuck: that is what the host is looking for.
 func (s *stop) rounds(d *Device) (uint32, error) {
-	var b [4]byte
-	err := d.drv.CopyOut(d.rank.Ctx, d.rank.Setup(), b[:], s.at+4)
-	return binary.LittleEndian.Uint32(b[:]), err
+	n := hostmem.Load32(s.host)
+	return n, d.drv.Copy(d.rank.Ctx, d.rank.Setup(), s.seen, s.at+4, 4)
 }
 
 // turns remembers when rounds were counted, and when there were more.

@@ -115,7 +115,11 @@ func TestLongLoopIsNotLate(t *testing.T) {
 			return broken(r)
 		}
 		device.BackThen(r, 2*plenty)
-		return device.Look(r, 3*plenty)
+		release, err := device.HoldSetup(r) // who looks for what is stuck does not wait for it
+		if err != nil {
+			return err
+		}
+		return errors.Join(device.Look(r, 3*plenty), release())
 	})
 	var late *rt.TimeoutError
 	if !errors.As(err, &late) {
