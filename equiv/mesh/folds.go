@@ -61,7 +61,7 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 func (t *table) fold(name string, args []arg, loops []loop) (float64, *expr, []digit) {
 	var left []int
 	for k, a := range args {
-		if a.base.text != map[string]string{"amax": least, "amin": largest}[name] && (name != "prod" || a.base != t.one || a.coef != 1) {
+		if !t.unseen(name, a) {
 			left = append(left, k)
 		}
 	}
@@ -70,6 +70,19 @@ func (t *table) fold(name string, args []arg, loops []loop) (float64, *expr, []d
 	}
 	e, where := t.make(&spec{kind: block, text: "fold " + name, args: args, loops: loops})
 	return 1, e, where
+}
+
+// unseen reports whether an operand changes nothing in a fold.
+func (t *table) unseen(name string, a arg) bool {
+	switch name {
+	case "amax":
+		return a.base.text == least && a.coef > 0
+	case "amin":
+		return a.base.text == largest && a.coef > 0
+	case "prod":
+		return a.base == t.one && a.coef == 1
+	}
+	return false
 }
 
 // least and largest name numbers that change no largest and no least one.
