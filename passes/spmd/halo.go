@@ -77,7 +77,7 @@ func (h halo) rows(by int64) (lo, hi int64) {
 
 // cost is what a reach costs, and what arrives by it.
 func (h halo) cost(g *grid, t tensor, l layout, d int, count int64) (cost, moved int64) {
-	row := g.bytes(t, l) / h.size
+	row := g.bytes(t, l) / max(h.size, 1)
 	for by := h.from; by <= h.to; by++ {
 		if lo, hi := h.rows(by); by != 0 {
 			cost, moved = cost+latency, moved+(hi-lo)*row

@@ -15,7 +15,7 @@ func TestLlama(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, err := agree(f.Module(), 1, 1e-4); err != nil {
+		if text, err := agree(f.Module(), 1, false, 1e-4); err != nil {
 			t.Errorf("%s: %v\n%s", a.Name, err, text)
 		}
 	}

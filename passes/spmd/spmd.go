@@ -16,8 +16,9 @@
 // the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
 // table of what operations can do with factors; where it says nothing, a factor is taken
 // whole, which is always right. windows.go has operations along whose dimensions ranks take
-// rows of their neighbours, halo.go how they get them; indexed.go has what reads and writes at places, softmax.go what a
-// cross entropy does along classes, and collectives.go what the function says itself of ranks.
+// rows of their neighbours, halo.go how they get them; indexed.go has what reads and writes at
+// places, softmax.go what a cross entropy does along classes, and collectives.go what the
+// function says itself of ranks.
 //
 // A value is kept in every layout that it was brought into, and is brought into others when
 // somebody asks; a reduction whose parts lie on several ranks stays parts until then, and
@@ -109,6 +110,7 @@ const (
 type strategy struct {
 	propagation
 	still bool // activations move rather than parameters
+	near  bool // rows of neighbours cost nothing, so that tests have them taken wherever they can be
 }
 
 // ranked reports whether a function itself says which shardings go ahead.
@@ -133,7 +135,7 @@ func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
 	}
 	var best *partitioner
 	parameters := slices.ContainsFunc(f.Inputs(), func(n *ir.Node) bool { return n.Role() == ir.RoleParameter })
-	for _, how := range []strategy{{shardy, false}, {data, false}, {shardy, true}, {data, true}} {
+	for _, how := range []strategy{{propagation: shardy}, {propagation: data}, {propagation: shardy, still: true}, {propagation: data, still: true}} {
 		if how.still && !parameters || how.propagation == data && given {
 			continue
 		}

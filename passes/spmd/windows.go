@@ -31,7 +31,7 @@ func exchanged(of reaches) func(p *partitioner, c *choice) int64 {
 					return impossible
 				}
 				for _, w := range list {
-					if k, _ := p.g.halo(l, d, y.shape[d], w).cost(p.g, y.tensor, l, d, w.count); y.full == nil {
+					if k, _ := p.g.halo(l, d, y.shape[d], w).cost(p.g, y.tensor, l, d, w.count); y.full == nil && !p.how.near {
 						cost += k
 					}
 				}
@@ -78,7 +78,7 @@ func folds(n *ir.Node) bool {
 	return len(n.Args()) == 1 && n.Attrs().Str("reduce", "") != "argmax" && n.Result(0).Type().DType() != ir.Bool
 }
 
-// pinned reports factors along which windows move of which no number stands for what they do not see.
+// pinned reports factors along which windows move where no number stands for what they do not see.
 func pinned(n *ir.Node, r *sharding.Rule, f int) bool {
 	for d := range r.Operands[0] {
 		if along(r, 0, d, f) && moving(n, d) && !folds(n) {
@@ -88,7 +88,7 @@ func pinned(n *ir.Node, r *sharding.Rule, f int) bool {
 	return false
 }
 
-// rows are what slices, and pieces of a split, take.
+// rowsOf are what slices, and pieces of a split, take.
 func rowsOf(p *partitioner, c *choice, i, d int) (out []reach, ok bool) {
 	a, at := c.n.Attrs(), int64(0)
 	if d != int(a.Int("dim", 0)) {
@@ -130,7 +130,7 @@ func sliced(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.
 	return out
 }
 
-// behind are what a rank's piece of operands that are joined takes of each.
+// joinedOf is what a rank's piece of operands that are joined takes of each.
 func joinedOf(p *partitioner, c *choice, i, d int) ([]reach, bool) {
 	if d != int(c.n.Attrs().Int("dim", 0)) {
 		return nil, true
