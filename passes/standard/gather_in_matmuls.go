@@ -83,13 +83,24 @@ func taker(order []*ir.Node) *ir.Node {
 			if len(n.Args()) == 1 && rows[n.Arg(0)] {
 				rows[n.Result(0)] = true
 			}
-		case n.Op() == ir.OpMatmul && rows[n.Arg(0)] && !rows[n.Arg(1)] && n.Arg(0).Type().Contiguous():
+		case n.Op() == ir.OpMatmul && rows[n.Arg(0)] && !rows[n.Arg(1)]:
+			if !multiplies(n, g) {
+				return nil
+			}
 			return n
 		case deps.Launches(n), n.Op().IsCollective(), n.Op() == ir.OpWaitTensor, n.Op().Class() == ir.ClassOutput:
 			return nil
 		}
 	}
 	return nil
+}
+
+// multiplies reports whether a matmul is of all that a gather brings, by one right operand, in its type: what
+// kernels there are for.
+func multiplies(m, g *ir.Node) bool {
+	x := m.Arg(0).Type()
+	return x.Contiguous() && x.Shape().NumElems().Equal(g.Result(0).Type().Elems()[0].Shape().NumElems()) &&
+		m.Arg(1).Type().Rank() == 2 && m.Result(0).Type().DType() == x.DType()
 }
 
 // outermost reports whether a gather lays whole rows behind each other.
