@@ -46,6 +46,7 @@ func failf(oracle, format string, args ...any) *Failure {
 type Runs struct {
 	Host     bool
 	Validate bool                 // package equiv proves what every pass did
+	Only     bool                 // the passes run, and nothing else
 	CUDA     Device               // nil: not
 	Report   func(*passes.Report) // takes what the passes did; nil: nobody
 	Patience time.Duration        // how long a check may take, see checkInTime; 0: as long as it does
@@ -74,6 +75,10 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 	}()
 	before, fail := c.read()
 	if fail != nil {
+		return fail
+	}
+	if runs.Only {
+		_, fail := c.compile(ctx, before, runs)
 		return fail
 	}
 	var in, want [][][]interp.Tensor

@@ -42,6 +42,20 @@ func Pipeline(table *passes.Table, r *rand.Rand) string {
 	return strings.Join(specs, ",")
 }
 
+// Rewriting draws a sequence of the passes whose work takes equations to prove.
+func Rewriting(table *passes.Table, r *rand.Rand) string {
+	var specs []string
+	for _, p := range table.Passes() {
+		switch p.Name {
+		case "unroll", "canonicalize", "simplify-collectives", "fuse-collectives", "hierarchy":
+			if r.IntN(4) > 0 || p.Name == "simplify-collectives" {
+				specs = append(specs, spec(p, r))
+			}
+		}
+	}
+	return strings.Join(specs, ",")
+}
+
 // spec is a pass with some options set. Limits of memory are tight now and then: a pass
 // may then refuse the program.
 func spec(p *passes.Pass, r *rand.Rand) string {

@@ -23,6 +23,7 @@ var (
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
 	validate = flag.Bool("progen.validate", true, "prove what every pass did")
+	only     = flag.Bool("progen.only", false, "passes that rewrite graphs, and the proofs of what they did, alone: many times as fast")
 	workers  = flag.Int("progen.workers", 1, "programs at the same time")
 	repeat   = flag.Int("progen.repeat", 1, "how often TestCase runs its program")
 
@@ -132,8 +133,10 @@ const patience = 5 * time.Minute
 func (h *hunt) program(c Case) {
 	r := rand.New(rand.NewPCG(c.Seed, 0x91be))
 	for range 3 {
-		c.Pipeline = Pipeline(h.table, r)
-		o := Runs{Report: h.report, Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0, Patience: patience}
+		if c.Pipeline = Pipeline(h.table, r); *only {
+			c.Pipeline = Rewriting(h.table, r)
+		}
+		o := Runs{Report: h.report, Validate: *validate, Only: *only, Host: *hostEach > 0 && r.IntN(*hostEach) == 0, Patience: patience}
 		if *cudaEach > 0 && r.IntN(*cudaEach) == 0 {
 			o.CUDA = FakeCUDA(r.IntN(2) == 0)
 		}
