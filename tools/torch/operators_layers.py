@@ -285,6 +285,9 @@ def signals(r):
     z = [0, 1j, 2, complex(0, float("nan")), complex(float("nan"), 0), complex(-0.0, -0.0), complex(3, -1)]
     r.call("aten._to_copy.default", torch.tensor(z, dtype=torch.complex64), dtype=torch.bool)
     r.call("prims.convert_element_type.default", torch.tensor(z, dtype=torch.complex128), torch.bool)
+    z = torch.tensor([1, 0, -2j, 3 - 4j], dtype=torch.complex64)
+    r.call("aten.div.Tensor", z, torch.zeros(4, dtype=torch.complex64))
+    r.call("aten.reciprocal.default", z)
     z = torch.ones(3, 2, dtype=torch.complex64)
     r.call("aten.full_like.default", z, 2.5, dtype=torch.float32)
     r.call("aten.zeros_like.default", z, dtype=torch.float64)

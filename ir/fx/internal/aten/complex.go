@@ -274,12 +274,14 @@ func (z pair) wide(c *call) pair {
 
 func (c *call) square(z pair) *ir.Value { return c.add(c.mul(z.re, z.re), c.mul(z.im, z.im)) }
 
+// over divides. By zero each part is divided alone, as PyTorch does.
 func (c *call) over(a, b pair) pair {
 	square := b.re
 	if b.im != nil {
 		a, b = a.wide(c), b.wide(c)
 		square = c.square(b)
-		a = c.times(a, pair{b.re, c.Make(ir.OpNeg, nil, b.im)})
+		re := c.Make(ir.OpWhere, nil, c.With(ir.OpEq, square, 0), c.Filled(attr.Int(1), ir.F64), b.re)
+		a = c.times(a, pair{re, c.Make(ir.OpNeg, nil, b.im)})
 	}
 	q := pair{re: c.Make(ir.OpDiv, nil, a.re, square)}
 	if a.im != nil {
