@@ -14,7 +14,7 @@ import (
 //
 // Functions of which none runs another, such as the stages of a pipeline, go side by side where
 // the pass allows it. What is said of them is put together in their order, so nothing shows
-// how many were under way.
+// how many were under way: where one fails, the others still go, and the first is named.
 func (r *run) apply(s *step, m *ir.Module) (*Context, error) {
 	all := r.context(s)
 	called := bodies(m)
@@ -36,7 +36,7 @@ func (r *run) apply(s *step, m *ir.Module) (*Context, error) {
 				continue // nobody runs it any more
 			}
 			ctxs[i] = r.context(s)
-			if errs[i] = r.applyTo(ctxs[i], s, funcs[i]); errs[i] != nil {
+			if errs[i] = r.applyTo(ctxs[i], s, funcs[i]); errs[i] != nil && (!s.pass.Alone || r.ctx.Err() != nil) {
 				return
 			}
 			removeLeft(m, called)
