@@ -213,8 +213,8 @@ func scatterAddBeforeReduce(s *simplifier, m member) bool {
 		return false
 	}
 	g, ranks := m.group(), int64(m.group().Size())
-	if t.narrow != nil && !(t.table.DType().IsFloat() && m.value().Type().DType().IsFloat()) {
-		return false // numbers would be added in other arithmetic
+	if to := m.value().Type().DType(); t.narrow != nil && !(t.table.DType().IsFloat() && to.IsFloat() && to.Size() < t.table.DType().Size()) {
+		return false // numbers would be added in other arithmetic, or in less precise one
 	}
 	if ranks*t.count > t.run || !s.travels(t, t.vals.Type()) || !s.may(m.reduction(), t.table.DType()) || !s.fire(m.wait) {
 		return false
