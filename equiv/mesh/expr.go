@@ -55,13 +55,14 @@ type loop struct {
 type table struct {
 	exprs map[string]*expr
 	sums  map[string]*summed
+	views map[string]viewed
 	one   *expr // any number is a multiple of it
 	buf   []byte
 	depth int // of views in the making
 }
 
 func newTable() *table {
-	t := &table{exprs: map[string]*expr{}, sums: map[string]*summed{}}
+	t := &table{exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
 	t.one = t.leaf("one")
 	return t
 }

@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"math"
 	"slices"
+	"strconv"
 )
 
 // Slices, windows that slide, and what ranks take of their neighbours' rows are all one: a tensor
@@ -73,8 +75,51 @@ const maxDepth = 500
 // maxSettled bounds how often a view becomes another one: two may each want to be within the other.
 const maxSettled = 40
 
+// viewed is what a view was found to be.
+type viewed struct {
+	coef  float64
+	base  *expr
+	where [][]digit
+}
+
 // view is the base of a view: a factor, and for each axis the digits that are it, major first.
+// Views are found once: of what is computed of several views of one tensor, and so on, there
+// are twice as many ways down with each step.
 func (t *table) view(v view) (float64, *expr, [][]digit) {
+	key := v.key()
+	x, ok := t.views[key]
+	if !ok {
+		x.coef, x.base, x.where = t.find(v)
+		t.views[key] = x
+	}
+	where := make([][]digit, len(x.where))
+	for i, l := range x.where {
+		where[i] = slices.Clone(l)
+	}
+	return x.coef, x.base, where
+}
+
+// key is what tells views apart.
+func (v *view) key() string {
+	b := strconv.AppendInt(nil, int64(v.arg.base.id), 10)
+	put := func(l ...int64) {
+		for _, n := range l {
+			b = strconv.AppendInt(append(b, ' '), n, 10)
+		}
+	}
+	put(int64(math.Float64bits(v.arg.coef)), int64(v.inner.dim), v.inner.stride, v.inner.size, v.off, v.dil)
+	if v.fill != nil {
+		put(int64(v.fill.base.id), int64(math.Float64bits(v.fill.coef)))
+	}
+	b = strconv.AppendBool(append(b, ' '), v.part)
+	for _, a := range v.axes {
+		put(a.size, int64(a.at.dim), a.at.stride, a.at.size, a.coef)
+	}
+	return string(b)
+}
+
+// find finds the base of a view.
+func (t *table) find(v view) (float64, *expr, [][]digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
 	if t.depth++; t.depth > maxDepth {
 		panic(uneven{})
