@@ -143,7 +143,7 @@ func (h *hunt) program(c Case) {
 		f := c.checkInTime(h.t.Context(), o)
 		h.mu.Lock()
 		h.pipelines++
-		if o.Host || o.CUDA != nil {
+		if !o.Only && (o.Host || o.CUDA != nil) {
 			h.runs++
 		}
 		fresh := false
