@@ -157,16 +157,6 @@ func target(t testing.TB, ranks int) (driver.Driver, []int, device.Options) {
 	return drv, devs, o
 }
 
-// gpus is how many there are.
-var gpus = sync.OnceValue(func() int {
-	drv, err := driver.Open("")
-	if err != nil {
-		return 0
-	}
-	infos, _ := drv.Devices()
-	return len(infos)
-})
-
 // gpuOptions names the libraries.
 func gpuOptions(o *device.Options) {
 	o.Workspace = 256 << 20
@@ -285,13 +275,6 @@ func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h h
 	defer st.Close()
 	var first []interp.Tensor
 	for i := range replays {
-		// Graphs of ranks that share a GPU share its hardware queues, too: what one rank's replay
-		// waits for there may stand behind the wait in the end of another's.
-		if i > 0 && *onGPU && r.Info().World > gpus() {
-			if err := r.Barrier(ctx); err != nil {
-				return nil, err
-			}
-		}
 		vs, err := st.Run(ctx, in)
 		if err != nil {
 			return nil, err
