@@ -122,6 +122,9 @@ func TestTracedOnGPU(t *testing.T) {
 			for _, h := range []how{eager, packed, graph} {
 				t.Run(fmt.Sprintf("%s/%s/%v", name, f, h), func(t *testing.T) {
 					drv, devs, o := target(t, 2)
+					if o.ShareDevice && h == graph && len(pair.Forward.Module().Groups()) > 1 {
+						t.Skip("branches of two ranks' graphs need not run at once on a GPU that they share: collectives of two groups wait for each other")
+					}
 					run := runner(drv, devs, o, lo, h, 100)
 					fw, bw, err := pair.Run(t.Context(), run, in)
 					if err != nil {
