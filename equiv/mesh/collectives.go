@@ -239,14 +239,8 @@ func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
 		out = &piece{base: e, coef: c}
 		k := 0
 		for _, l := range p.dims {
-			var ds []digit
-			for range l {
-				for _, y := range where[k] {
-					ds = add(ds, y)
-				}
-				k++
-			}
-			out.dims = append(out.dims, ds)
+			out.dims = append(out.dims, flat(where[k:k+len(l)]))
+			k += len(l)
 		}
 		out.held = singles(where[held:])
 		out.check()

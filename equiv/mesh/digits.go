@@ -44,6 +44,16 @@ func add(l []digit, d digit) []digit {
 	return append(l, d)
 }
 
+// flat is one list of the digits of several.
+func flat(lists [][]digit) (all []digit) {
+	for _, l := range lists {
+		for _, d := range l {
+			all = add(all, d)
+		}
+	}
+	return all
+}
+
 // joined is a list with digits joined where they are one.
 func joined(l []digit) []digit {
 	out := make([]digit, 0, len(l))

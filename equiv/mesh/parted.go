@@ -83,8 +83,8 @@ func (t *table) parted(v *view) bool {
 	}
 	out := *v
 	out.off -= starts[from] * v.dil
-	out.axes = nil
 	if to-from > 1 {
+		out.axes = nil
 		base, coef, move := t.some(s.e, from, to)
 		out.arg = arg{base: base, coef: v.arg.coef * coef}
 		out.inner = digit{base.own[0].dim, 1, starts[to] - starts[from]}
@@ -97,25 +97,10 @@ func (t *table) parted(v *view) bool {
 	}
 	a := s.e.args[from]
 	out.arg = arg{base: a.base, coef: v.arg.coef * a.coef}
-	l := joined(s.part(from, v.inner))
-	switch {
-	case len(l) > 1:
-		return false
-	case len(l) == 1:
-		out.inner = l[0]
-	default:
-		out.inner = repeated(1)
+	if out, ok = s.onto(from, out); ok {
+		*v = out
 	}
-	for _, x := range v.axes {
-		l := joined(s.part(from, x.at))
-		if len(l) > 1 {
-			return false
-		}
-		x.at = append(l, repeated(x.size))[0]
-		out.axes = append(out.axes, x)
-	}
-	*v = out
-	return true
+	return ok
 }
 
 // some is a joined tensor of some of its parts, and where its digits are in that.
@@ -187,24 +172,11 @@ func (t *table) framed(v *view) bool {
 	}
 	x := s.e.args[mid]
 	out := *v
-	out.arg, out.off, out.fill, out.axes = arg{base: x.base, coef: v.arg.coef * x.coef}, v.off-front, fill, nil
-	l := joined(s.part(mid, v.inner))
-	if len(l) > 1 {
-		return false
+	out.arg, out.off, out.fill = arg{base: x.base, coef: v.arg.coef * x.coef}, v.off-front, fill
+	if out, ok = s.onto(mid, out); ok {
+		*v = out
 	}
-	if out.inner = repeated(1); len(l) > 0 {
-		out.inner = l[0]
-	}
-	for _, a := range v.axes {
-		l := joined(s.part(mid, a.at))
-		if len(l) > 1 {
-			return false
-		}
-		a.at = append(l, repeated(a.size))[0]
-		out.axes = append(out.axes, a)
-	}
-	*v = out
-	return true
+	return ok
 }
 
 // goesOn joins operand k and the next one first if they are one view.

@@ -56,6 +56,27 @@ func (s seam) part(k int, d digit) []digit {
 	return []digit{repeated(d.size)}
 }
 
+// onto is v with digits of operand k in place of those of the joined tensor. It fails where one is
+// several of k's.
+func (s seam) onto(k int, v view) (view, bool) {
+	l := joined(s.part(k, v.inner))
+	if len(l) > 1 {
+		return v, false
+	}
+	v.inner = append(l, repeated(1))[0]
+	axes := v.axes
+	v.axes = nil
+	for _, x := range axes {
+		l := joined(s.part(k, x.at))
+		if len(l) > 1 {
+			return v, false
+		}
+		x.at = append(l, repeated(x.size))[0]
+		v.axes = append(v.axes, x)
+	}
+	return v, true
+}
+
 // join is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
 func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr, []digit, []digit) {

@@ -41,14 +41,8 @@ func (u *use) laidOver(p *piece, d int, w winattr.Dim, count int64, fill arg) *p
 			out.dims = append(out.dims, joined(where[0]), joined(where[1]))
 			continue
 		}
-		var all []digit
-		for range ds {
-			for _, y := range where[k] {
-				all = add(all, y)
-			}
-			k++
-		}
-		out.dims = append(out.dims, all)
+		out.dims = append(out.dims, flat(where[k:k+len(ds)]))
+		k += len(ds)
 	}
 	out.held = singles(where[k:])
 	out.check()
