@@ -190,13 +190,7 @@ func TestGathering(t *testing.T) {
 	for _, g := range []gathering{
 		{2, 2, 1, 2, gatherSound}, {2, 2, 2, 1, gatherSound}, {2, 1, 4, 1, gatherSound}, {3, 1, 1, 1, gatherSound},
 	} {
-		states, err := g.model().Check(20_000_000)
-		if err != nil {
-			t.Errorf("%+v: %v", g, err)
-		}
-		if t.Logf("%+v: %d states", g, states); states < 500 {
-			t.Errorf("%+v: only %d states: the model does not move", g, states)
-		}
+		t.Run(fmt.Sprintf("%+v", g), func(t *testing.T) { holds(t, g.model(), 500) })
 	}
 }
 
@@ -212,10 +206,6 @@ func TestBrokenGathering(t *testing.T) {
 		{"a ticket that is put back too early", gathering{2, 2, 2, 2, gatherEarlyReset}},
 		{"pieces of blocks that find no room", gathering{2, 2, 1, 1, gatherOwnPieces}},
 	} {
-		states, err := c.g.model().Check(20_000_000)
-		if err == nil {
-			t.Errorf("%s: nothing wrong in %d states", c.name, states)
-		}
-		t.Logf("%s: %v", c.name, err)
+		t.Run(c.name, func(t *testing.T) { breaks(t, c.g.model()) })
 	}
 }

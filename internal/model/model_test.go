@@ -255,16 +255,31 @@ func TestProtocols(t *testing.T) {
 		{"push by two teams, a window", teams(3, 2, 2, 2, sound)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			states, err := c.m.Check(20_000_000)
-			if err != nil {
-				t.Error(err)
-			}
-			t.Logf("%d states", states)
-			if states < 1000 {
-				t.Errorf("only %d states: the model does not move", states)
-			}
+			holds(t, c.m, 1000)
 		})
 	}
+}
+
+// holds says that nothing is wrong in any of m's states, of which there are so many at least.
+func holds(t *testing.T, m Model, least int) {
+	t.Helper()
+	states, err := m.Check(20_000_000)
+	if err != nil {
+		t.Error(err)
+	}
+	if t.Logf("%d states", states); states < least {
+		t.Errorf("only %d states: the model does not move", states)
+	}
+}
+
+// breaks says that the checker objects to m.
+func breaks(t *testing.T, m Model) {
+	t.Helper()
+	states, err := m.Check(20_000_000)
+	if err == nil {
+		t.Errorf("nothing wrong in %d states", states)
+	}
+	t.Log(err)
 }
 
 // TestBrokenProtocols leaves out one ingredient each; the checker must object.
@@ -289,11 +304,7 @@ func TestBrokenProtocols(t *testing.T) {
 		{"push by two teams whose block leaves when one has ended", teams(3, 2, 2, 1, noJoin)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			states, err := c.m.Check(20_000_000)
-			if err == nil {
-				t.Errorf("nothing wrong in %d states", states)
-			}
-			t.Log(err)
+			breaks(t, c.m)
 		})
 	}
 }

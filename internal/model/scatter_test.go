@@ -169,13 +169,7 @@ func TestScattering(t *testing.T) {
 	for _, g := range []scattering{
 		{2, 2, 3, 2, scatterSound}, {2, 2, 3, 1, scatterSound}, {2, 1, 5, 1, scatterSound}, {3, 1, 2, 1, scatterSound},
 	} {
-		states, err := g.model().Check(20_000_000)
-		if err != nil {
-			t.Errorf("%+v: %v", g, err)
-		}
-		if t.Logf("%+v: %d states", g, states); states < 200 {
-			t.Errorf("%+v: only %d states: the model does not move", g, states)
-		}
+		t.Run(fmt.Sprintf("%+v", g), func(t *testing.T) { holds(t, g.model(), 200) })
 	}
 }
 
@@ -190,10 +184,6 @@ func TestBrokenScattering(t *testing.T) {
 		{"no take", scattering{2, 1, 1, 1, scatterNoTake}},
 		{"sums in the matmul", scattering{2, 2, 1, 1, scatterWaits}},
 	} {
-		states, err := c.g.model().Check(20_000_000)
-		if err == nil {
-			t.Errorf("%s: nothing wrong in %d states", c.name, states)
-		}
-		t.Logf("%s: %v", c.name, err)
+		t.Run(c.name, func(t *testing.T) { breaks(t, c.g.model()) })
 	}
 }
