@@ -145,8 +145,7 @@ func unpack(packed, dir string) error {
 	return err
 }
 
-// Shardy's programs, partitioned, compute what they do on one device: but one of complex
-// numbers, and one of which each rank is to run another program.
+// Shardy's programs, partitioned, compute what they do on one device.
 func TestShardy(t *testing.T) {
 	dir := t.TempDir()
 	if err := unpack("../../shared/shardy/executable.tar.gz", dir); errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +155,7 @@ func TestShardy(t *testing.T) {
 	}
 	for _, device := range []string{"interp", "host"} {
 		out, _ := suite(t, device, dir)
-		if strings.Count(out, ": passed\n") < 45 || strings.Count(out, ": failed: ") != strings.Count(out, "single_device_switch.mlir:6: failed: ") {
+		if strings.Count(out, ": passed\n") < 47 || strings.Contains(out, ": failed: ") {
 			t.Errorf("%s:\n%s", device, out)
 		}
 	}

@@ -83,6 +83,7 @@ type partitioner struct {
 	flying  [][]*value   // by node: what a collective's wait gives
 	outs    []placed     // of the results
 	foreign map[int]*far // by input: on another mesh
+	alone   map[int]int  // by value: the one device that it lies on
 
 	values, cut, moves, moved int64
 	cost                      int64
@@ -243,11 +244,17 @@ func newPartitioner(f *ir.Func, how strategy) (*partitioner, error) {
 	if err := refuse(f, x); err != nil {
 		return nil, fmt.Errorf("spmd: @%s: %w", f.Name, err)
 	}
-	p := &partitioner{f: f, how: how, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}}
+	p := &partitioner{f: f, how: how, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}, alone: map[int]int{}}
 	byMesh, order := map[*sharding.Mesh][]*sharding.Sharding{}, []*sharding.Mesh{}
 	for i := range x.Graph.Values {
 		s := x.Graph.Values[i].Sharding
-		if s == nil || s.Mesh.Maximal() {
+		if s == nil {
+			continue
+		}
+		if s.Mesh.Maximal() {
+			if p.alone[i] = int(s.Mesh.Devices[0]); p.alone[i] < 0 || p.alone[i] >= f.Module().World {
+				return nil, fmt.Errorf("spmd: @%s: a tensor on device %d in a world of %d ranks", f.Name, p.alone[i], f.Module().World)
+			}
 			x.Graph.Values[i].Sharding = nil
 			continue
 		}
@@ -279,27 +286,14 @@ func newPartitioner(f *ir.Func, how strategy) (*partitioner, error) {
 
 // refuse reports what is stated of values and cannot be kept.
 func refuse(f *ir.Func, x *sharding.Function) error {
-	var alone *ir.Value // on one device
-	for _, n := range f.Order() {
-		for _, v := range n.Results() {
-			s := x.Graph.Values[v.ID()].Sharding
-			switch {
-			case s == nil:
-			case s.Mesh.Maximal():
-				alone = v
-			case n.Op() == ir.OpInput && len(s.Unreduced) > 0:
-				return fmt.Errorf("input %s is stated to be parts of a reduction, which ranks cannot be given", v)
-			}
+	for _, n := range f.Inputs() {
+		if v := n.Result(0); x.Graph.Values[v.ID()].Sharding != nil && len(x.Graph.Values[v.ID()].Sharding.Unreduced) > 0 {
+			return fmt.Errorf("input %s is stated to be parts of a reduction, which ranks cannot be given", v)
 		}
 	}
 	for i, at := range x.Results {
 		if s := x.Graph.Values[at].Sharding; s != nil && len(s.Unreduced) > 0 {
 			return fmt.Errorf("result %d is stated to be parts of a reduction; return it reduced", i)
-		}
-	}
-	for _, n := range f.Order() {
-		if alone != nil && n.Op() == ir.OpShard {
-			return fmt.Errorf("%s is stated to lie on one device, and %%%s depends on the rank: every rank computes what lies on one", alone, n.Name())
 		}
 	}
 	return nil
@@ -399,6 +393,7 @@ func (p *partitioner) run() error {
 		default:
 			p.node(n)
 		}
+		p.alike(n)
 		if p.err != nil {
 			return p.err
 		}
@@ -412,6 +407,20 @@ func (p *partitioner) run() error {
 		}
 	}
 	return p.combine()
+}
+
+// alike gives all ranks what lies on one device and is not the same on all: what that one has.
+func (p *partitioner) alike(n *ir.Node) {
+	for _, v := range n.Results() {
+		device, ok := p.alone[int(v.ID())]
+		if y := p.vals[v.ID()]; ok && p.err == nil && y.vary != 0 {
+			g, out := p.group(p.g, p.g.rest(nil)), newValue(v.Type())
+			root := ir.A("root", int64(slices.Index(g.Ranks[0], device)))
+			out.forms = []form{{out.want, p.waited(ir.OpBroadcast, g, root, p.get(y, out.want))}}
+			out.uses = len(v.Uses())
+			p.vals[v.ID()] = out
+		}
+	}
 }
 
 // input is a rank's piece of an input.

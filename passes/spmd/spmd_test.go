@@ -2,8 +2,11 @@ package spmd
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -197,11 +200,10 @@ func TestRefused(t *testing.T) {
 		{`func @f(%x: f32[8] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{'x'}]>"]}) -> (f32[8]) {
   return %x !{sharding=["` + mesh + `"]}
 }`, "result 0 is stated to be parts of a reduction"},
-		{`func @f(%x: f32[8] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{'x'}]>"]}) -> (f32[2]) {
-  %y = relu %x : f32[8] !{sharding=["<mesh<[], device_ids=[1]>, []>"]}
-  %p = shard %y on @world {dim=0} : f32[2]
-  return %p
-}`, "%y is stated to lie on one device, and %p depends on the rank"},
+		{`func @f(%x: f32[8] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{'x'}]>"]}) -> (f32[8]) {
+  %y = relu %x : f32[8] !{sharding=["<mesh<[], device_ids=[4]>, []>"]}
+  return %y
+}`, "a tensor on device 4 in a world of 4 ranks"},
 	} {
 		m, err := ir.Parse("f.ir", "world 4\ngroup @world = [[0, 1, 2, 3]]\n\n"+c.text)
 		if err != nil {
@@ -211,4 +213,54 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
+}
+
+// What lies on one device is that device's, where ranks differ in it.
+func TestAlone(t *testing.T) {
+	const text = `world 4
+group @world = [[0, 1, 2, 3]]
+
+func @f(%x: f32[8] !{sharding=["<mesh<['x'=4]>, [{'x'}]>"]}) -> (f32[8], f32[2], f32[8]) {
+  %p = shard %x on @world {dim=0} : f32[2]
+  %v = view %p : f32[2] !{sharding=["<mesh<[], device_ids=[3]>, []>"]}
+  %w = add %v, %p : f32[2] !{sharding=["<mesh<[], device_ids=[1]>, []>"]}
+  %y = cat %w, %v, %v, %w {dim=0} : f32[8] !{sharding=["<mesh<['x'=4]>, [{'x'}]>"]}
+  %u = neg %y : f32[8] !{sharding=["<mesh<[], device_ids=[2]>, []>"]}
+  return %y, %w, %u
+}`
+	m, err := ir.Parse("f.ir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := try(m, 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := p.in[0][0].Data
+	v := x[6*4:]
+	w := slices.Concat(sum32(v[:4], x[2*4:3*4]), sum32(v[4:], x[3*4:4*4]))
+	y := interp.Tensor{DType: ir.F32, Shape: []int64{8}, Data: slices.Concat(w, v, v, w)}
+	for r := range p.want {
+		p.want[r] = []interp.Tensor{y, {DType: ir.F32, Shape: []int64{2}, Data: w}, negated(y)}
+	}
+	got, err := p.runs(p.to, nothing)
+	if err == nil {
+		err = p.compare(got, 0)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, m)
+	}
+}
+
+func sum32(a, b []byte) []byte {
+	f := func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
+	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(f(a)+f(b)))
+}
+
+func negated(x interp.Tensor) interp.Tensor {
+	x.Data = slices.Clone(x.Data)
+	for i := 3; i < len(x.Data); i += 4 {
+		x.Data[i] ^= 0x80
+	}
+	return x
 }
