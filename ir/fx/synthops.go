@@ -6,8 +6,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/windows"
 )
 
 // opText writes target, args and kwargs of an op that does not communicate; x
@@ -144,7 +144,7 @@ func (w *opWriter) other() bool {
 		w.out.Kwargs = keywords(a, "beta", "alpha")
 		return w.put(batched("aten.addmm.default", "aten.baddbmm.default", n.Arg(1).Type().Rank()), x...)
 	case ir.OpConvolution:
-		return aten.ConvolutionText(n, x, w.put)
+		return windows.ConvolutionText(n, x, w.put)
 	case ir.OpAttention, ir.OpAttentionBackward:
 		return attentionText(n, x, w.out)
 	case ir.OpClone:

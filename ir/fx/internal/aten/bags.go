@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -26,14 +25,6 @@ var bagOps = []row{
 func (c *call) column(x *ir.Value) *ir.Value {
 	t := x.Type()
 	return c.Helper(ir.OpUnsqueeze, traced.DimAttr(1), ir.Tensor(t.DType(), traced.SizeAt(x, 0), 1).WithStrides([]int64{t.Strides()[0], 1}), x)
-}
-
-// accType is the type in which sums of a type are kept: those of integers wrap in theirs.
-func accType(dt ir.DType) ir.DType {
-	if dt.IsFloat() && dt.Size() < 4 {
-		return dtype.F32
-	}
-	return dt
 }
 
 // What is asked for of a bag, as PyTorch numbers it.
@@ -81,7 +72,7 @@ func embeddingBag(c *call) error {
 	rows := c.Helper(ir.OpEmbedding, nil, ir.Tensor(w.Type().DType(), n, width), w, indices)
 	dt, acc := ts[0].DType(), ts[0].DType()
 	if mode == bagMean || c.IsTensor("per_sample_weights") {
-		acc = accType(dt)
+		acc = traced.AccType(dt)
 	}
 	rows = c.In(acc, rows)
 	if c.IsTensor("per_sample_weights") {
@@ -188,7 +179,7 @@ func embeddingBagBackward(c *call) error {
 	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)
 	acc := dt
 	if mode == bagMean || c.IsTensor("per_sample_weights") {
-		acc = accType(dt)
+		acc = traced.AccType(dt)
 	}
 	grad = c.In(acc, grad)
 	if mode == bagMean {
@@ -212,7 +203,7 @@ func (c *call) largestBackward(grad, size *ir.Value) error {
 	if len(s) != 2 || !slices.Equal(traced.Static(at), s) || n < 1 || n > traced.MaxElems {
 		return traced.ErrForm
 	}
-	acc := accType(grad.Type().DType())
+	acc := traced.AccType(grad.Type().DType())
 	grad = c.Make(ir.OpWhere, nil, c.column(c.With(ir.OpEq, size, 0)), c.Filled(attr.Int(0), acc), c.In(acc, grad))
 	return c.Settle(c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String("add")), c.Filled(attr.Int(0), acc, n, s[1]), c.In(ir.I64, at), grad))
 }

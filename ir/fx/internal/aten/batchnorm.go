@@ -89,7 +89,7 @@ func batchNorm(functional bool) func(c *call) error {
 		if rank < 2 || len(ts) < 3 || train && running && !functional || !train && !running || functional && !running || slices.Contains(traced.Static(x), 0) {
 			return traced.ErrForm
 		}
-		acc := accType(x.Type().DType())
+		acc := traced.AccType(x.Type().DType())
 		wide := c.In(acc, x)
 		if !train {
 			away := c.Make(ir.OpSub, nil, wide, c.channels("running_mean", acc, rank))
@@ -151,7 +151,7 @@ func batchNormBackward(c *call) error {
 	if rank < 2 || slices.Contains(traced.Static(x), 0) || !train && !(c.IsTensor("running_mean") && c.IsTensor("running_var")) {
 		return traced.ErrForm
 	}
-	acc, n, dims := accType(x.Type().DType()), traced.SizeAt(x, 1), others(rank)
+	acc, n, dims := traced.AccType(x.Type().DType()), traced.SizeAt(x, 1), others(rank)
 	dy, x = c.In(acc, dy), c.In(acc, x)
 	var mean, rstd *ir.Value
 	if train {
@@ -198,7 +198,7 @@ func groupNorm(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	acc, shape := accType(x.Type().DType()), traced.Static(x)
+	acc, shape := traced.AccType(x.Type().DType()), traced.Static(x)
 	y, mean, _, rstd := c.standardised(c.Shaped(c.In(acc, x), batch, groups, channels/groups*inner), eps, 2)
 	y = c.affine(c.Shaped(y, shape...), acc, len(shape))
 	return c.Settle(y, c.Shaped(mean, batch, groups), c.Shaped(rstd, batch, groups))
@@ -213,7 +213,7 @@ func groupNormBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	acc, shape := accType(x.Type().DType()), traced.Static(x)
+	acc, shape := traced.AccType(x.Type().DType()), traced.Static(x)
 	part := []int64{batch, groups, channels / groups, inner}
 	mean, rstd := c.Shaped(c.In(acc, c.Tensor("mean")), batch, groups, 1, 1), c.Shaped(c.In(acc, c.Tensor("rstd")), batch, groups, 1, 1)
 	dy = c.Shaped(c.In(acc, dy), part...)

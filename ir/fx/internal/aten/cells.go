@@ -24,7 +24,7 @@ func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
 		}
 		return nil
 	}
-	x = c.In(accType(x.Type().DType()), x)
+	x = c.In(traced.AccType(x.Type().DType()), x)
 	w := s[1] / k
 	var out []*ir.Value
 	for i := range k {
@@ -61,7 +61,7 @@ func (c *call) gates(k int64) (in, hidden []*ir.Value) {
 			return nil, nil
 		}
 		if c.IsTensor(p[1]) {
-			acc := accType(x.Type().DType())
+			acc := traced.AccType(x.Type().DType())
 			x = c.add(c.In(acc, x), c.In(acc, c.Tensor(p[1])))
 		}
 		if both[i] = c.columns(x, k); c.Err != nil {
@@ -86,7 +86,7 @@ func lstmCell(c *call) error {
 		g[i] = c.Make(op, nil, c.add(x[i], h[i]))
 	}
 	dt := cx.Type().DType()
-	cy := c.add(c.mul(g[1], c.In(accType(dt), cx)), c.mul(g[0], g[2]))
+	cy := c.add(c.mul(g[1], c.In(traced.AccType(dt), cx)), c.mul(g[0], g[2]))
 	hy := c.mul(g[3], c.Make(ir.OpTanh, nil, cy))
 	return c.Settle(hy, cy, c.sideBySide(g[:]...))
 }
@@ -100,7 +100,7 @@ func lstmCellBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	acc := accType(cx.Type().DType())
+	acc := traced.AccType(cx.Type().DType())
 	grad := map[string]*ir.Value{}
 	for _, p := range []string{"grad_hy", "grad_cy"} {
 		if c.IsTensor(p) {
@@ -142,7 +142,7 @@ func gruCell(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	hx = c.In(accType(hx.Type().DType()), hx)
+	hx = c.In(traced.AccType(hx.Type().DType()), hx)
 	reset := c.Make(ir.OpSigmoid, nil, c.add(x[0], h[0]))
 	update := c.Make(ir.OpSigmoid, nil, c.add(x[1], h[1]))
 	fresh := c.Make(ir.OpTanh, nil, c.add(x[2], c.mul(reset, h[2])))
@@ -159,7 +159,7 @@ func gruCellBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	dy = c.In(accType(dy.Type().DType()), dy)
+	dy = c.In(traced.AccType(dy.Type().DType()), dy)
 	reset, update, fresh, hx, part := g[0], g[1], g[2], g[3], g[4]
 	dupdate := c.mul(dy, c.sub(hx, fresh), c.rest(update), update)
 	dfresh := c.mul(dy, c.rest(update), c.rest(c.mul(fresh, fresh)))

@@ -168,7 +168,7 @@ func (c *call) number(param string) pair {
 	if v.Kind == pytext.Tuple && len(v.List) == 1 { // (1+2j)
 		v = &v.List[0]
 	}
-	part := func(x float64) *ir.Value { return c.Filled(attr.Float(x), accType(ts[0].DType())) }
+	part := func(x float64) *ir.Value { return c.Filled(attr.Float(x), traced.AccType(ts[0].DType())) }
 	if v.Kind != pytext.Const {
 		return pair{re: part(c.numOr(param, 0))}
 	}

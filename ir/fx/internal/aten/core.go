@@ -285,7 +285,7 @@ func scanned(fold func(c *call, a, b *ir.Value) *ir.Value) func(c *call) error {
 		if len(ts) != 1 {
 			return traced.ErrForm
 		}
-		x = c.In(accType(ts[0].DType()), x)
+		x = c.In(traced.AccType(ts[0].DType()), x)
 		return c.Settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
 			return []*ir.Value{fold(c, a[0], b[0])}
 		})...)

@@ -168,7 +168,7 @@ func dropout(c *call) error {
 		return c.Settle(c.With(ir.OpMul, x, 0), c.Filled(attr.Bool(false), ir.Bool, shape...))
 	}
 	kept := c.With(ir.OpGe, c.uniform(shape), f)
-	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(accType(dt), x), 1/(1-f)), c.In(accType(dt), kept))
+	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(traced.AccType(dt), x), 1/(1-f)), c.In(traced.AccType(dt), kept))
 	return c.Settle(y, kept)
 }
 

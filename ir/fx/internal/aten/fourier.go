@@ -108,7 +108,7 @@ func (c *call) fourier(f fourier) error {
 		f.in == 1 && to[last] != points[last] && to[last] != points[last]/2+1) {
 		return traced.ErrForm
 	}
-	x = c.In(accType(x.Type().DType()), x)
+	x = c.In(traced.AccType(x.Type().DType()), x)
 	order := slices.Clone(dims)
 	if f.in == 1 {
 		slices.Reverse(order)

@@ -28,7 +28,7 @@ func (c *call) halves() (a, b *ir.Value, d int64, err error) {
 	if n%2 != 0 {
 		return nil, nil, 0, traced.ErrForm
 	}
-	x = c.In(accType(x.Type().DType()), x)
+	x = c.In(traced.AccType(x.Type().DType()), x)
 	return c.Slice(x, int(d), 0, n/2), c.Slice(x, int(d), n/2, n), d, c.Err
 }
 
@@ -73,7 +73,7 @@ func (c *call) normed() (v *ir.Value, dims []int64) {
 			dims = append(dims, k)
 		}
 	}
-	return c.In(accType(v.Type().DType()), v), dims
+	return c.In(traced.AccType(v.Type().DType()), v), dims
 }
 
 // weightNorm is g v/|v|, and |v|.
@@ -109,7 +109,7 @@ func fakeQuantize(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	acc := accType(x.Type().DType())
+	acc := traced.AccType(x.Type().DType())
 	if c.Arg("axis") != nil {
 		dims = x.Type().Rank() - 1 - int(c.Dim("axis", 0, x.Type().Rank()))
 	}

@@ -27,7 +27,7 @@ func logSumExp(c *call) error {
 	if x.Type().Rank() == 0 {
 		ds = nil
 	}
-	x = c.In(accType(x.Type().DType()), x)
+	x = c.In(traced.AccType(x.Type().DType()), x)
 	high := c.Over(ir.OpAmax, x, true, ds...)
 	zero := c.Filled(attr.Int(0), high.Type().DType())
 	endless := c.With(ir.OpEq, c.Make(ir.OpAbs, nil, high), math.Inf(1))
@@ -81,7 +81,7 @@ func layerNorm(c *call) error {
 		return c.Err
 	}
 	small, _ := eps.AsFloat()
-	acc := accType(x.Type().DType())
+	acc := traced.AccType(x.Type().DType())
 	x = c.In(acc, x)
 	mean := c.Over(ir.OpMean, x, true, dims...)
 	away := c.Make(ir.OpSub, nil, x, mean)
@@ -110,7 +110,7 @@ func layerNormBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	acc := accType(x.Type().DType())
+	acc := traced.AccType(x.Type().DType())
 	grad, x = c.In(acc, grad), c.In(acc, x)
 	mean, rstd = c.Shaped(c.In(acc, mean), kept...), c.Shaped(c.In(acc, rstd), kept...)
 	norm := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, x, mean), rstd)
@@ -202,7 +202,7 @@ func vectorNorm(c *call) error {
 	if len(ts) != 1 || !ts[0].DType().IsFloat() {
 		return traced.ErrForm
 	}
-	return c.Settle(c.length(c.In(accType(ts[0].DType()), x), p, keep, dims...))
+	return c.Settle(c.length(c.In(traced.AccType(ts[0].DType()), x), p, keep, dims...))
 }
 
 // norm reads p.

@@ -10,14 +10,12 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
-// placeOps look elements up where indices say, under a mask or as the largest of a window,
-// and take gradients back there; and products of three tensors and gradients of distances,
-// which are sums over what is broadcast.
+// placeOps look elements up where indices say, under a mask, and take gradients back there;
+// and products of three tensors and gradients of distances, which are sums over what is
+// broadcast.
 var placeOps = []row{
 	{"aten._unsafe_masked_index.default", "self mask indices fill", maskedIndex},
 	{"aten._unsafe_masked_index_put_accumulate.default", "self mask indices values", maskedAccumulate},
-	{"aten.adaptive_max_pool2d.default aten.adaptive_max_pool3d.default", "self output_size", adaptiveMaxPool},
-	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", adaptiveMaxPoolBackward},
 	{"aten.median.default aten.median.dim", "self dim keepdim", median},
 	{"aten._trilinear.default", "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim", trilinear},
 	{"aten._cdist_backward.default", "grad x1 x2 p cdist", distancesBackward},
@@ -61,102 +59,9 @@ func maskedAccumulate(c *call) error {
 	if err = cmp.Or(err, c.Err); err != nil {
 		return err
 	}
-	acc := accType(x.Type().DType())
+	acc := traced.AccType(x.Type().DType())
 	values = c.Make(ir.OpWhere, nil, mask, c.In(acc, values), c.Filled(attr.Int(0), acc))
 	return c.Settle(c.Make(ir.OpIndexPut, dims.With("accumulate", attr.Bool(true)), append([]*ir.Value{c.In(acc, x), values}, idx...)...))
-}
-
-// adaptiveMaxPool is the largest element of each of windows that divide the last dimensions
-// as evenly as may be, and its place in these, flat. If they are not of one size all get as
-// many taps as the largest; what the others lack is their first element again.
-func adaptiveMaxPool(c *call) error {
-	x := c.Tensor("self")
-	t, err := c.Trace.TypeOf(0)
-	if err = cmp.Or(c.Err, err); err != nil {
-		return err
-	}
-	in, out := traced.Static(x), traced.SizesOf(t)
-	n := 2
-	if c.Target == "aten.adaptive_max_pool3d.default" {
-		n = 3
-	}
-	front := len(in) - n
-	if front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0) || c.NumResults != 2 {
-		return traced.ErrForm
-	}
-	p := pooling{in: in[front:], out: out[front:], front: front, padding: make([]int64, n), dilation: slices.Repeat([]int64{1}, n)}
-	even := true
-	for d, size := range p.in {
-		even = even && size%p.out[d] == 0
-		p.kernel = append(p.kernel, size/p.out[d])
-	}
-	if p.stride = p.kernel; even {
-		return c.largest(x, p, ir.I64, c.flatIndices)
-	}
-	at := [][]float64{{0}} // window -> places of its taps
-	for d := front; d < len(in); d++ {
-		if out[d] > in[d] || out[d] > maxTaps/int64(len(at)*len(at[0])) || in[d] > maxTaps/int64(len(at)*len(at[0])) {
-			return traced.ErrForm
-		}
-		at = withTaps(at, in[d], out[d])
-	}
-	windows, taps := int64(len(at)), int64(len(at[0]))
-	places := c.numbers(ir.I64, slices.Concat(at...), windows*taps)
-	flat := c.Shaped(x, traced.Count(in[:front]), traced.Count(in[front:]))
-	all := c.Shaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), traced.Count(in[:front]), windows, taps)
-	tap := c.Make(ir.OpArgmax, traced.DimAttr(2), all)
-	base := c.With(ir.OpMul, c.Counting(windows), float64(taps))
-	place := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), places, c.Make(ir.OpAdd, nil, tap, base))
-	return c.Settle(c.Shaped(c.Over(ir.OpAmax, all, false, 2), out...), c.Shaped(place, out...))
-}
-
-// withTaps adds a dimension, of size in and divided in out, to windows.
-func withTaps(at [][]float64, in, out int64) (next [][]float64) {
-	begin := func(o int64) int64 { return o * in / out }
-	end := func(o int64) int64 { return ((o+1)*in + out - 1) / out }
-	most := int64(0)
-	for o := range out {
-		most = max(most, end(o)-begin(o))
-	}
-	for _, outer := range at {
-		for o := range out {
-			var taps []float64
-			for _, row := range outer {
-				for k := range most {
-					tap := row*float64(in) + float64(begin(o)+k)
-					if begin(o)+k >= end(o) {
-						tap = outer[0]*float64(in) + float64(begin(o))
-					}
-					taps = append(taps, tap)
-				}
-			}
-			next = append(next, taps)
-		}
-	}
-	return next
-}
-
-// adaptiveMaxPoolBackward adds each window's gradient where its largest element was.
-func adaptiveMaxPoolBackward(c *call) error {
-	dy, x, at := c.Tensor("grad_output"), c.Tensor("self"), c.Tensor("indices")
-	if c.Err != nil {
-		return c.Err
-	}
-	n := 2
-	if c.Target == "aten.adaptive_max_pool3d_backward.default" {
-		n = 3
-	}
-	in, out := traced.Static(x), traced.Static(dy)
-	front := len(in) - n
-	if front < 0 || len(out) != len(in) || !slices.Equal(in[:front], out[:front]) || !slices.Equal(traced.Static(at), out) {
-		return traced.ErrForm
-	}
-	rows := traced.Count(in[:front])
-	flat := func(v *ir.Value, s []int64) *ir.Value { return c.Shaped(v, rows, traced.Count(s[front:])) }
-	acc := accType(dy.Type().DType())
-	zero := c.Filled(attr.Int(0), acc, rows, traced.Count(in[front:]))
-	sum := c.Make(ir.OpScatter, traced.DimAttr(1).With("reduce", attr.String("add")), zero, flat(c.In(ir.I64, at), out), flat(c.In(acc, dy), out))
-	return c.Settle(c.Shaped(sum, in...))
 }
 
 // median is the lower of the elements in the middle, and where it is; not a number if one is
@@ -213,7 +118,7 @@ func trilinear(c *call) error {
 		if c.Err != nil {
 			return c.Err
 		}
-		x = c.In(accType(x.Type().DType()), x)
+		x = c.In(traced.AccType(x.Type().DType()), x)
 		for _, d := range ds {
 			if d < 0 || d > int64(x.Type().Rank()) {
 				return traced.ErrForm

@@ -257,7 +257,7 @@ func addScaled(op ir.Op) func(c *call) error {
 		case !ts[0].DType().IsFloat():
 			return traced.ErrForm
 		}
-		acc := accType(ts[0].DType())
+		acc := traced.AccType(ts[0].DType())
 		if a = c.In(acc, a); times != 1 {
 			a = c.With(ir.OpMul, a, times)
 		}
@@ -272,7 +272,7 @@ func lerp(c *call) error {
 	if err != nil || c.Err != nil {
 		return cmp.Or(c.Err, err)
 	}
-	acc := accType(ts[0].DType())
+	acc := traced.AccType(ts[0].DType())
 	var weight *ir.Value
 	if c.IsTensor("weight") {
 		weight = c.In(acc, c.Tensor("weight"))

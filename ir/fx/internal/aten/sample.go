@@ -50,7 +50,7 @@ func (c *call) gridded() (q gridded, err error) {
 		q.mode < bilinear || q.mode > nearest || q.padding < paddingZeros || q.padding > paddingReflection {
 		return q, traced.ErrForm
 	}
-	q.acc, q.places = accType(dt), g[1]*g[2]
+	q.acc, q.places = traced.AccType(dt), g[1]*g[2]
 	grid := c.In(q.acc, q.grid)
 	for i, size := range []int64{s[3], s[2]} {
 		q.along[i] = c.Shaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), s[0], q.places)

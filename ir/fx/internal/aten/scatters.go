@@ -75,7 +75,7 @@ func (c *call) scatterReduced(x *ir.Value, d int64, idx, src *ir.Value) error {
 	if reduce != "mean" {
 		return c.EmitErr(ir.OpScatter, put, x, idx, src)
 	}
-	acc := accType(dt)
+	acc := traced.AccType(dt)
 	sum := c.Make(ir.OpScatter, put, c.In(acc, x), idx, c.In(acc, src))
 	n := attr.Int(0)
 	if own {

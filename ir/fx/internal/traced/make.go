@@ -223,3 +223,11 @@ func (c *Call) LaidOut(x *ir.Value, t ir.Type) *ir.Value {
 
 // DimAttr is the attribute of the dimension along which an op works.
 func DimAttr(d int64) attr.List { return attr.List{{Key: "dim", Val: attr.Int(d)}} }
+
+// AccType is the type in which sums of a type are kept: those of integers wrap in theirs.
+func AccType(dt ir.DType) ir.DType {
+	if dt.IsFloat() && dt.Size() < 4 {
+		return ir.F32
+	}
+	return dt
+}

@@ -1,4 +1,4 @@
-package aten
+package windows
 
 import (
 	"cmp"
@@ -95,7 +95,7 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 			if !dt.IsFloat() {
 				return traced.ErrForm
 			}
-			x = c.In(accType(dt), x)
+			x = c.In(traced.AccType(dt), x)
 		}
 		for d := n - 1; d >= 0; d-- {
 			if back {

@@ -1,4 +1,4 @@
-package aten
+package windows
 
 import (
 	"cmp"
@@ -23,6 +23,8 @@ var poolOps = []row{
 	{"aten.avg_pool1d.default aten.avg_pool2d.default aten.avg_pool3d.default", "self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPool},
 	{"aten.adaptive_avg_pool1d.default aten._adaptive_avg_pool2d.default aten._adaptive_avg_pool3d.default", "self output_size", adaptivePool},
 	{"aten._adaptive_avg_pool2d_backward.default aten._adaptive_avg_pool3d_backward.default", "grad_output self", adaptivePoolBackward},
+	{"aten.adaptive_max_pool2d.default aten.adaptive_max_pool3d.default", "self output_size", adaptiveMaxPool},
+	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", adaptiveMaxPoolBackward},
 	{"aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", "grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPoolBackward},
 }
 
@@ -340,7 +342,7 @@ func avgPool(c *call) error {
 	if !t.DType().IsFloat() {
 		return traced.ErrForm
 	}
-	sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, accType(t.DType())), x)
+	sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, traced.AccType(t.DType())), x)
 	n, v := c.divisors(p)
 	if v == nil {
 		return c.EmitErr(ir.OpDiv, n, sum)
@@ -357,7 +359,7 @@ func avgPoolBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	y := c.divided(p, retyped(dy.Type(), accType(dy.Type().DType())), dy)
+	y := c.divided(p, retyped(dy.Type(), traced.AccType(dy.Type().DType())), dy)
 	if c.Err != nil {
 		return c.Err
 	}
@@ -427,7 +429,7 @@ func adaptivePool(c *call) error {
 	if !t.DType().IsFloat() {
 		return traced.ErrForm
 	}
-	acc := accType(t.DType())
+	acc := traced.AccType(t.DType())
 	if from == nil {
 		sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
 		return c.EmitErr(ir.OpDiv, traced.Scalar(attr.Int(traced.Count(p.kernel))), sum)
@@ -452,7 +454,7 @@ func adaptivePoolBackward(c *call) error {
 	if !dt.IsFloat() {
 		return traced.ErrForm
 	}
-	dy = c.In(accType(dt), dy)
+	dy = c.In(traced.AccType(dt), dy)
 	if from == nil {
 		return c.EmitErr(ir.OpReduceWindow, p.backward(), c.With(ir.OpDiv, dy, float64(traced.Count(p.kernel))))
 	}

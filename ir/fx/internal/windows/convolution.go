@@ -1,4 +1,4 @@
-package aten
+package windows
 
 import (
 	"slices"
