@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -215,7 +216,7 @@ func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 	if !ok {
 		return fmt.Errorf("a copy from %v to %v needs a kernel: %w", src, dst, c.none)
 	}
-	shape, ts, fs, err := strided(dst, src)
+	shape, ts, fs, err := layout.Merge(dst, src)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (c *code) draw(cmds *driver.Commands, to driver.Ptr, t rt.Tensor, seed uint
 	if !ok {
 		return fmt.Errorf("random numbers need a kernel: %w", c.none)
 	}
-	shape, strides, _, err := strided(t, t)
+	shape, strides, _, err := layout.Merge(t, t)
 	if err != nil {
 		return err
 	}

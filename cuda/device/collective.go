@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -106,7 +107,7 @@ func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err e
 	if err := d.inArena(c.Ins, c.Outs); err != nil {
 		return false, err
 	}
-	if staged, err = overlaps(c); staged && c.Apart {
+	if staged, err = layout.Overlaps(c); staged && c.Apart {
 		err = fmt.Errorf("a result lies over an operand, which other stages cannot know: %w", rt.ErrUnsupported)
 	}
 	return staged, err
@@ -214,7 +215,7 @@ func (b *builder) take(t rt.Tensor, n int64) rt.Tensor {
 	}
 	at := int64(b.g.scratch-b.d.base) + int64(b.used)
 	b.used += bytes
-	return dense(t, at)
+	return layout.Dense(t, at)
 }
 
 // moveIn copies a tensor to scratch, row-major.
@@ -294,7 +295,7 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor, 
 }
 
 func (b *builder) allReduce(in, out rt.Tensor) {
-	if !alike(in, out) {
+	if !layout.Alike(in, out) {
 		in, out = b.rowMajor(in), b.result(out)
 	}
 	lo, hi, _ := in.Span()
@@ -304,7 +305,7 @@ func (b *builder) allReduce(in, out rt.Tensor) {
 
 func (b *builder) allGather(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
-	if count, bytes, ok := rows(in, out, b.c.Dim); ok && count <= maxRuns {
+	if count, bytes, ok := layout.Rows(in, out, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
 			b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes), Dst: b.at(out) + driver.Ptr(i*bytes*n), Bytes: uint64(bytes)})
 		}
@@ -315,13 +316,13 @@ func (b *builder) allGather(in, out rt.Tensor) {
 	b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in), Dst: b.at(s), Bytes: uint64(in.Bytes())})
 	part := in.Shape[b.c.Dim]
 	for i := range n {
-		b.after = append(b.after, moved{piece(out, b.c.Dim, i*part, (i+1)*part), dense(in, s.Off+i*in.Bytes())})
+		b.after = append(b.after, moved{layout.Piece(out, b.c.Dim, i*part, (i+1)*part), layout.Dense(in, s.Off+i*in.Bytes())})
 	}
 }
 
 func (b *builder) reduceScatter(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
-	if count, bytes, ok := rows(out, in, b.c.Dim); ok && count <= maxRuns {
+	if count, bytes, ok := layout.Rows(out, in, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
 			b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes*n), Dst: b.at(out) + driver.Ptr(i*bytes), Bytes: uint64(bytes)})
 		}
@@ -333,14 +334,14 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 	}
 	part := out.Shape[b.c.Dim]
 	for i := range n {
-		b.copy(dense(out, s.Off+i*out.Bytes()), piece(in, b.c.Dim, i*part, (i+1)*part))
+		b.copy(layout.Dense(out, s.Off+i*out.Bytes()), layout.Piece(in, b.c.Dim, i*part, (i+1)*part))
 	}
 	to := b.result(out)
 	b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})
 }
 
 func (b *builder) allToAll(k int, in, out rt.Tensor) {
-	if !rowsOutermost(in) || !alike(in, out) {
+	if !layout.RowsOutermost(in) || !layout.Alike(in, out) {
 		in, out = b.rowMajor(in), b.result(out)
 	}
 	n := len(b.g.ranks)
@@ -366,7 +367,7 @@ func (b *builder) allToAll(k int, in, out rt.Tensor) {
 
 // move serves broadcast and collective_permute; k is the number of the operand.
 func (b *builder) move(k int, in, out rt.Tensor) {
-	if !alike(in, out) {
+	if !layout.Alike(in, out) {
 		in, out = b.rowMajor(in), b.result(out)
 	}
 	kind := kernels.Broadcast

@@ -2,9 +2,9 @@ package device
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -39,7 +39,7 @@ func (d *Device) copyInto(c *driver.Commands, dst, src rt.Tensor) error {
 	if dst.NumElems() == 0 {
 		return nil
 	}
-	if alike(dst, src) {
+	if layout.Alike(dst, src) {
 		to, _, _ := dst.Span()
 		lo, hi, _ := src.Span()
 		if to != lo {
@@ -59,7 +59,7 @@ func (d *Device) zero(c *driver.Commands, t rt.Tensor) error {
 		return nil
 	}
 	lo, hi, _ := t.Span()
-	if _, full := memoryOrder(t); full && (hi-lo)%4 == 0 && lo%4 == 0 {
+	if _, full := layout.MemoryOrder(t); full && (hi-lo)%4 == 0 && lo%4 == 0 {
 		c.Memset32(driver.Main, d.base+driver.Ptr(lo), 0, uint64(hi-lo)/4)
 		return nil
 	}
@@ -86,12 +86,12 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 	if dst.Dense() {
 		return d.driver("upload", to(dst.Off, src))
 	}
-	laid, data, err := inMemoryOrder(dst, src)
+	laid, data, err := layout.InMemoryOrder(dst, src)
 	if err != nil {
 		return d.call("upload", err)
 	}
 	// Only the tensor's own bytes may be written: what lies between may be in use.
-	run, each := runs(laid)
+	run, each := layout.Runs(laid)
 	size := int64(dst.DType.Size())
 	each(func(off, i int64) {
 		if err == nil {
@@ -99,50 +99,6 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		}
 	})
 	return d.driver("upload", err)
-}
-
-// inMemoryOrder sorts a tensor's dimensions as they lie in memory, and its row-major data
-// with them: what lies side by side is one copy to the device, however its indices run.
-func inMemoryOrder(t rt.Tensor, data []byte) (rt.Tensor, []byte, error) {
-	order, _ := memoryOrder(t)
-	strides, dense := t.StridesOrDense(), hostops.RowMajor(t.Shape)
-	laid := rt.Tensor{Off: t.Off, DType: t.DType, Strides: []int64{}}
-	var from []int64
-	for _, k := range order {
-		laid.Shape, laid.Strides, from = append(laid.Shape, t.Shape[k]), append(laid.Strides, strides[k]), append(from, dense[k])
-	}
-	out := make([]byte, len(data))
-	err := hostops.Copy(hostops.Tensor{DType: t.DType, Shape: laid.Shape, Strides: hostops.RowMajor(laid.Shape), Data: out},
-		hostops.Tensor{DType: t.DType, Shape: laid.Shape, Strides: from, Data: data})
-	return laid, out, err
-}
-
-// runs cuts a tensor into runs of elements that lie side by side in memory and in
-// row-major order: how many elements each has, and where each starts, in bytes of the
-// arena and in elements of the row-major order.
-func runs(t rt.Tensor) (run int64, each func(func(off, i int64))) {
-	strides, inner := t.StridesOrDense(), len(t.Shape)
-	run = 1
-	for inner > 0 && (t.Shape[inner-1] == 1 || strides[inner-1] == run) {
-		run *= t.Shape[inner-1]
-		inner--
-	}
-	return run, func(f func(off, i int64)) {
-		at := make([]int64, inner)
-		for i := int64(0); i < t.NumElems(); i += run {
-			off := int64(0)
-			for k, x := range at {
-				off += x * strides[k]
-			}
-			f(t.Off+off*int64(t.DType.Size()), i)
-			for k := inner - 1; k >= 0; k-- {
-				if at[k]++; at[k] < t.Shape[k] {
-					break
-				}
-				at[k] = 0
-			}
-		}
-	}
 }
 
 // Download implements runtime.Device.
@@ -185,31 +141,6 @@ func (d *Device) transferable(op string, t rt.Tensor, n int) error {
 	return nil
 }
 
-// errTooManyDims is for tensors that the copy kernel cannot describe.
-var errTooManyDims = errors.New("a copy of more than 8 dimensions")
-
-const copyDims = 8
-
-// strided packs what the copy kernel takes: after merging dimensions that both
-// tensors walk alike, counts and strides in elements, innermost last.
-func strided(dst, src rt.Tensor) (shape, to, from []int64, err error) {
-	ds, ss := dst.StridesOrDense(), src.StridesOrDense()
-	for i, n := range dst.Shape {
-		if n == 1 {
-			continue
-		}
-		if k := len(shape) - 1; k >= 0 && to[k] == ds[i]*n && from[k] == ss[i]*n {
-			shape[k], to[k], from[k] = shape[k]*n, ds[i], ss[i]
-			continue
-		}
-		shape, to, from = append(shape, n), append(to, ds[i]), append(from, ss[i])
-	}
-	if len(shape) > copyDims {
-		return nil, nil, nil, errTooManyDims
-	}
-	return shape, to, from, nil
-}
-
 // copyParams is the parameter block of the copy kernel.
 func copyParams(to, from driver.Ptr, shape, toStride, fromStride []int64) (params []byte, count int64) {
 	u64 := func(v uint64) { params = binary.LittleEndian.AppendUint64(params, v) }
@@ -221,8 +152,8 @@ func copyParams(to, from driver.Ptr, shape, toStride, fromStride []int64) (param
 	}
 	u64(uint64(count))
 	for _, list := range [][]int64{shape, toStride, fromStride} {
-		pad := copyDims - len(list)
-		for i := range copyDims {
+		pad := layout.MaxDims - len(list)
+		for i := range layout.MaxDims {
 			v := int64(0)
 			if i >= pad {
 				v = list[i-pad]

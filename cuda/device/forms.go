@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -29,7 +30,7 @@ type collective struct {
 func (k *collective) tells() bool {
 	c := &k.c
 	for i := range c.Outs {
-		if !alike(c.Ins[i], c.Outs[i]) {
+		if !layout.Alike(c.Ins[i], c.Outs[i]) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
@@ -253,7 +254,7 @@ func (d *Device) carve(c *library.Call, t rt.Tensor) (rt.Tensor, bool) {
 	}
 	c.WorkspaceBytes -= bytes
 	// Relative to the arena, as all tensors are; the sum wraps around.
-	return dense(t, int64(c.Workspace+driver.Ptr(c.WorkspaceBytes)-d.base)), true
+	return layout.Dense(t, int64(c.Workspace+driver.Ptr(c.WorkspaceBytes)-d.base)), true
 }
 
 // ask asks the libraries in turn. Where nothing of the workspace is taken yet it may grow.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -43,23 +44,23 @@ func ncclInPlace(c *rt.Collective, pos int) bool {
 	if c.Op != rt.AllGather && c.Op != rt.ReduceScatter {
 		return false
 	}
-	list := spans(c)
+	list := layout.Spans(c)
 	for i, a := range list {
 		for _, b := range list[i+1:] {
-			if b.lo >= a.hi {
+			if b.Lo >= a.Hi {
 				break
 			}
-			if a.out == b.out {
+			if a.Out == b.Out {
 				continue // two operands may overlap, and results do not
 			}
-			small, large := c.Ins[a.i], c.Outs[a.i]
+			small, large := c.Ins[a.I], c.Outs[a.I]
 			if c.Op == rt.ReduceScatter {
 				small, large = large, small
 			}
-			count, bytes, ok := rows(small, large, c.Dim)
+			count, bytes, ok := layout.Rows(small, large, c.Dim)
 			lo, _, _ := small.Span()
 			at, _, _ := large.Span()
-			if a.i != b.i || !ok || count != 1 || lo != at+int64(pos)*bytes {
+			if a.I != b.I || !ok || count != 1 || lo != at+int64(pos)*bytes {
 				return false
 			}
 		}
