@@ -7,6 +7,7 @@ import (
 	"hash"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/program"
@@ -25,11 +26,11 @@ type recording struct {
 	held   []*plan // of all items
 	parts  []part  // what items become in the end
 	groups []*group
-	marks  []driver.Event // of items, in order
-	graph  bool           // it becomes a graph
-	nested []program.Kind // the last bracket of each loop and case that is open
-	calls  []entry        // what a replay enqueues, of which last is the last
-	last   *called
+	marks  []driver.Event   // of items, in order
+	graph  bool             // it becomes a graph
+	nested []program.Kind   // the last bracket of each loop and case that is open
+	calls  []progress.Entry // what a replay enqueues, of which last is the last
+	last   *progress.Call
 	before map[*group]*stream       // who used a group last before the capture
 	sums   map[*group]hash.Hash     // of what was collected for a group, see agree.go
 	open   map[*group][]*collective // those of a group whose form is open, in order

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -67,7 +68,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]i
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []called{{c.Name(), g.name}}}, staged: staged, part: part, dsts: dsts}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}, staged: staged, part: part, dsts: dsts}
 	switch {
 	case g.nc != nil && c.Apart && !g.nc.apart:
 		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves and another module has made: there its collectives take turns with those of other groups: %w", g.name, rt.ErrUnsupported))

@@ -86,7 +86,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, apart bool) error {
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: g.log.name, ranks: g.ranks, apart: apart}
+	c := &comm{name: g.log.Name, ranks: g.ranks, apart: apart}
 	lib, err := d.site.nccl(d.drv, &d.opts)
 	if err != nil {
 		stop()
@@ -209,8 +209,7 @@ func (d *Device) explainNCCL(err error) error {
 		return d.late(late.Elapsed)
 	case errors.Is(err, &nccl.Error{Code: nccl.RemoteError}), errors.Is(err, &nccl.Error{Code: nccl.SystemError}):
 		// Who it was is about to be told.
-		l := d.link
-		l.until(5*time.Second, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
+		d.link.Changed(5 * time.Second)
 		if e := d.missed(); e != nil {
 			return e
 		}
@@ -253,7 +252,7 @@ func (n *overNCCL) close() error {
 			limit = 0
 		}
 	}
-	together := n.d.link.leave(limit) && works
+	together := n.d.link.Leave(limit) && works
 	var errs []error
 	for _, c := range slices.Backward(n.comms()) {
 		errs = append(errs, n.end(c, together))

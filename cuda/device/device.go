@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
@@ -40,9 +41,9 @@ type Device struct {
 	groups map[string]*group        // of who enqueues, as made
 	made   int                      // groups, dropped ones too
 	over   atomic.Pointer[overNCCL] // nil while no group needs it
-	link   *link
-	open   atomic.Bool            // failures that others tell of break it
-	latest atomic.Pointer[called] // the collective that was enqueued last
+	link   *progress.Link
+	open   atomic.Bool                   // failures that others tell of break it
+	latest atomic.Pointer[progress.Call] // the collective that was enqueued last
 
 	// Of the goroutine that enqueues.
 	plans map[string]*plan

@@ -15,7 +15,7 @@ func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	if !d.broken.Set(err, func() { d.link.breaks(err) }) || d.link == nil {
+	if !d.broken.Set(err, func() { d.link.Break(err) }) || d.link == nil {
 		return
 	}
 	d.stopLoops()

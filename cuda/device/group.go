@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
@@ -18,14 +19,14 @@ import (
 type group struct {
 	name    string
 	life    *lifecycle.Scope
-	ranks   []int        // world ranks in order
-	pos     int          // of this rank
-	m       *coll.Member // nil in a subgroup of one, and where NCCL serves
-	nc      *comm        // where NCCL serves, else nil
-	log     *ledger      // nil in a subgroup of one
-	scratch driver.Ptr   // on this rank; the same offset on all
-	room    uint64       // bytes of scratch
-	dirty   bool         // has run collectives that nobody has checked; asked where NCCL serves
+	ranks   []int            // world ranks in order
+	pos     int              // of this rank
+	m       *coll.Member     // nil in a subgroup of one, and where NCCL serves
+	nc      *comm            // where NCCL serves, else nil
+	log     *progress.Ledger // nil in a subgroup of one
+	scratch driver.Ptr       // on this rank; the same offset on all
+	room    uint64           // bytes of scratch
+	dirty   bool             // has run collectives that nobody has checked; asked where NCCL serves
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream
@@ -127,7 +128,7 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 	if g.turn, err = d.newEvent(g.life, false); err != nil {
 		return err
 	}
-	g.log = &ledger{name: fmt.Sprintf("%d.%d", d.made, at), ranks: g.ranks}
+	g.log = progress.NewLedger(fmt.Sprintf("%d.%d", d.made, at), g.ranks)
 	g.room = d.opts.scratch()
 	if d.domain.holds(spec.Ranks[at], row[at]) {
 		s := d.domain.group(g.name)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/kernels"
@@ -169,7 +170,7 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	}
 	own := library.Memory{At: d.base + driver.Ptr(lo), Bytes: uint64(hi - lo)}
 	place := d.at(out) + driver.Ptr(int64(c.g.pos)*in.Bytes())
-	p := &plan{name: c.c.Name() + ", " + matmul.name, group: c.g, said: []called{{c.c.Name(), c.g.name}}, stream: matmul.stream}
+	p := &plan{name: c.c.Name() + ", " + matmul.name, group: c.g, said: []progress.Call{{Name: c.c.Name(), Group: c.g.name}}, stream: matmul.stream}
 	switch {
 	case own.At == place:
 	case own.Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):

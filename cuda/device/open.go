@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -60,8 +61,8 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 // ready does all that may block a device. The ranks meet behind that, at the end of joining,
 // so that none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
-	d.link = newLink(d.spec.Job, d.counts, d.alarm)
-	d.life.Defer("link", func() error { d.open.Store(false); d.link.leave(0); d.link.close(); return nil })
+	d.link = progress.NewLink(d.spec.Job, d.ledgers, d.alarm)
+	d.life.Defer("link", func() error { d.open.Store(false); d.link.Leave(0); d.link.Close(); return nil })
 	if err := d.load(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nccl"
@@ -16,11 +17,11 @@ import (
 type plan struct {
 	name    string
 	algo    string
-	group   *group      // of a collective
-	said    []called    // the collective, for the group's ledger
-	stream  *stream     // whose workspace it has, nil for none
-	unit    *unit       // whose kernel it launches
-	regions []rt.Region // of the arena, that it reads or writes
+	group   *group          // of a collective
+	said    []progress.Call // the collective, for the group's ledger
+	stream  *stream         // whose workspace it has, nil for none
+	unit    *unit           // whose kernel it launches
+	regions []rt.Region     // of the arena, that it reads or writes
 	cmds    driver.Commands
 	call    func(st *stream) error // instead of cmds
 	ops     []nccl.Op              // what call gives to NCCL, for groups that it serves
@@ -82,7 +83,7 @@ func (d *Device) emit(st *stream, p *plan) error {
 	st.loose = true
 	if p.group != nil && p.group.log != nil {
 		d.latest.Store(&p.said[0])
-		p.group.log.add(p.said)
+		p.group.log.Add(p.said)
 	}
 	end, err := d.traced(st, p)
 	if err != nil {

@@ -1,8 +1,11 @@
-package device
+// Package progress is how far each rank has come with its collectives, as the ranks tell each
+// other beside them: who is late, has left, is lost or has broken the world.
+package progress
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,13 +15,13 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// link is what the devices of a world tell each other beside barriers: that one has broken
+// Link is what the devices of a world tell each other beside barriers: that one has broken
 // the world, and how many collectives each has enqueued.
-type link struct {
-	job    *rendezvous.Group
-	counts func() map[string]uint64 // what this rank has enqueued, by communicator
-	alarm  func()                   // called when the world is found broken
-	stop   func()
+type Link struct {
+	job     *rendezvous.Group
+	ledgers func() []*Ledger // of this rank's groups
+	alarm   func()           // called when the world is found broken
+	stop    func()
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -44,23 +47,32 @@ const (
 	noteLeft  = "left"  // the rank is about to leave, having enqueued so much
 )
 
-// newLink listens until the link is closed. counts and alarm are called from other
+// NewLink listens until the link is closed. ledgers and alarm are called from other
 // goroutines, and once more after that at most.
-func newLink(job *rendezvous.Group, counts func() map[string]uint64, alarm func()) *link {
+func NewLink(job *rendezvous.Group, ledgers func() []*Ledger, alarm func()) *Link {
 	world := len(job.Ranks())
-	l := &link{job: job, counts: counts, alarm: alarm, lost: -1, told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
+	l := &Link{job: job, ledgers: ledgers, alarm: alarm, lost: -1, told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
 	l.cond = sync.NewCond(&l.mu)
 	l.stop = job.Watch(l.hear)
 	return l
 }
 
-func (l *link) say(n note) {
+// counts is what this rank has enqueued, by ledger.
+func (l *Link) counts() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, g := range l.ledgers() {
+		out[g.Name] = g.counted()
+	}
+	return out
+}
+
+func (l *Link) say(n note) {
 	if b, err := json.Marshal(n); err == nil { // texts and numbers only
 		l.job.Notify(b)
 	}
 }
 
-func (l *link) hear(e rendezvous.Event) {
+func (l *Link) hear(e rendezvous.Event) {
 	var n note
 	if e.Kind == rendezvous.Notice && json.Unmarshal(e.Data, &n) != nil {
 		return
@@ -95,16 +107,16 @@ func (l *link) hear(e rendezvous.Event) {
 }
 
 // gone is a rank that was lost, -1 for none.
-func (l *link) gone() int {
+func (l *Link) gone() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// breaks says that this rank has broken the world, unless one has said so before, ahead of
+// Break says that this rank has broken the world, unless one has said so before, ahead of
 // what the others see of groups that end, which says less. A device that has not met the
 // others has no link.
-func (l *link) breaks(err error) {
+func (l *Link) Break(err error) {
 	if l == nil {
 		return
 	}
@@ -117,21 +129,21 @@ func (l *link) breaks(err error) {
 }
 
 // reason is who said first that the world is broken, and why; nil while nobody has.
-func (l *link) reason() (from int, err error) {
+func (l *Link) reason() (from int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.breaker, l.broke
 }
 
 // quit reports whether a rank has left, and what it had enqueued then.
-func (l *link) quit(rank int) (bool, map[string]uint64) {
+func (l *Link) quit(rank int) (bool, map[string]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left[rank], l.told[rank]
 }
 
 // until waits until ok, for which l.mu is held, for limit at most.
-func (l *link) until(limit time.Duration, ok func() bool) {
+func (l *Link) until(limit time.Duration, ok func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
@@ -147,8 +159,13 @@ func (l *link) until(limit time.Duration, ok func() bool) {
 	}
 }
 
+// Changed waits a while until a rank has left, is lost or has broken the world.
+func (l *Link) Changed(limit time.Duration) {
+	l.until(limit, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
+}
+
 // ask gives what the ranks have enqueued, nil for those that do not answer in time.
-func (l *link) ask(limit time.Duration) []map[string]uint64 {
+func (l *Link) ask(limit time.Duration) []map[string]uint64 {
 	l.mu.Lock()
 	before := slices.Clone(l.answers)
 	l.mu.Unlock()
@@ -167,9 +184,69 @@ func (l *link) ask(limit time.Duration) []map[string]uint64 {
 	return out
 }
 
-// leave says that this rank is about to go, and waits a little until all others are as
+// Missed is what notes say of a broken world, or of a rank that is gone or has left without
+// what this one, which waits at a place, has enqueued, as an error; nil if there is nothing.
+func (l *Link) Missed(at rendezvous.Where) error {
+	if !l.news.Load() {
+		return nil
+	}
+	if from, err := l.reason(); err != nil {
+		return at.Adopt(err, from)
+	}
+	if r := l.gone(); r >= 0 {
+		return &rendezvous.PeerLostError{Op: at.Op, Rank: at.Rank, Peer: r, Group: at.Group}
+	}
+	for _, g := range l.ledgers() {
+		for _, r := range g.ranks {
+			left, counts := l.quit(r)
+			if !left || r == at.Rank || counts[g.Name] >= g.counted() {
+				continue
+			}
+			k, _ := g.call(counts[g.Name])
+			return &rendezvous.PeerLostError{Op: k.Name, Rank: at.Rank, Peer: r, Group: k.Group, Left: true}
+		}
+	}
+	return nil
+}
+
+// Late is the error of a wait that took too long. It asks the other ranks what they have
+// enqueued, and names those that lack what this rank waits for.
+func (l *Link) Late(at rendezvous.Where, waited time.Duration) error {
+	told := l.ask(500 * time.Millisecond)
+	e := &rendezvous.TimeoutError{Op: at.Op, Rank: at.Rank, Peer: -1, Group: at.Group, Elapsed: waited}
+	for _, g := range l.ledgers() {
+		own := g.counted()
+		least := own
+		for _, r := range g.ranks {
+			if r != at.Rank && told[r] != nil {
+				least = min(least, told[r][g.Name])
+			}
+		}
+		for _, r := range g.ranks {
+			switch {
+			case r == at.Rank || slices.Contains(e.Missing, r):
+			case told[r] == nil:
+				e.Missing, e.Detail = append(e.Missing, r), "does not answer"
+			case told[r][g.Name] == least && least < own:
+				e.Missing = append(e.Missing, r)
+				e.Detail = fmt.Sprintf("has enqueued %d collectives of the group, rank %d has %d", least, at.Rank, own)
+			}
+		}
+		if len(e.Missing) > 0 {
+			e.Peer = e.Missing[0]
+			if k, ok := g.call(least); ok {
+				e.Op, e.Group = k.Name, k.Group
+			}
+			return e
+		}
+	}
+	e.Detail = "every rank has enqueued as much"
+	return e
+}
+
+// Leave says that this rank is about to go, and waits a little until all others are as
 // well, which it reports.
-func (l *link) leave(limit time.Duration) (all bool) {
+func (l *Link) Leave(limit time.Duration) (all bool) {
 	l.say(note{Kind: noteLeft, Counts: l.counts()})
 	l.until(limit, func() bool {
 		all = true
@@ -181,4 +258,4 @@ func (l *link) leave(limit time.Duration) (all bool) {
 	return all
 }
 
-func (l *link) close() { l.stop() }
+func (l *Link) Close() { l.stop() }
