@@ -300,7 +300,7 @@ func (e *elements) flat(kind elemKind, op ir.Op, dt ir.DType, list []elemID) ele
 			set = append(set, int64(x))
 		}
 	}
-	set = e.known(kind, op, dt, set)
+	set = e.known(op, dt, set)
 	slices.Sort(set)
 	if kind == elemMost {
 		set = slices.Compact(set)
@@ -312,7 +312,7 @@ func (e *elements) flat(kind elemKind, op ir.Op, dt ir.DType, list []elemID) ele
 }
 
 // known makes one integer of those of a list that are known.
-func (e *elements) known(kind elemKind, op ir.Op, dt ir.DType, list []int64) []int64 {
+func (e *elements) known(op ir.Op, dt ir.DType, list []int64) []int64 {
 	one, found := int64(0), false
 	rest := slices.DeleteFunc(slices.Clone(list), func(x int64) bool {
 		v, ok := e.value(elemID(x))

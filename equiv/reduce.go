@@ -283,7 +283,7 @@ func reduceOfMoved(z *normalizer, t *term) (termID, bool) {
 	if !ok || by < 0 {
 		return 0, false
 	}
-	n, ok := z.sourceSize(t.args[0], by)
+	n, ok := z.sourceSize(t.args[0])
 	if !ok {
 		return 0, false
 	}
@@ -330,7 +330,7 @@ func (z *normalizer) outer(x *term) (by int32, of termID) {
 }
 
 // sourceSize is the number of elements of what is moved, false if it differs.
-func (z *normalizer) sourceSize(id termID, by int32) (n ir.Dim, ok bool) {
+func (z *normalizer) sourceSize(id termID) (n ir.Dim, ok bool) {
 	x := z.at(id)
 	if x.kind == kindMove {
 		_, of := z.outer(x)
@@ -341,7 +341,7 @@ func (z *normalizer) sourceSize(id termID, by int32) (n ir.Dim, ok bool) {
 		if z.at(a).kind == kindFull {
 			continue
 		}
-		m, ok := z.sourceSize(a, by)
+		m, ok := z.sourceSize(a)
 		if !ok || found && !m.Equal(n) {
 			return n, false
 		}

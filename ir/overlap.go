@@ -31,7 +31,7 @@ func (v *verifier) apart(a, b *Value) bool {
 		return false
 	}
 	between := D((q - p) * int64(a.typ.DType().Size()))
-	if v.atLeast(between.Sub(a.typ.Extent()), 0) || v.atLeast(D(0).Sub(between).Sub(b.typ.Extent()), 0) {
+	if v.notNegative(between.Sub(a.typ.Extent())) || v.notNegative(D(0).Sub(between).Sub(b.typ.Extent())) {
 		return true
 	}
 	return boxesApart(a.typ, b.typ, p, q)

@@ -162,7 +162,7 @@ func (v *verifier) aliasCall(n *Node) {
 		switch {
 		case r.typ.IsAsync() || r.typ.DType() != of.DType():
 			v.at(n, -1, nil, "result %s is %s, but aliases an operand of %s", r, r.typ, of)
-		case !v.atLeast(room.Sub(r.typ.Extent()), 0):
+		case !v.notNegative(room.Sub(r.typ.Extent())):
 			v.at(n, -1, nil, "result %s of type %s does not fit into operand 0, %s, which it aliases", r, r.typ, of)
 		}
 	}

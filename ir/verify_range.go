@@ -107,10 +107,10 @@ func (v *verifier) writtenLayouts(n *Node) {
 	}
 }
 
-// atLeast reports whether d is never less than n.
-func (v *verifier) atLeast(d Dim, n int64) bool {
+// notNegative reports whether d is never less than 0.
+func (v *verifier) notNegative(d Dim) bool {
 	r, ok := v.m.Bounds(d)
-	return ok && r.Min >= n
+	return ok && r.Min >= 0
 }
 
 func ruleRange(v *verifier) {
@@ -205,7 +205,7 @@ func (v *verifier) splits(n *Node) {
 					return
 				}
 			}
-			if !v.atLeast(d, 0) {
+			if !v.notNegative(d) {
 				v.at(n, -1, v.symbolNotes(d), "%s: size %s is negative for some values of its symbols", key, d)
 				return
 			}

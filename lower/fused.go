@@ -77,10 +77,7 @@ func (l *lowering) nextKernel() string { return fmt.Sprintf("k%d", len(l.p.Kerne
 
 // fused emits the launch of a kernel, which it shares with an equal one.
 func (l *lowering) fused(b *body, k program.Kernel) error {
-	var err error
-	if k.Body, err = b.steps(); err != nil {
-		return err
-	}
+	k.Body = b.steps()
 	k.Sizes = len(b.sizes)
 	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: program.OpFused, Node: b.outs[len(b.outs)-1].Def().Name(),
 		Attrs: attr.Make(attr.Attr{Key: program.KernelKey, Val: attr.String(l.share(k))})}
@@ -234,7 +231,7 @@ func (b *body) shared() (out []*ir.Value) {
 }
 
 // steps lists the operations.
-func (b *body) steps() ([]program.BodyStep, error) {
+func (b *body) steps() []program.BodyStep {
 	needed := b.needed()
 	for _, n := range b.nodes {
 		if n.Op().IsView() || !needed[n] {
@@ -249,7 +246,7 @@ func (b *body) steps() ([]program.BodyStep, error) {
 		}
 		b.out = append(b.out, s)
 	}
-	return b.out, nil
+	return b.out
 }
 
 // needed are the nodes that results depend on.

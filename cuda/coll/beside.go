@@ -76,7 +76,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		m.Join(p.cmds, driver.Main)
 	default:
 		p.parts = b.reduceBeside(ts)
-		b.flagBarrier(driver.Main, flagLeft)
+		b.flagBarrier(flagLeft)
 		b.join()
 	}
 	return p, b.err
@@ -153,7 +153,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 			own = append(own, kernels.Seg{Src: uint64(at), Dst: uint64(into(t)), Bytes: t.Bytes})
 		}
 	}
-	b.flagBarrier(driver.Main, flagReady)
+	b.flagBarrier(flagReady)
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if b.small(t.Bytes) {
@@ -174,7 +174,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		}
 	})
 	b.join()
-	b.flagBarrier(driver.Main, flagDone)
+	b.flagBarrier(flagDone)
 }
 
 // round is what fills a part of staging: parts of tensors.
@@ -274,7 +274,7 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 func (b *engineBuilder) stage(i int, parts round) {
 	m, g, e := b.m, b.m.Group, b.m.engine
 	b.awaitFlags(driver.Main, b.credit(i))
-	b.flagBarrier(driver.Main, flagReady)
+	b.flagBarrier(flagReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
@@ -300,7 +300,7 @@ func (b *engineBuilder) stage(i int, parts round) {
 	if move(true); len(small) > 0 {
 		b.c.Wait(driver.Main, e.joinOut)
 	}
-	b.flagBarrier(driver.Main, flagDone)
+	b.flagBarrier(flagDone)
 	b.c.Record(driver.Main, e.copied[i])
 }
 

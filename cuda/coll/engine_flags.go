@@ -54,8 +54,8 @@ func (b *engineBuilder) awaitFlags(s driver.Stream, which uint64) {
 }
 
 // flagBarrier is both.
-func (b *engineBuilder) flagBarrier(s driver.Stream, which uint64) {
-	b.c.Flags(s, append(b.flagsToSet(which), b.flagsToAwait(which)...)...)
+func (b *engineBuilder) flagBarrier(which uint64) {
+	b.c.Flags(driver.Main, append(b.flagsToSet(which), b.flagsToAwait(which)...)...)
 }
 
 func (b *engineBuilder) flagsToSet(which uint64) (f []driver.Flag) {

@@ -136,11 +136,11 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
 		p.parts = b.reduceBeside(op.Tensors)
-		b.flagBarrier(driver.Main, flagLeft)
+		b.flagBarrier(flagLeft)
 	case kernels.Broadcast:
 		b.broadcast()
 	default:
-		b.flagBarrier(driver.Main, flagReady)
+		b.flagBarrier(flagReady)
 		_, targets := m.route(op)
 		for i, t := range op.Tensors {
 			for _, r := range targets {
@@ -155,7 +155,7 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 				}
 			}
 		}
-		b.flagBarrier(driver.Main, flagDone)
+		b.flagBarrier(flagDone)
 	}
 	b.join()
 	return p, b.err
@@ -172,7 +172,7 @@ func (b *engineBuilder) broadcast() {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
 		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
 	}
-	b.flagBarrier(driver.Main, flagReady)
+	b.flagBarrier(flagReady)
 	if isRoot {
 		for _, t := range b.op.Tensors {
 			if t.Src != t.Dst {
@@ -189,7 +189,7 @@ func (b *engineBuilder) broadcast() {
 			}
 		})
 	}
-	b.flagBarrier(driver.Main, flagDone)
+	b.flagBarrier(flagDone)
 	b.peers(func(r, world int) {
 		for _, t := range b.op.Tensors {
 			if r == b.root || whole(t) {
@@ -203,5 +203,5 @@ func (b *engineBuilder) broadcast() {
 			b.c.Copy(driver.Main, b.there(world, t.Dst+driver.Ptr(at)), from+driver.Ptr(at), bytes)
 		}
 	})
-	b.flagBarrier(driver.Main, flagLeft)
+	b.flagBarrier(flagLeft)
 }

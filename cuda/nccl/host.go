@@ -342,7 +342,7 @@ func (c *hostComm) run(calls []Call) {
 	results := make([][]byte, len(calls))
 	for i := range calls {
 		var err error
-		if results[i], err = c.get(&calls[i], own[i]); err != nil {
+		if results[i], err = c.get(&calls[i]); err != nil {
 			return
 		}
 	}
@@ -419,7 +419,7 @@ func (c *hostComm) send(rank int, p parcel) {
 }
 
 // get takes what the other ranks send for a call, and gives its result.
-func (c *hostComm) get(k *Call, own []byte) ([]byte, error) {
+func (c *hostComm) get(k *Call) ([]byte, error) {
 	if k.Kind <= CallZero || k.Kind == CallSend || k.Kind == CallReduce && k.Peer != c.rank {
 		return nil, nil
 	}

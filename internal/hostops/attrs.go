@@ -113,14 +113,14 @@ func as[T num](n number) T {
 	return T(n.f)
 }
 
-// dimAttr reads a dimension of a tensor of the given rank; negative dimensions
+// dimAttr reads the attribute dim of a tensor of the given rank; negative dimensions
 // count from the end. A tensor of rank 0 is treated as one of rank 1.
-func (c *call) dimAttr(key string, def int64, rank int) int {
-	d := c.intAttr(key, def)
+func (c *call) dimAttr(def int64, rank int) int {
+	d := c.intAttr("dim", def)
 	if c.bad != nil {
 		return 0
 	}
-	return c.normDim(key, d, rank)
+	return c.normDim("dim", d, rank)
 }
 
 func (c *call) normDim(key string, d int64, rank int) int {

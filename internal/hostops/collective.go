@@ -22,7 +22,7 @@ func ReduceRange(reduce string, out Tensor, ins []Tensor, lo, hi int64) error {
 		return err
 	}
 	for i := range ins {
-		if err := c.sameType(0, i); err != nil {
+		if err := c.sameType(i); err != nil {
 			return err
 		}
 		if !slices.Equal(out.Shape, ins[i].Shape) {

@@ -178,7 +178,7 @@ func runEmbedding(c *call) error {
 
 func takeIndexed(c *call, x *Tensor, idx []Tensor, wrap bool) error {
 	out := &c.outs[0]
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	ix, err := c.indexDims(len(idx), x.Shape)
@@ -215,7 +215,7 @@ func runIndexPut(c *call) error {
 		return c.bad
 	}
 	out := &c.outs[0]
-	if err := c.sameType(0, 1); err != nil {
+	if err := c.sameType(1); err != nil {
 		return err
 	}
 	if err := c.sameShape(); err != nil {
@@ -251,7 +251,7 @@ func (c *call) valueStrides(v *Tensor, operand int, shape []int64) ([]int64, err
 // positions in operand 1, a vector, along attribute dim.
 func runIndexAdd(c *call) error {
 	x, idx, src := &c.ins[0], &c.ins[1], &c.ins[2]
-	dim := c.dimAttr("dim", 0, len(x.Shape))
+	dim := c.dimAttr(0, len(x.Shape))
 	alpha := c.numAttr("alpha").or(1)
 	if c.bad != nil {
 		return c.bad
@@ -279,7 +279,7 @@ func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, 
 		return c.bad
 	}
 	out := &c.outs[0]
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if err := c.sameShape(); err != nil {

@@ -131,7 +131,7 @@ func CopyRange(dst Tensor, dstAt int64, src Tensor, srcAt, n int64) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if n < 0 || dstAt < 0 || dstAt > dst.NumElems()-n {
@@ -160,17 +160,17 @@ func CopyRange(dst Tensor, dstAt int64, src Tensor, srcAt, n int64) error {
 	return nil
 }
 
-// sameType checks that result r and operand i have one element type; moving data
-// never converts it.
-func (c *call) sameType(r, i int) error {
-	if a, b := c.outs[r].DType, c.ins[i].DType; a != b {
-		return c.inErr(i, ErrDType, "%v, but result %d is %v", b, r, a)
+// sameType checks that operand i has the element type of result 0; moving data never
+// converts it.
+func (c *call) sameType(i int) error {
+	if a, b := c.outs[0].DType, c.ins[i].DType; a != b {
+		return c.inErr(i, ErrDType, "%v, but result 0 is %v", b, a)
 	}
 	return nil
 }
 
 func runClone(c *call) error {
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if err := c.sameShape(); err != nil {
@@ -243,7 +243,7 @@ func copyRun(dst []byte, do, ds int64, src []byte, so, ss, n int64, size int) {
 // [0] is skipped whatever the rank of the others.
 func runCat(c *call) error {
 	out := c.outs[0]
-	dim := c.dimAttr("dim", 0, len(out.Shape))
+	dim := c.dimAttr(0, len(out.Shape))
 	if c.bad != nil {
 		return c.bad
 	}
@@ -253,7 +253,7 @@ func runCat(c *call) error {
 	at := int64(0)
 	for i := range c.ins {
 		x := &c.ins[i]
-		if err := c.sameType(0, i); err != nil {
+		if err := c.sameType(i); err != nil {
 			return err
 		}
 		if len(x.Shape) == 1 && x.Shape[0] == 0 {
@@ -287,7 +287,7 @@ func runCat(c *call) error {
 // start and end count from the end if negative and are clamped, as in Python.
 func runSliceScatter(c *call) error {
 	out, src := c.outs[0], &c.ins[1]
-	dim := c.dimAttr("dim", 0, len(out.Shape))
+	dim := c.dimAttr(0, len(out.Shape))
 	start, end, step := c.intAttr("start", 0), c.intAttr("end", 1<<62), c.intAttr("step", 1)
 	if c.bad != nil {
 		return c.bad
@@ -301,7 +301,7 @@ func runSliceScatter(c *call) error {
 	if err := c.startFrom(0); err != nil {
 		return err
 	}
-	if err := c.sameType(0, 1); err != nil {
+	if err := c.sameType(1); err != nil {
 		return err
 	}
 	size := out.Shape[dim]
@@ -335,7 +335,7 @@ func clampIndex(i, size int64) int64 {
 // startFrom fills the result with operand i, of the same shape and type, unless
 // they are the same memory.
 func (c *call) startFrom(i int) error {
-	if err := c.sameType(0, i); err != nil {
+	if err := c.sameType(i); err != nil {
 		return err
 	}
 	if !slices.Equal(c.outs[0].Shape, c.ins[i].Shape) {

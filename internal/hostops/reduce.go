@@ -203,7 +203,7 @@ func runArgmax(c *call) error {
 	out, x := &c.outs[0], &c.ins[0]
 	var dims []int
 	if c.attrs.Has("dim") {
-		dims = []int{c.dimAttr("dim", 0, len(x.Shape))}
+		dims = []int{c.dimAttr(0, len(x.Shape))}
 	} else {
 		dims = c.dimsAttr("dims", len(x.Shape))
 	}
@@ -293,7 +293,7 @@ func (c *call) sameShape() error {
 // runCumsum sums from the start along attribute dim.
 func runCumsum(c *call) error {
 	out, x := &c.outs[0], &c.ins[0]
-	dim := c.dimAttr("dim", 0, len(x.Shape))
+	dim := c.dimAttr(0, len(x.Shape))
 	if c.bad != nil {
 		return c.bad
 	}
@@ -329,7 +329,7 @@ func cumsumIn[A acc](c *call, l lanes) {
 // last). The maximum is subtracted first; everything is in float64 and rounded once.
 func runSoftmax(c *call) error {
 	out, x := &c.outs[0], &c.ins[0]
-	dim := c.dimAttr("dim", -1, len(x.Shape))
+	dim := c.dimAttr(-1, len(x.Shape))
 	if c.bad != nil {
 		return c.bad
 	}

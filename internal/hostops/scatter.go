@@ -51,11 +51,11 @@ func lined(t *Tensor, dim int) cursor {
 // Indices must not be negative.
 func runGather(c *call) error {
 	out, x, idx := atLeast1(c.outs[0]), atLeast1(c.ins[0]), atLeast1(c.ins[1])
-	dim := c.dimAttr("dim", 0, len(x.Shape))
+	dim := c.dimAttr(0, len(x.Shape))
 	if c.bad != nil {
 		return c.bad
 	}
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if err := c.pointing(1, &idx, &x, dim); err != nil {
@@ -111,7 +111,7 @@ func scatterFnOf[T num](name string) (scatterFn[T], bool) {
 // prod, amax, amin) values combine in that order and the result is rounded once.
 func runScatter(c *call) error {
 	out, x, idx := atLeast1(c.outs[0]), atLeast1(c.ins[0]), atLeast1(c.ins[1])
-	dim := c.dimAttr("dim", 0, len(x.Shape))
+	dim := c.dimAttr(0, len(x.Shape))
 	value, reduce := c.numAttr("value"), c.strAttr("reduce", "")
 	if c.bad != nil {
 		return c.bad
@@ -119,7 +119,7 @@ func runScatter(c *call) error {
 	if value.set == (len(c.ins) == 3) {
 		return c.fail(ErrArity, "want either a third operand or attribute value")
 	}
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if !slices.Equal(out.Shape, x.Shape) {
@@ -129,7 +129,7 @@ func runScatter(c *call) error {
 		return err
 	}
 	if len(c.ins) == 3 {
-		if err := c.sameType(0, 2); err != nil {
+		if err := c.sameType(2); err != nil {
 			return err
 		}
 		src := atLeast1(c.ins[2])

@@ -15,12 +15,12 @@ import (
 // leaves that open. NaN counts as larger than every number.
 func runTopk(c *call) error {
 	vals, pos, x := atLeast1(c.outs[0]), atLeast1(c.outs[1]), atLeast1(c.ins[0])
-	dim := c.dimAttr("dim", -1, len(x.Shape))
+	dim := c.dimAttr(-1, len(x.Shape))
 	largest := c.boolAttr("largest", true)
 	if c.bad != nil {
 		return c.bad
 	}
-	if err := c.sameType(0, 0); err != nil {
+	if err := c.sameType(0); err != nil {
 		return err
 	}
 	if pos.DType != dtype.I64 {

@@ -77,7 +77,7 @@ func (l *Step) mixture(x *ir.Value, w layer) (*ir.Value, func(d *ir.Value) *ir.V
 		flat := f.View(dl, ir.Dims(b*l.Seq, l.Experts))
 		dn = f.Add(dn, l.rows(f.MatMul(flat, l.t(w.router))))
 		l.grads = append(l.grads, f.MatMul(t(in), du), f.MatMul(t(in), dg), ddown, l.sum(f.MatMul(l.t(rows), flat), "data"))
-		dx, dgain := l.normGrad(dn, x, unit, r, w.second)
+		dx, dgain := l.normGrad(dn, unit, r, w.second)
 		l.grads = append(l.grads, dgain)
 		return f.Add(d, dx)
 	}

@@ -121,7 +121,7 @@ func (l *Step) norm(x, gain *ir.Value) (out, unit, r *ir.Value) {
 	return f.Mul(unit, gain), unit, r
 }
 
-func (l *Step) normGrad(d, x, unit, r, gain *ir.Value) (dx, dgain *ir.Value) {
+func (l *Step) normGrad(d, unit, r, gain *ir.Value) (dx, dgain *ir.Value) {
 	f := l.f
 	dgain = l.sum(f.Reduce(ir.OpSum, f.Mul(d, unit), false, 0, 1), "data", "model")
 	du := f.Mul(d, gain)
@@ -269,7 +269,7 @@ func (l *Step) attention(x *ir.Value, w layer) (*ir.Value, func(d *ir.Value) *ir
 		do := l.heads4(f.MatMul(dr, l.t(wo)), l.Heads)
 		g := f.Op(ir.OpAttentionBackward, nil, a[0].Def().Attrs(), []*ir.Value{do, q, k, v, a[0], a[1], a[2], a[3]})
 		dn := l.productsGrad(rows, full, []*ir.Value{l.unheads(g[0]), l.unheads(g[1]), l.unheads(g[2])})
-		dx, dgain := l.normGrad(dn, x, unit, r, w.first)
+		dx, dgain := l.normGrad(dn, unit, r, w.first)
 		l.grads = append(l.grads, dgain)
 		return f.Add(d, dx)
 	}
@@ -290,7 +290,7 @@ func (l *Step) mlp(x *ir.Value, w layer) (*ir.Value, func(d *ir.Value) *ir.Value
 		sig := f.Unary(ir.OpSigmoid, p[0])
 		slope := f.Mul(sig, f.Scalar(ir.OpAdd, f.Mul(p[0], f.Scalar(ir.OpAdd, f.Unary(ir.OpNeg, sig), 1)), 1))
 		dn := l.productsGrad(rows, full, []*ir.Value{f.Mul(f.Mul(da, p[1]), slope), f.Mul(da, f.Unary(ir.OpSilu, p[0]))})
-		dx, dgain := l.normGrad(dn, x, unit, r, w.second)
+		dx, dgain := l.normGrad(dn, unit, r, w.second)
 		l.grads = append(l.grads, dgain)
 		return f.Add(d, dx)
 	}

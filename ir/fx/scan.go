@@ -149,10 +149,9 @@ func (s *scanner) enter(c byte, what string) bool {
 	return true
 }
 
-// skip reads a value of any kind and returns its bytes.
-func (s *scanner) skip() []byte {
+// skip reads a value of any kind.
+func (s *scanner) skip() {
 	c := s.peek()
-	start := s.i
 	switch {
 	case s.err != nil:
 	case c == '{':
@@ -167,15 +166,11 @@ func (s *scanner) skip() []byte {
 		for _, w := range []string{"true", "false", "null"} {
 			if len(s.b)-s.i >= len(w) && string(s.b[s.i:s.i+len(w)]) == w {
 				s.i += len(w)
-				return s.b[start:s.i]
+				return
 			}
 		}
 		s.syntax("expected a value, found %s", s.found())
 	}
-	if s.err != nil {
-		return nil
-	}
-	return s.b[start:s.i]
 }
 
 // str reads a string.

@@ -41,20 +41,20 @@ func (c *converter) whole(name string, t shape, parts []mlir.Use) []mlir.Use {
 
 // calling is a region that calls a computation on one value, given by its tensors or from
 // around the region, and returns the tensors of its result.
-func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*mlir.Block, shape, error) {
+func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*mlir.Block, error) {
 	if err := c.tooLong(); err != nil {
-		return nil, shape{}, err
+		return nil, err
 	}
 	k := c.m.by[strings.TrimPrefix(key, "%")]
 	if k == nil {
-		return nil, shape{}, c.errorf("there is no computation %q", key)
+		return nil, c.errorf("there is no computation %q", key)
 	}
 	f, err := c.function(k, k.name, depth+1)
 	if err != nil {
-		return nil, shape{}, err
+		return nil, err
 	}
 	if len(f.Args) != 1 {
-		return nil, shape{}, c.errorf("computation %s takes %d operands, want one", k.name, len(f.Args))
+		return nil, c.errorf("computation %s takes %d operands, want one", k.name, len(f.Args))
 	}
 	outer := c.ops
 	c.ops = nil
@@ -76,7 +76,7 @@ func (c *converter) calling(key string, arg string, t shape, own bool, depth int
 	c.add(mlir.Spec{Name: "stablehlo.return", Operands: results})
 	b := &mlir.Block{Args: args, Ops: c.ops}
 	c.ops = outer
-	return b, k.root.shape, nil
+	return b, nil
 }
 
 func while(c *converter, depth int) error {
@@ -87,7 +87,7 @@ func while(c *converter, depth int) error {
 	parts, types := c.leaves(c.in.operands[0], t)
 	var regions []*mlir.Block
 	for _, key := range []string{"condition", "body"} {
-		b, _, err := c.calling(c.text(key), c.in.operands[0], t, true, depth)
+		b, err := c.calling(c.text(key), c.in.operands[0], t, true, depth)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func conditional(c *converter, depth int) error {
 	var regions []*mlir.Block
 	for i, key := range keys {
 		o := c.in.operands[i+1]
-		b, _, err := c.calling(key, o, c.by[o].shape, false, depth)
+		b, err := c.calling(key, o, c.by[o].shape, false, depth)
 		if err != nil {
 			return err
 		}

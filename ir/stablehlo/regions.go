@@ -182,23 +182,23 @@ func sortOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 }
 
 // numbers reads the fields of dimension numbers into lists.
-func (im *importer) numbers(attr string, lists map[string]*[]int64) (mlir.Attrs, error) {
+func (im *importer) numbers(attr string, lists map[string]*[]int64) error {
 	a, ok := im.op.Attr(attr)
 	if !ok {
-		return nil, im.errorf("%s without %s", im.op.Name, attr)
+		return im.errorf("%s without %s", im.op.Name, attr)
 	}
 	fields, err := im.m.Fields(a)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, f := range fields {
 		if to := lists[f.Name]; to != nil {
 			if *to, err = im.m.Ints(f.Val); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return fields, nil
+	return nil
 }
 
 func gather(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
@@ -211,7 +211,7 @@ func gather(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	}
 	var d decompose.GatherDims
 	var vector []int64
-	if _, err := im.numbers("dimension_numbers", map[string]*[]int64{"offset_dims": &d.OffsetDims, "collapsed_slice_dims": &d.CollapsedSliceDims,
+	if err := im.numbers("dimension_numbers", map[string]*[]int64{"offset_dims": &d.OffsetDims, "collapsed_slice_dims": &d.CollapsedSliceDims,
 		"operand_batching_dims": &d.OperandBatchingDims, "start_indices_batching_dims": &d.StartIndicesBatchingDims,
 		"start_index_map": &d.StartIndexMap, "index_vector_dim": &vector}); err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func scatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	}
 	var d decompose.ScatterDims
 	var vector []int64
-	if _, err := im.numbers("scatter_dimension_numbers", map[string]*[]int64{"update_window_dims": &d.UpdateWindowDims, "inserted_window_dims": &d.InsertedWindowDims,
+	if err := im.numbers("scatter_dimension_numbers", map[string]*[]int64{"update_window_dims": &d.UpdateWindowDims, "inserted_window_dims": &d.InsertedWindowDims,
 		"input_batching_dims": &d.InputBatchingDims, "scatter_indices_batching_dims": &d.ScatterIndicesBatchingDims,
 		"scatter_dims_to_operand_dims": &d.ScatterDimsToOperandDims, "index_vector_dim": &vector}); err != nil {
 		return nil, err

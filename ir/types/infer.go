@@ -1,6 +1,7 @@
 package types
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,12 +24,12 @@ type operands struct {
 // exact; other results are returned row-major and may be declared in any layout.
 type rule func(c *operands) ([]Type, error)
 
-// wantType returns declared result i.
-func (c *operands) wantType(i int) (Type, error) {
-	if i >= len(c.want) {
-		return Type{}, fmt.Errorf("result type %d must be declared", i)
+// wantType returns declared result 0.
+func (c *operands) wantType() (Type, error) {
+	if len(c.want) == 0 {
+		return Type{}, errors.New("result type 0 must be declared")
 	}
-	return c.want[i], nil
+	return c.want[0], nil
 }
 
 // dtypeOr is the declared element type of result 0, or def.
@@ -39,11 +40,11 @@ func (c *operands) dtypeOr(def dtype.DType) dtype.DType {
 	return def
 }
 
-// dim returns the attribute as a dimension of a tensor of that rank.
-func (c *operands) dim(key string, rank int) (int, error) {
-	d := c.attrs.Int(key, 0)
+// dim returns the attribute dim of a tensor of that rank.
+func (c *operands) dim(rank int) (int, error) {
+	d := c.attrs.Int("dim", 0)
 	if d < 0 || d >= int64(rank) {
-		return 0, fmt.Errorf("%s=%d is outside the %d dimensions", key, d, rank)
+		return 0, fmt.Errorf("dim=%d is outside the %d dimensions", d, rank)
 	}
 	return int(d), nil
 }
@@ -58,7 +59,7 @@ func inferDeclared(c *operands) ([]Type, error) {
 
 // inferAsyncCall accepts the declared type of one tensor in flight.
 func inferAsyncCall(c *operands) ([]Type, error) {
-	t, err := c.wantType(0)
+	t, err := c.wantType()
 	if err == nil && (!t.IsAsync() || len(t.Tensors()) != 1) {
 		err = fmt.Errorf("the result is %s, want one tensor, async", t)
 	}
@@ -74,7 +75,7 @@ const maxConstant = 64 << 10
 
 // inferConstant accepts declared types that the data fills.
 func inferConstant(c *operands) ([]Type, error) {
-	t, err := c.wantType(0)
+	t, err := c.wantType()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func inferBitwise(c *operands) ([]Type, error) {
 }
 
 func inferBitcast(c *operands) ([]Type, error) {
-	w, err := c.wantType(0)
+	w, err := c.wantType()
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func inferCompare(c *operands) ([]Type, error) {
 // inferSame keeps shape; the element type may be declared.
 func inferSame(c *operands) ([]Type, error) {
 	if c.attrs.Has("dim") {
-		if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
+		if _, err := c.dim(c.args[0].Rank()); err != nil {
 			return nil, err
 		}
 	}
@@ -243,7 +244,7 @@ func inferSame(c *operands) ([]Type, error) {
 
 // inferLikeFirst gives the type of operand 0.
 func inferLikeFirst(c *operands) ([]Type, error) {
-	if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
+	if _, err := c.dim(c.args[0].Rank()); err != nil {
 		return nil, err
 	}
 	return []Type{TensorOf(c.args[0].dt, c.args[0].shape)}, nil
@@ -373,7 +374,7 @@ func inferAttentionBackward(c *operands) ([]Type, error) {
 
 func inferCat(c *operands) ([]Type, error) {
 	first := c.args[0]
-	d, err := c.dim("dim", first.Rank())
+	d, err := c.dim(first.Rank())
 	if err != nil {
 		return nil, err
 	}
@@ -407,7 +408,7 @@ func inferReadSize(c *operands) ([]Type, error) {
 
 func inferTopk(c *operands) ([]Type, error) {
 	x := c.args[0]
-	d, err := c.dim("dim", x.Rank())
+	d, err := c.dim(x.Rank())
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func eachOperand(c *operands, f func(t Type, i int) (Type, error)) ([]Type, erro
 
 func inferAllGather(c *operands) ([]Type, error) {
 	return eachOperand(c, func(t Type, _ int) (Type, error) {
-		d, err := c.dim("dim", t.Rank())
+		d, err := c.dim(t.Rank())
 		if err != nil {
 			return t, err
 		}
@@ -41,7 +41,7 @@ func inferAllGather(c *operands) ([]Type, error) {
 
 func inferReduceScatter(c *operands) ([]Type, error) {
 	return eachOperand(c, func(t Type, _ int) (Type, error) {
-		d, err := c.dim("dim", t.Rank())
+		d, err := c.dim(t.Rank())
 		if err != nil {
 			return t, err
 		}
@@ -52,7 +52,7 @@ func inferReduceScatter(c *operands) ([]Type, error) {
 // inferShard gives one of as many equal pieces as the subgroup has ranks.
 func inferShard(c *operands) ([]Type, error) {
 	t := c.args[0]
-	d, err := c.dim("dim", t.Rank())
+	d, err := c.dim(t.Rank())
 	if err != nil {
 		return nil, err
 	}

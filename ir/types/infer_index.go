@@ -67,7 +67,7 @@ func inferIndexPut(c *operands) ([]Type, error) {
 
 func inferGather(c *operands) ([]Type, error) {
 	x, idx := c.args[0], c.args[1]
-	if _, err := c.dim("dim", max(x.Rank(), 1)); err != nil {
+	if _, err := c.dim(max(x.Rank(), 1)); err != nil {
 		return nil, err
 	}
 	if x.Rank() != idx.Rank() || !idx.dt.IsInt() {

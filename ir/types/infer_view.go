@@ -28,7 +28,7 @@ func (s strided) typ(dt dtype.DType) Type {
 // PyTorch's view follows: neighbouring old dimensions that form one run of
 // memory may be regrouped, others may not.
 func inferView(c *operands) ([]Type, error) {
-	w, err := c.wantType(0)
+	w, err := c.wantType()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func inferPermute(c *operands) ([]Type, error) {
 }
 
 func inferExpand(c *operands) ([]Type, error) {
-	w, err := c.wantType(0)
+	w, err := c.wantType()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func cut(x Type, d int, size dim.Dim, step int64) (Type, error) {
 
 func inferSlice(c *operands) ([]Type, error) {
 	x := c.args[0]
-	d, err := c.dim("dim", x.Rank())
+	d, err := c.dim(x.Rank())
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func inferSlice(c *operands) ([]Type, error) {
 
 func inferSplit(c *operands) ([]Type, error) {
 	x := c.args[0]
-	d, err := c.dim("dim", x.Rank())
+	d, err := c.dim(x.Rank())
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func inferSqueeze(c *operands) ([]Type, error) {
 
 func inferUnsqueeze(c *operands) ([]Type, error) {
 	x := c.args[0]
-	d, err := c.dim("dim", x.Rank()+1)
+	d, err := c.dim(x.Rank() + 1)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func inferUnsqueeze(c *operands) ([]Type, error) {
 
 func inferSelect(c *operands) ([]Type, error) {
 	x := c.args[0]
-	d, err := c.dim("dim", x.Rank())
+	d, err := c.dim(x.Rank())
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func inferSelect(c *operands) ([]Type, error) {
 func inferAlias(c *operands) ([]Type, error) { return []Type{c.args[0]}, nil }
 
 func inferAsStrided(c *operands) ([]Type, error) {
-	w, err := c.wantType(0)
+	w, err := c.wantType()
 	if err != nil {
 		return nil, err
 	}

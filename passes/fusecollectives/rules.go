@@ -74,27 +74,23 @@ func flowOf(table []rule, n *ir.Node, known []track, down bool) (flow, bool) {
 }
 
 // only is the one track there is of several, false if there is none, or another.
-func only(known []track) (int, track, bool) {
-	at := -1
-	for i, t := range known {
-		if t.dim < 0 {
-			continue
+func only(known []track) (one track, ok bool) {
+	for _, t := range known {
+		switch {
+		case t.dim < 0:
+		case ok:
+			return none, false
+		default:
+			one, ok = t, true
 		}
-		if at >= 0 {
-			return 0, none, false
-		}
-		at = i
 	}
-	if at < 0 {
-		return 0, none, false
-	}
-	return at, known[at], true
+	return one, ok
 }
 
 // ranked is the flow of a collective along whose dimension the runs change.
 func ranked(down func(runs, ranks int64) (int64, bool)) func(*ir.Node, []track, bool) (flow, bool) {
 	return func(n *ir.Node, known []track, forward bool) (flow, bool) {
-		_, t, ok := only(known)
+		t, ok := only(known)
 		if !ok || n.Attrs().Has("in_splits") {
 			return flow{}, false
 		}
@@ -114,14 +110,14 @@ func ranked(down func(runs, ranks int64) (int64, bool)) func(*ir.Node, []track, 
 }
 
 func kept(_ *ir.Node, known []track, _ bool) (flow, bool) {
-	_, t, ok := only(known)
+	t, ok := only(known)
 	return flow{[]track{t}, []track{t}}, ok
 }
 
 // reshaped finds the dimension that has a row, or a part of it, behind each place: what is before
 // it are runs.
 func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
-	_, t, ok := only(known)
+	t, ok := only(known)
 	from, to := n.Arg(0).Type(), n.Result(0).Type()
 	if !down {
 		from, to = to, from

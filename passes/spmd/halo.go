@@ -76,7 +76,7 @@ func (h halo) rows(by int64) (lo, hi int64) {
 }
 
 // cost is what a reach costs, and what arrives by it.
-func (h halo) cost(g *grid, t tensor, l layout, d int, count int64) (cost, moved int64) {
+func (h halo) cost(g *grid, t tensor, l layout, count int64) (cost, moved int64) {
 	row := g.bytes(t, l) / max(h.size, 1)
 	for by := h.from; by <= h.to; by++ {
 		if lo, hi := h.rows(by); by != 0 {
@@ -129,7 +129,7 @@ func (p *partitioner) taken(v *ir.Value, t tensor, l layout, d int, w reach) *ir
 	} else {
 		v = p.one(ir.OpIndex, ir.A("dims", []int64{int64(d)}), []*ir.Value{v, p.along(l.dims[d], h.start, h.move, w.count)})
 	}
-	_, moved := h.cost(p.g, t, l, d, w.count)
+	_, moved := h.cost(p.g, t, l, w.count)
 	p.moved += moved
 	if h.low {
 		v = p.inside(v, ir.OpGe, 0, l, d, w)

@@ -31,7 +31,7 @@ func exchanged(of reaches) func(p *partitioner, c *choice) int64 {
 					return impossible
 				}
 				for _, w := range list {
-					if k, _ := p.g.halo(l, d, y.shape[d], w).cost(p.g, y.tensor, l, d, w.count); y.full == nil && !p.how.near {
+					if k, _ := p.g.halo(l, d, y.shape[d], w).cost(p.g, y.tensor, l, w.count); y.full == nil && !p.how.near {
 						cost += k
 					}
 				}

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -125,14 +126,25 @@ func finish(c command, err error, t tool) int {
 		fmt.Fprintf(t.err, "lowerdump %s: %s\nusage: lowerdump %s %s\n", c.name, usage.Msg, c.name, c.args)
 		return exitUsage
 	}
-	fmt.Fprintf(t.err, "lowerdump %s: %s\n", c.name, t.highlight(err.Error()))
 	var failed *passes.PassError
-	if errors.As(err, &failed) { // the message says how to run the pass again on this file
-		if err := os.WriteFile(failed.InName, failed.Before, 0o666); err != nil {
-			fmt.Fprintf(t.err, "cannot keep the text before the pass: %v\n", err)
-		}
+	if errors.As(err, &failed) {
+		keep(failed, t)
 	}
+	fmt.Fprintf(t.err, "lowerdump %s: %s\n", c.name, t.highlight(err.Error()))
 	return exitFindings
+}
+
+// keep writes the text before a pass that failed to a folder for temporary files, where the
+// message about it then says how to run the pass again.
+func keep(failed *passes.PassError, t tool) {
+	dir, err := os.MkdirTemp("", "lowerdump-")
+	if err == nil {
+		failed.InName = filepath.Join(dir, failed.InName)
+		err = os.WriteFile(failed.InName, failed.Before, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintf(t.err, "cannot keep the text before the pass: %v\n", err)
+	}
 }
 
 func help(args []string, t tool) int {

@@ -246,7 +246,7 @@ func (f *Driver) Allow(_ driver.Ctx, at driver.Ptr, bytes uint64, devs []int) er
 			return err
 		}
 	}
-	if yes, err := f.allowTeam(at, devs); yes {
+	if yes, err := f.allowTeam(at); yes {
 		return err
 	}
 	f.mu.Lock()

@@ -323,7 +323,7 @@ func (f *Driver) unmapTeam(at driver.Ptr) {
 }
 
 // allowTeam lets devices in. yes is false where no object is mapped.
-func (f *Driver) allowTeam(at driver.Ptr, devs []int) (yes bool, err error) {
+func (f *Driver) allowTeam(at driver.Ptr) (yes bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.multicast.maps[at]

@@ -66,10 +66,10 @@ func (e emit) integer(dt ir.DType, c int64, shape ...int64) *ir.Value {
 }
 
 // count is 0, 1, 2, ... along one dimension of a tensor of that rank whose other sizes are 1.
-func (e emit) count(dt ir.DType, n int64, rank, dim int) *ir.Value {
+func (e emit) count(n int64, rank, dim int) *ir.Value {
 	shape := ones(rank)
 	shape[dim] = n
-	return e.view(e.one(ir.OpIota, nil, nil, ir.Tensor(dt, n)), shape)
+	return e.view(e.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, n)), shape)
 }
 
 // view is x under another shape, of a copy where its layout asks for one.

@@ -31,7 +31,7 @@ func LU(to Emitter, a *ir.Value) (Factors, error) {
 		return Factors{}, fmt.Errorf("lu: %s is not square matrices", a.Type())
 	}
 	zero := s.full(x.Type().DType(), 0, 1, 1, 1)
-	row, column := s.count(ir.I64, n, 3, 1), s.count(ir.I64, n, 3, 2)
+	row, column := s.count(n, 3, 1), s.count(n, 3, 2)
 	var exchanged []*ir.Value
 	for k := range n {
 		size := s.unary(ir.OpAbs, s.view(s.block(x, k, n, k, k+1), []int64{b, n - k}))
@@ -46,7 +46,7 @@ func LU(to Emitter, a *ir.Value) (Factors, error) {
 		x = s.where(s.with(ir.OpGt, column, k), rest, s.where(here, l, x))
 	}
 	pivots := s.cat(1, exchanged...)
-	moved := s.convert(s.binary(ir.OpNe, pivots, s.count(ir.I64, n, 2, 1)), ir.I64)
+	moved := s.convert(s.binary(ir.OpNe, pivots, s.count(n, 2, 1)), ir.I64)
 	odd := s.with(ir.OpBitwiseAnd, s.one(ir.OpSum, ir.A("dims", []int64{1}), []*ir.Value{moved}), 1)
 	sign := s.with(ir.OpAdd, s.with(ir.OpMul, odd, -2), 1)
 	dt := a.Type().DType()
@@ -81,7 +81,7 @@ func columns(to Emitter, what string, a *ir.Value) (*solver, *ir.Value, error) {
 
 // exchange is the places 0, 1, ... n-1 with k and p, i64 [batch, 1], exchanged.
 func (s *solver) exchange(p *ir.Value, k, n int64) *ir.Value {
-	at := s.count(ir.I64, n, 2, 1)
+	at := s.count(n, 2, 1)
 	other := s.where(s.binary(ir.OpEq, at, p), s.integer(ir.I64, k, 1, 1), at)
 	return s.where(s.with(ir.OpEq, at, k), p, other)
 }
@@ -89,7 +89,7 @@ func (s *solver) exchange(p *ir.Value, k, n int64) *ir.Value {
 // order is what exchanges make of 0, 1, ... n-1.
 func (s *solver) order(pivots *ir.Value) *ir.Value {
 	b, n := sizes(pivots)[0], sizes(pivots)[1]
-	at := s.dense(s.expand(s.count(ir.I64, n, 2, 1), []int64{b, n}))
+	at := s.dense(s.expand(s.count(n, 2, 1), []int64{b, n}))
 	for k := range n {
 		at = s.one(ir.OpGather, ir.A("dim", int64(1)), []*ir.Value{at, s.exchange(s.slice(pivots, 1, k, k+1, 1), k, n)})
 	}
@@ -160,7 +160,7 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 		return x, err
 	}
 	n := flat[1]
-	stands := s.binary(ir.OpEq, s.view(at, []int64{flat[0], 1, n}), s.count(ir.I64, n, 3, 1)) // where each row stands
+	stands := s.binary(ir.OpEq, s.view(at, []int64{flat[0], 1, n}), s.count(n, 3, 1)) // where each row stands
 	back := s.one(ir.OpArgmax, ir.A("dim", int64(2)), []*ir.Value{s.convert(stands, ir.I64)})
 	return s.view(s.rows(s.view(x, flat), back), shape), nil
 }
@@ -176,7 +176,7 @@ func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
 	lead, b, m, n := shape[:len(shape)-2], sizes(x)[0], sizes(x)[1], sizes(x)[2]
 	k, dt := min(m, n), x.Type().DType()
 	zero, one := s.full(dt, 0, 1, 1, 1), s.full(dt, 1, 1, 1, 1)
-	row, column := s.count(ir.I64, m, 3, 1), s.count(ir.I64, n, 3, 2)
+	row, column := s.count(m, 3, 1), s.count(n, 3, 2)
 	down := func(x *ir.Value) *ir.Value {
 		return s.one(ir.OpSum, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{x})
 	}
@@ -203,7 +203,7 @@ func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
 		x = reflect(x, v, tau)
 		vs, taus = append(vs, v), append(taus, tau)
 	}
-	unit := s.binary(ir.OpEq, row, s.count(ir.I64, k, 3, 2))
+	unit := s.binary(ir.OpEq, row, s.count(k, 3, 2))
 	at := s.dense(s.expand(s.convert(unit, dt), []int64{b, m, k}))
 	for j := k - 1; j >= 0; j-- {
 		at = reflect(at, vs[j], taus[j])

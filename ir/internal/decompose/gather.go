@@ -100,7 +100,7 @@ func newWindows(e emit, what string, shape []int64, indices *ir.Value, n numberi
 		if at > int(n.vector) {
 			at--
 		}
-		w.starts[d], w.batched[d] = e.count(ir.I64, shape[d], len(w.batch), at), at
+		w.starts[d], w.batched[d] = e.count(shape[d], len(w.batch), at), at
 	}
 	for d := range shape {
 		if w.starts[d] == nil && n.slices[d] == shape[d] && !w.dropped[d] {
@@ -133,7 +133,7 @@ func (w *windows) positions(d int) *ir.Value {
 		}
 		return at
 	}
-	along := w.e.count(ir.I64, w.slices[d], rank, len(w.batch)+i)
+	along := w.e.count(w.slices[d], rank, len(w.batch)+i)
 	if at == nil {
 		return along
 	}

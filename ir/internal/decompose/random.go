@@ -56,7 +56,7 @@ func (g *random) joined(low, high *ir.Value) *ir.Value {
 // counters are n numbers from the one that the state has on.
 func (g *random) counters(n int64) (*ir.Value, *ir.Value) {
 	from := g.word(1)
-	all := g.binary(ir.OpAdd, g.convert(g.count(ir.I64, n, 1, 0), ir.U64), from)
+	all := g.binary(ir.OpAdd, g.convert(g.count(n, 1, 0), ir.U64), from)
 	return all, g.cat(0, g.word(0), g.with(ir.OpAdd, from, n))
 }
 
@@ -124,7 +124,7 @@ func (g *random) philox(shape []int64, wide bool) (next, out *ir.Value) {
 		l = g.binary(ir.OpAdd, low, by)
 		return l, g.where(g.binary(ir.OpLt, l, low), g.with(ir.OpAdd, high, 1), high)
 	}
-	l, h := count(g.convert(g.count(ir.I64, turns, 1, 0), ir.U64))
+	l, h := count(g.convert(g.count(turns, 1, 0), ir.U64))
 	lows, highs := g.halves(l), g.halves(g.expand(h, sizes(l)))
 	x := [4]*ir.Value{lows[0], lows[1], highs[0], highs[1]}
 	key := g.halves(g.word(0))

@@ -63,7 +63,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 		}
 		all = append(all, x)
 	}
-	all = append(all, e.expand(e.count(ir.I64, whole, 3, 1), []int64{s.outer, whole, s.inner}))
+	all = append(all, e.expand(e.count(whole, 3, 1), []int64{s.outer, whole, s.inner}))
 	for block := int64(2); block <= whole; block *= 2 {
 		for apart := block / 2; apart > 0; apart /= 2 {
 			if all, err = s.level(all, block, apart); err != nil {
@@ -114,7 +114,7 @@ func (s *network) level(xs []*ir.Value, block, apart int64) ([]*ir.Value, error)
 		ordered = e.where(e.binary(ir.OpLogicalAnd, real, also), ordered, e.binary(ir.OpLt, p, q))
 	}
 	if block < s.whole {
-		number := e.count(ir.I64, pairs[1], 4, 1)
+		number := e.count(pairs[1], 4, 1)
 		down := e.with(ir.OpNe, e.with(ir.OpBitwiseAnd, number, block/(2*apart)), 0)
 		ordered = e.binary(ir.OpNe, ordered, down)
 	}

@@ -49,11 +49,11 @@ var complexOps = []row{
 		return c.paired(c.polar(r, angle))
 	}},
 	{"aten.complex.default", "real imag", func(c *call) error { return c.paired(pair{c.Tensor("real"), c.Tensor("imag")}) }},
-	{"aten.mul.Tensor aten.mul.Scalar", "self other", withTwo("self", "other", (*call).times)},
-	{"aten.div.Tensor aten.div.Scalar", "self other", withTwo("self", "other", (*call).over)},
-	{"aten.add.Tensor aten.add.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpAdd, a, b) })},
-	{"aten.sub.Tensor aten.sub.Scalar", "self other", withTwo("self", "other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpSub, a, b) })},
-	{"aten.mm.default aten.bmm.default", "self mat2", withTwo("self", "mat2", (*call).product)},
+	{"aten.mul.Tensor aten.mul.Scalar", "self other", withTwo("other", (*call).times)},
+	{"aten.div.Tensor aten.div.Scalar", "self other", withTwo("other", (*call).over)},
+	{"aten.add.Tensor aten.add.Scalar", "self other", withTwo("other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpAdd, a, b) })},
+	{"aten.sub.Tensor aten.sub.Scalar", "self other", withTwo("other", func(c *call, a, b pair) pair { return c.sumOf(ir.OpSub, a, b) })},
+	{"aten.mm.default aten.bmm.default", "self mat2", withTwo("mat2", (*call).product)},
 	{"aten.where.self", "condition self other", wherePairs},
 	{"aten.reciprocal.default", "self", withOne(func(c *call, z pair) pair {
 		return c.over(pair{re: c.Filled(attr.Int(1), ir.F64)}, z)
@@ -227,9 +227,9 @@ func toReal(f func(c *call, z pair) *ir.Value) func(c *call) error {
 	}
 }
 
-func withTwo(first, second string, f func(c *call, a, b pair) pair) func(c *call) error {
+func withTwo(second string, f func(c *call, a, b pair) pair) func(c *call) error {
 	return func(c *call) error {
-		a, b := c.parts(first), c.parts(second)
+		a, b := c.parts("self"), c.parts(second)
 		if c.Err != nil {
 			return c.Err
 		}

@@ -77,7 +77,7 @@ func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape ir.Shape, count ir
 
 // moments are the mean with its dimensions kept, and the squares of distances from it.
 // They are computed in single precision at least, as PyTorch does.
-func (c *call) moments() (x, mean, squares *ir.Value, l, kept attr.List, over attr.List) {
+func (c *call) moments() (x, mean, squares *ir.Value, l, over attr.List) {
 	x = c.Tensor("self")
 	l, kept, shape, count := c.reduced(x)
 	correction := attr.Int(1)
@@ -104,11 +104,11 @@ func (c *call) moments() (x, mean, squares *ir.Value, l, kept attr.List, over at
 	mean = c.Helper(ir.OpMean, kept, ir.TensorOf(acc, shape), x)
 	away := c.Helper(ir.OpSub, nil, traced.Like(x, acc), x, mean)
 	squares = c.Helper(ir.OpMul, nil, traced.Like(x, acc), away, away)
-	return x, mean, squares, l, kept, traced.Scalar(attr.Float(math.Max(0, float64(joined)-f)))
+	return x, mean, squares, l, traced.Scalar(attr.Float(math.Max(0, float64(joined)-f)))
 }
 
 func variance(c *call) error {
-	_, _, squares, l, _, over := c.moments()
+	_, _, squares, l, over := c.moments()
 	if c.Err != nil {
 		return c.Err
 	}
@@ -121,7 +121,7 @@ func variance(c *call) error {
 }
 
 func varMean(c *call) error {
-	x, mean, squares, l, _, over := c.moments()
+	x, mean, squares, l, over := c.moments()
 	if c.Err != nil {
 		return c.Err
 	}

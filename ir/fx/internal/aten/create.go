@@ -42,7 +42,7 @@ var creationOps = []row{
 // sized checks the size argument, if the signature has one.
 func (c *call) sized() {
 	if slices.Contains(c.Params, "size") {
-		c.checkSize("size")
+		c.checkSize()
 	}
 }
 

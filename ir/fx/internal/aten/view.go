@@ -26,9 +26,9 @@ var viewOps = []row{
 	{"aten.as_strided.default", "self size stride storage_offset", asStrided},
 }
 
-// checkSize compares a size argument, in which -1 stands for anything, with out.
-func (c *call) checkSize(param string) {
-	want := c.Sizes(param)
+// checkSize compares the argument size, in which -1 stands for anything, with out.
+func (c *call) checkSize() {
+	want := c.Sizes("size")
 	if c.Err != nil || c.NumResults != 1 {
 		return
 	}
@@ -41,7 +41,7 @@ func (c *call) checkSize(param string) {
 // reshape imports a view; a reshape that the trace counts as a copy is one.
 func reshape(c *call) error {
 	x := c.Tensor("self")
-	c.checkSize("size")
+	c.checkSize()
 	if c.Err != nil {
 		return c.Err
 	}
@@ -91,7 +91,7 @@ func transpose(c *call) error {
 
 func expand(c *call) error {
 	x := c.Tensor("self")
-	c.checkSize("size")
+	c.checkSize()
 	return c.EmitErr(ir.OpExpand, nil, x)
 }
 
@@ -181,7 +181,7 @@ func split(c *call) error {
 // the storage, the IR from the operand, so the operand must start there.
 func asStrided(c *call) error {
 	x := c.Tensor("self")
-	c.checkSize("size")
+	c.checkSize()
 	offset := c.Int("storage_offset", 0)
 	if c.Err != nil {
 		return c.Err
