@@ -75,8 +75,8 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
-	d.domain.gate.RLock()
-	defer d.domain.gate.RUnlock()
+	d.domain.Gate.RLock()
+	defer d.domain.Gate.RUnlock()
 	if err := d.transferable("upload", dst, len(src)); err != nil || len(src) == 0 {
 		return err
 	}
@@ -107,8 +107,8 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
-	d.domain.gate.RLock()
-	defer d.domain.gate.RUnlock()
+	d.domain.Gate.RLock()
+	defer d.domain.Gate.RUnlock()
 	if err := d.transferable("download", src, len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -29,7 +30,7 @@ type Device struct {
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
-	domain  *domain // of this rank
+	domain  *domain.Domain // of this rank
 	rank    *symm.Rank
 	nonce   string
 	base    driver.Ptr // of the arena on this rank
@@ -126,8 +127,8 @@ func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, er
 // load brings code and libraries to the device. No rank launches anything meanwhile.
 func (d *Device) load() error {
 	d.domain = d.site.domains[d.spec.Rank]
-	place := d.domain.place(d.spec.Rank)
-	d.rank, d.base = d.domain.world.Rank(place), d.domain.world.Addr(place, 0)
+	place := d.domain.Place(d.spec.Rank)
+	d.rank, d.base = d.domain.World.Rank(place), d.domain.World.Addr(place, 0)
 	d.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: d.drained})
 	version, err := d.drv.Version()
 	if err != nil {
@@ -167,7 +168,7 @@ func (d *Device) compile(name, source string, options ...string) ([]byte, error)
 
 // Info implements runtime.Device.
 func (d *Device) Info() rt.Info {
-	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.domain.arena(),
+	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.domain.Arena(),
 		Signals: symm.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
 }
 
@@ -368,8 +369,8 @@ func (d *Device) inArena(lists ...[]rt.Tensor) error {
 			if err != nil {
 				return err
 			}
-			if _, ok := d.domain.region(lo, hi); !ok {
-				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.domain.arena())
+			if _, ok := d.domain.Region(lo, hi); !ok {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.domain.Arena())
 			}
 		}
 	}

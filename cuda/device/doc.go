@@ -21,7 +21,7 @@
 // A kernel that waits for a peer must not keep that peer from coming. What may block
 // a device is therefore done while nothing of any rank runs: loading, mapping and
 // allocating when the world changes, between meetings of all ranks, one rank of a process
-// for all of it where it concerns all (domain.go); planning, which may
+// for all of it where it concerns all (internal/domain); planning, which may
 // load a library's code and let workspaces grow, in a pass over the whole step before
 // it first runs, after a meeting. In one process this matters twice: the driver loads
 // code under a lock that all ranks' calls need. EndCapture, which instantiates, ends

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/topo"
@@ -69,18 +70,18 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 		return err
 	}
 	defer d.leave()
-	row, err := d.site.routes.of(spec) // alike on all ranks
+	row, err := d.opts.decide(d.site.routes, spec) // alike on all ranks
 	if err != nil {
 		return joinError(&d.spec, err)
 	}
 	d.carries(spec, row)
 	d.made++
-	k := needsNCCL(row)
+	k := domain.NeedsNCCL(row)
 	if k >= 0 {
 		err = d.openNCCL(&TransportError{Group: spec.Name, Ranks: spec.Ranks[k], Decision: row[k]})
 	}
-	if err == nil && d.domain.leads(d.spec.Rank) {
-		err = d.domain.add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
+	if err == nil && d.domain.Leads(d.spec.Rank) {
+		err = d.domain.Add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
 	}
 	g := &group{name: spec.Name, labels: map[uint32]string{}}
 	if err = d.met(ctx, err); err == nil {
@@ -108,8 +109,8 @@ func (d *Device) closeGroup(g *group) error {
 	if g.life != nil {
 		errs = append(errs, g.life.EndInCall())
 	}
-	if d.domain.leads(d.spec.Rank) {
-		errs = append(errs, d.domain.drop(g.name))
+	if d.domain.Leads(d.spec.Rank) {
+		errs = append(errs, d.domain.Drop(g.name))
 	}
 	return errors.Join(errs...)
 }
@@ -130,19 +131,19 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 	}
 	g.log = progress.NewLedger(fmt.Sprintf("%d.%d", d.made, at), g.ranks)
 	g.room = d.opts.scratch()
-	if d.domain.holds(spec.Ranks[at], row[at]) {
-		s := d.domain.group(g.name)
+	if d.domain.Holds(spec.Ranks[at], row[at]) {
+		s := d.domain.Group(g.name)
 		if s == nil { // a rank whose world broke did not wait for this one
 			return rt.ErrClosed
 		}
-		place := d.domain.place(d.spec.Rank)
-		for _, m := range s.row[at].Members() {
+		place := d.domain.Place(d.spec.Rank)
+		for _, m := range s.Row[at].Members() {
 			if m.Rank.ID == place {
 				g.m = m
 				m.Naming = g.label
 			}
 		}
-		g.scratch = d.domain.world.Addr(place, s.scratch)
+		g.scratch = d.domain.World.Addr(place, s.Scratch)
 		return nil
 	}
 	g.scratch, err = d.alloc(g.life, g.room+barrierBytes)

@@ -15,13 +15,13 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 	}
 	defer d.leave()
 	var err error
-	leads := d.domain.leads(d.spec.Rank)
+	leads := d.domain.Leads(d.spec.Rank)
 	if leads {
-		err = d.domain.grow(ctx, at)
+		err = d.domain.Grow(ctx, at)
 	}
 	failed := d.met(ctx, err)
 	if failed != nil && leads && err == nil {
-		failed = errors.Join(failed, d.domain.shrink(at))
+		failed = errors.Join(failed, d.domain.Shrink(at))
 	}
 	return failed
 }
@@ -33,8 +33,8 @@ func (d *Device) Shrink(at rt.Region) error {
 	}
 	defer d.leave()
 	err := d.forget(func(p *plan) bool { return slices.Contains(p.regions, at) })
-	if d.domain.leads(d.spec.Rank) {
-		err = errors.Join(err, d.domain.shrink(at))
+	if d.domain.Leads(d.spec.Rank) {
+		err = errors.Join(err, d.domain.Shrink(at))
 	}
 	return err
 }

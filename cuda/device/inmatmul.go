@@ -181,7 +181,7 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	}
 	call := *asked
 	call.Op = kernels.AllGatherMatmul.String()
-	if n := d.domain.world.Sharing(); n > 1 { // ranks on this device wait for each other
+	if n := d.domain.World.Sharing(); n > 1 { // ranks on this device wait for each other
 		call.SMs = max(1, min(d.rank.Info.SMs, cmp.Or(call.SMs, d.rank.Info.SMs))/n)
 	}
 	call.Ins = []library.Tensor{{At: own.At, DType: in.DType, Shape: []int64{in.NumElems() / depth, depth}, Strides: []int64{depth, 1}}, asked.Ins[1]}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -18,7 +19,7 @@ func Opener(drv driver.Driver, o Options) rt.Opener {
 		if err != nil {
 			return nil, joinError(&spec, err)
 		}
-		s := &site{kind: "process", devs: map[int]int{spec.Rank: dev}, domains: map[int]*domain{}}
+		s := &site{kind: "process", devs: map[int]int{spec.Rank: dev}, domains: map[int]*domain.Domain{}}
 		return s.open(ctx, drv, spec, o)
 	}
 }
@@ -27,7 +28,7 @@ func Opener(drv driver.Driver, o Options) rt.Opener {
 // one, rank r on device devs[r]; all of them join with this opener and, as Config.Job, with
 // one rendezvous.NewLocal.
 func LocalOpener(drv driver.Driver, devs []int, o Options) rt.Opener {
-	s := &site{kind: "goroutine", devs: map[int]int{}, domains: map[int]*domain{}}
+	s := &site{kind: "goroutine", devs: map[int]int{}, domains: map[int]*domain.Domain{}}
 	for rank, dev := range devs {
 		s.devs[rank] = dev
 	}

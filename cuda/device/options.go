@@ -122,7 +122,6 @@ const (
 	defaultStaging   = 512 << 20
 	defaultWorkspace = 64 << 20
 	maxWorkspace     = 4 << 30
-	arenaAlign       = 2 << 20
 )
 
 func (o *Options) scratch() uint64 {

@@ -65,7 +65,7 @@ func (d *Device) planned(key []byte, make func() (*plan, error), tensors ...[]rt
 	for _, ts := range tensors {
 		for i := range ts {
 			lo, hi, _ := ts[i].Span() // which make has checked
-			if at, ok := d.domain.region(lo, hi); ok && !slices.Contains(p.regions, at) {
+			if at, ok := d.domain.Region(lo, hi); ok && !slices.Contains(p.regions, at) {
 				p.regions = append(p.regions, at)
 			}
 		}

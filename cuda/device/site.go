@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -19,8 +21,8 @@ import (
 type site struct {
 	kind    string      // of its ranks
 	devs    map[int]int // by rank, of this process's ranks: its device
-	routes  *routes
-	domains map[int]*domain // by rank, of this process's ranks
+	routes  *domain.Routes
+	domains map[int]*domain.Domain // by rank, of this process's ranks
 
 	mu   sync.Mutex
 	lib  nccl.Library // nil before a group needs it
@@ -47,11 +49,11 @@ func (s *site) leave() error {
 		return nil
 	}
 	var errs []error
-	closed := map[*domain]bool{}
+	closed := map[*domain.Domain]bool{}
 	for _, rank := range slices.Sorted(maps.Keys(s.domains)) {
 		if i := s.domains[rank]; !closed[i] {
 			closed[i] = true
-			errs = append(errs, i.close())
+			errs = append(errs, i.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -66,7 +68,7 @@ type offer struct {
 
 // check compares what the ranks offer: plans that differ would wait for each other for
 // ever. It sees how the ranks' devices reach each other.
-func check(spec *rt.Spec, met *rt.Membership, o *Options, own offer) (*routes, error) {
+func check(spec *rt.Spec, met *rt.Membership, o *Options, own offer) (*domain.Routes, error) {
 	var seats []topo.Seat
 	for r, rec := range met.Records {
 		var theirs offer
@@ -119,7 +121,7 @@ func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Opti
 // world. Nobody goes before it stands or has failed, so that all leave it.
 func (s *site) meet(ctx context.Context, d *Device) (err error) {
 	own := offer{Kind: s.kind, Options: d.opts.digest(&d.spec)}
-	if own.Seat, err = seat(d.drv, &d.spec, &d.opts, d.dev); err != nil {
+	if own.Seat, err = domain.SeatOf(d.drv, &d.spec, d.opts.Machine, d.dev); err != nil {
 		return err
 	}
 	extra, err := json.Marshal(own)
@@ -150,7 +152,7 @@ func (s *site) build(ctx context.Context, d *Device) error {
 	if err != nil {
 		return err
 	}
-	for _, ranks := range s.routes.domains {
+	for _, ranks := range s.routes.Domains {
 		var devs []int // of those here
 		for _, rank := range ranks {
 			if dev, ok := s.devs[rank]; ok {
@@ -160,7 +162,8 @@ func (s *site) build(ctx context.Context, d *Device) error {
 		if len(devs) == 0 {
 			continue
 		}
-		i, err := newDomain(ctx, d, ranks, devs, &infos[devs[0]])
+		i, err := domain.New(ctx, d.drv, &d.spec, ranks, devs, infos[devs[0]].Memory,
+			symm.WorldOptions{ShareDevice: d.opts.ShareDevice, Images: d.opts.Images})
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -30,73 +30,23 @@ func (e *TransportError) Error() string {
 // Unwrap gives the cause.
 func (e *TransportError) Unwrap() error { return e.Err }
 
-// seat is where a rank on device dev is: on Options.Machine, or on what the driver shows.
-func seat(drv driver.Driver, spec *rt.Spec, o *Options, dev int) (*topo.Seat, error) {
-	infos, err := drv.Devices()
-	if err != nil {
-		return nil, err
-	}
-	if dev < 0 || dev >= len(infos) {
-		return nil, fmt.Errorf("rank %d: device %d: this machine has %d devices", spec.Rank, dev, len(infos))
-	}
-	s := &topo.Seat{World: spec.World, GPU: topo.UUID(infos[dev].UUID)}
-	if o.Machine != nil {
-		s.Machine = *o.Machine
-		return s, nil
-	}
-	s.Partial = true
-	m, err := shown(drv, infos)
-	if err == nil {
-		s.Machine = *m
-	}
-	return s, err
-}
-
-// shown is the machine as far as the CUDA driver shows it to this process. Its host's
-// identity is what the runtime's rendezvous says.
-func shown(drv driver.Driver, infos []driver.DeviceInfo) (*topo.Machine, error) {
-	v, err := drv.Version()
-	if err != nil {
-		return nil, err
-	}
-	m := &topo.Machine{Version: topo.Version, Host: topo.Host{ID: "here"}, CUDA: fmt.Sprintf("%d.%d", v/1000, v%1000/10)}
-	for i, d := range infos {
-		m.GPUs = append(m.GPUs, topo.GPU{Index: i, UUID: topo.UUID(d.UUID), Name: d.Name, PCI: d.PCI,
-			Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor), SMs: d.SMs, MemoryBytes: d.Memory})
-		for j := i + 1; j < len(infos); j++ {
-			p := topo.Pair{A: i, B: j, Way: topo.WayUnknown, Read: topo.OK, Write: topo.OK, Atomics: topo.OK, NVLink: topo.Untold, PCI: topo.Untold}
-			for _, way := range [2][2]int{{i, j}, {j, i}} {
-				ok, err := drv.CanAccessPeer(way[0], way[1])
-				if err != nil {
-					return nil, err
-				}
-				if !ok {
-					p.Read, p.Write, p.Atomics = "not supported", "not supported", "not supported"
-				}
-			}
-			m.Pairs = append(m.Pairs, p)
-		}
-	}
-	return m, nil
-}
-
 // connected decides what carries the groups of a spec whose ranks sit so. It is the same on
 // every rank, but for the rank that errors name. Ranks of machines that do not agree are a
 // *runtime.MismatchError, groups that cannot communicate a *TransportError.
-func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
-	refuse := func(err error) (*routes, error) {
+func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*domain.Routes, error) {
+	refuse := func(err error) (*domain.Routes, error) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: err}
 	}
 	l, err := topo.Arrange(spec.Rank, seats)
 	if err != nil {
 		return refuse(err)
 	}
-	r, err := route(spec, o, l)
+	r, err := domain.Route(spec, o.ShareDevice, o.Transport, l)
 	if err != nil {
 		return refuse(err)
 	}
 	for _, g := range spec.Groups { // before anything is allocated
-		if _, err := r.of(g); err != nil {
+		if _, err := o.decide(r, g); err != nil {
 			return refuse(err)
 		}
 	}
@@ -106,6 +56,16 @@ func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
 		}
 	}
 	return r, nil
+}
+
+// decide says what carries a group, by subgroup. One that only NCCL can serve is a
+// *TransportError where the options do not allow that.
+func (o *Options) decide(r *domain.Routes, g rt.Group) ([]topo.Decision, error) {
+	row, err := r.Of(g)
+	if k := domain.NeedsNCCL(row); err == nil && k >= 0 && o.Transport == topo.Symmetric {
+		err = &TransportError{Group: g.Name, Ranks: g.Ranks[k], Decision: row[k]}
+	}
+	return row, err
 }
 
 // carries tells what carries a group.

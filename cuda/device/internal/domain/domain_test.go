@@ -1,4 +1,4 @@
-package device
+package domain
 
 import (
 	"fmt"
@@ -48,29 +48,29 @@ func TestRoute(t *testing.T) {
 	for name, tc := range map[string]struct {
 		l       *topo.Layout
 		groups  []rt.Group
-		o       Options
+		want    topo.Transport
 		domains [][]int
 		nccl    string // by subgroup: s or n
 	}{
-		"one host":          {machines(1, 4), []rt.Group{world(4), in}, Options{}, [][]int{{0, 1, 2, 3}}, "sss"},
-		"asked for":         {machines(1, 4), []rt.Group{world(4), in}, Options{Transport: topo.NCCL}, [][]int{{0}, {1}, {2}, {3}}, "nnn"},
-		"two hosts":         {machines(2, 2), []rt.Group{world(4), in, across}, Options{}, [][]int{{0, 1}, {2, 3}}, "nssnn"},
-		"hosts of one":      {machines(4, 1), []rt.Group{world(4), in}, Options{}, [][]int{{0}, {1}, {2}, {3}}, "nnn"},
-		"not all pairs":     {machines(1, 4, [2]int{0, 2}), []rt.Group{world(4), in}, Options{}, [][]int{{0, 1}, {2, 3}}, "nss"},
-		"a chain":           {machines(1, 4, [2]int{0, 2}), []rt.Group{world(4), chain, chain2}, Options{}, [][]int{{0, 1, 3}, {2}}, "nsssnss"},
-		"no group of all":   {machines(2, 2), []rt.Group{in}, Options{}, [][]int{{0, 1}, {2, 3}}, "ss"},
-		"more than kernels": {machines(1, 17), []rt.Group{world(17)}, Options{}, nil, "n"},
-		"alone":             {machines(1, 1), []rt.Group{world(1)}, Options{Transport: topo.NCCL}, [][]int{{0}}, "s"},
+		"one host":          {machines(1, 4), []rt.Group{world(4), in}, "", [][]int{{0, 1, 2, 3}}, "sss"},
+		"asked for":         {machines(1, 4), []rt.Group{world(4), in}, topo.NCCL, [][]int{{0}, {1}, {2}, {3}}, "nnn"},
+		"two hosts":         {machines(2, 2), []rt.Group{world(4), in, across}, "", [][]int{{0, 1}, {2, 3}}, "nssnn"},
+		"hosts of one":      {machines(4, 1), []rt.Group{world(4), in}, "", [][]int{{0}, {1}, {2}, {3}}, "nnn"},
+		"not all pairs":     {machines(1, 4, [2]int{0, 2}), []rt.Group{world(4), in}, "", [][]int{{0, 1}, {2, 3}}, "nss"},
+		"a chain":           {machines(1, 4, [2]int{0, 2}), []rt.Group{world(4), chain, chain2}, "", [][]int{{0, 1, 3}, {2}}, "nsssnss"},
+		"no group of all":   {machines(2, 2), []rt.Group{in}, "", [][]int{{0, 1}, {2, 3}}, "ss"},
+		"more than kernels": {machines(1, 17), []rt.Group{world(17)}, "", nil, "n"},
+		"alone":             {machines(1, 1), []rt.Group{world(1)}, topo.NCCL, [][]int{{0}}, "s"},
 	} {
 		spec := &rt.Spec{World: len(tc.l.Ranks), Groups: tc.groups}
-		r, err := route(spec, &tc.o, tc.l)
+		r, err := Route(spec, false, tc.want, tc.l)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		got := ""
 		for _, g := range tc.groups {
-			row, err := r.of(g)
+			row, err := r.Of(g)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -78,8 +78,8 @@ func TestRoute(t *testing.T) {
 				got += string(d.Transport)[:1]
 			}
 		}
-		if got != tc.nccl || tc.domains != nil && !reflect.DeepEqual(r.domains, tc.domains) {
-			t.Errorf("%s: %s %v, want %s %v", name, got, r.domains, tc.nccl, tc.domains)
+		if got != tc.nccl || tc.domains != nil && !reflect.DeepEqual(r.Domains, tc.domains) {
+			t.Errorf("%s: %s %v, want %s %v", name, got, r.Domains, tc.nccl, tc.domains)
 		}
 	}
 }
