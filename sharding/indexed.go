@@ -1,6 +1,10 @@
 package sharding
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
 
 // This file has the rules of operations that read or write at places that tensors say.
 
@@ -45,6 +49,9 @@ func others(shape, dims []int64, front, n int) (from, to []int) {
 func index(x *node) *Rule {
 	r := x.rule()
 	dims, shape, front := x.places(1)
+	if len(dims) == 1 && x.counts(dims[0]) {
+		return x.counted(r, int(dims[0]))
+	}
 	for i, n := range shape {
 		r.Add(Factor{Size: n}, x.aligned(1, shape, i, n), []int{front + i})
 	}
@@ -56,6 +63,30 @@ func index(x *node) *Rule {
 		r.Add(Factor{Size: x.ins[0][d], Kind: Reduction}, []int{int(d)}, nil)
 	}
 	return r.Done()
+}
+
+// counts reports whether the places that a node reads along a dimension are an iota's.
+func (x *node) counts(d int64) bool {
+	at := x.n.Arg(1).Def()
+	if at.Op() != ir.OpIota || x.n.Arg(1).Type().DType().Size() < 4 {
+		return false
+	}
+	n, count := x.ins[0][d], x.ins[1][0]
+	first, step := at.Attrs().Int("start", 0), at.Attrs().Int("step", 1)
+	last := float64(first) + float64(step)*float64(count-1)
+	return count > 0 && step != 0 && first >= 0 && first < n && last >= 0 && last < float64(n)
+}
+
+// counted reads places that follow each other along a dimension, such as all from the last one on.
+func (x *node) counted(r *Rule, along int) *Rule {
+	for d, n := range x.ins[0] {
+		f := Factor{Size: n}
+		if d == along {
+			f.Kind = Permutation
+		}
+		r.Add(f, []int{d}, []int{d})
+	}
+	return r.Add(Factor{Size: x.ins[1][0], Kind: NeedReplication}, []int{None, 0}, nil).Done()
 }
 
 // aligned is dimension i of a shape to which the operands from first on broadcast.

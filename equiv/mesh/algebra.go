@@ -71,6 +71,10 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 			}
 			return coef, kept[0].base, where
 		}
+		if a, less, ok := t.trimmed("sum", kept[0], loops); ok {
+			c, e, w := t.multiply([]arg{a}, less)
+			return coef * c, e, w
+		}
 		var ds []digit
 		for _, l := range loops {
 			if l.summed && l.at[0].dim != none {

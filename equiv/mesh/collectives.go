@@ -194,26 +194,48 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 	return &out
 }
 
-// further is what each member of a group has from the one so many further on, and zeros where
-// there is none: where members are digits of a tensor, a view of it.
+// further is what each member of a group has from the one so many further on, or so many further
+// on than 0 less its number, and zeros where there is none: where members are digits of a tensor,
+// a view of it.
 func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
-	by := 0
+	for _, turn := range []int{1, -1} {
+		if by, ok := turned(from, turn); ok && (by != 0 || turn < 0) {
+			if ok = attempt(func() (ok bool) {
+				out, ok = s.turned(p, atoms, turn, by)
+				return ok
+			}); ok {
+				return out, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// turned is where members have all from that are turn times their number further on.
+func turned(from []int, turn int) (by int, ok bool) {
 	for i, src := range from {
 		if src >= 0 {
-			by = src - i
+			by = src - turn*i
 			break
 		}
 	}
 	for i, src := range from {
-		if want := i + by; by == 0 || src != want && (src >= 0 || want >= 0 && want < len(from)) {
-			return nil, false
+		if want := turn*i + by; src != want && (src >= 0 || want >= 0 && want < len(from)) {
+			return 0, false
 		}
 	}
+	return by, true
+}
+
+// turned is what members of a group have from those that are turn times their number further on.
+func (s *side) turned(p *piece, atoms []int, turn, by int) (*piece, bool) {
 	var ranks []digit
+	total := int64(1)
 	for _, a := range atoms {
 		ranks = add(ranks, p.held[a])
+		total *= s.g.atoms[a].size
 	}
-	if len(ranks) != 1 || ranks[0].dim == none || ranks[0].size != int64(len(from)) {
+	if len(ranks) != 1 || ranks[0].dim == none || ranks[0].size != total {
 		return nil, false
 	}
 	v := view{arg: arg{base: p.base, coef: p.coef}, inner: ranks[0], off: int64(by), dil: 1, fill: &arg{base: s.t.one}}
@@ -223,7 +245,7 @@ func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
 		}
 	}
 	held := len(v.axes)
-	step := ranks[0].size
+	step := int64(turn) * ranks[0].size
 	for a, y := range p.held {
 		v.axes = append(v.axes, axis{y.size, y, 0})
 		if slices.Contains(atoms, a) {
@@ -234,19 +256,16 @@ func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
 		step /= p.held[a].size
 		v.axes[held+a].coef = step
 	}
-	ok = attempt(func() bool {
-		c, e, where := s.t.view(v)
-		out = &piece{base: e, coef: c}
-		k := 0
-		for _, l := range p.dims {
-			out.dims = append(out.dims, flat(where[k:k+len(l)]))
-			k += len(l)
-		}
-		out.held = singles(where[held:])
-		out.check()
-		return true
-	})
-	return out, ok
+	c, e, where := s.t.view(v)
+	out := &piece{base: e, coef: c}
+	k := 0
+	for _, l := range p.dims {
+		out.dims = append(out.dims, flat(where[k:k+len(l)]))
+		k += len(l)
+	}
+	out.held = singles(where[held:])
+	out.check()
+	return out, true
 }
 
 // shuffled is what members of a group have from others, by number, in any order: of -1 zeros.

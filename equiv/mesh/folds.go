@@ -53,6 +53,9 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 		}
 		return a.coef, a.base, where
 	}
+	if b, less, ok := t.trimmed(name, a, loops); ok && a.coef == 1 {
+		return t.folded(name, b, less)
+	}
 	e, where := t.make(&spec{kind: fold, text: name, args: []arg{a}, loops: loops})
 	return 1, e, where
 }

@@ -21,6 +21,9 @@ func (u *use) pointwise() *piece {
 			u.in[0], u.in[1] = u.in[1], u.in[0]
 		}
 	}
+	if p := u.accumulated(); p != nil {
+		return p
+	}
 	if !float && !chooses {
 		return u.each(op.Name() + " " + attrs.Without("scalar").Without("reverse").String() + " " + dt.String())
 	}
@@ -95,16 +98,24 @@ func (u *use) inverse(p *piece) *piece {
 	if p.base == u.t.one {
 		return &out
 	}
-	loops := make([]loop, len(p.base.shape))
+	loops, m := make([]loop, len(p.base.shape)), &summed{}
 	for d, n := range p.base.shape {
-		loops[d] = loop{size: n, at: []digit{{d, 1, n}}}
+		m.segs = append(m.segs, digit{d, 1, n})
+		loops[d] = loop{size: n, at: m.segs[d : d+1]}
 	}
-	base, where := u.t.make(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
-	for d, w := range where {
-		if w != (digit{d, 1, p.base.shape[d]}) {
-			panic(uneven{})
+	out.coef, out.base, m.where = u.t.blockOf(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
+	out.coef /= p.coef
+	move := func(l []digit) []digit {
+		moved := make([]digit, len(l))
+		for i, d := range l {
+			moved[i] = m.move(d)
 		}
+		return moved
 	}
-	out.base = base
+	out.dims, out.held = nil, move(p.held)
+	for _, l := range p.dims {
+		out.dims = append(out.dims, joined(move(l)))
+	}
+	out.check()
 	return &out
 }

@@ -106,6 +106,19 @@ func (u *use) folds() bool {
 	return true
 }
 
+// runningSum is a sum of windows over all that is in front of each place.
+func (u *use) runningSum() {
+	if !attempt(func() bool {
+		d := int(u.int("dim", 0))
+		n := u.sizes(0)[d]
+		p := u.laidOver(u.in[0], d, winattr.Dim{Size: n, Stride: 1, Low: n - 1, Base: 1, Dilation: 1}, n, arg{base: u.t.one})
+		u.set(u.summed(p, d+1))
+		return u.n.Result(0).Type().DType() != ir.Bool
+	}) {
+		u.along()
+	}
+}
+
 // extremes are the numbers of a type that no maximum and no minimum sees.
 func (u *use) extremes(dt ir.DType) (arg, arg) {
 	if dt.IsFloat() {

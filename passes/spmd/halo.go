@@ -10,7 +10,8 @@ import (
 // neighbours have. What it takes begins at a place that is affine in the number of its piece, so
 // that every rank takes as many rows, and those of the piece so many further on come from there
 // by one collective_permute. Rows that lie in front of the first piece or behind the last one
-// come from nobody, and are zeros.
+// come from nobody, and are zeros. Where ranks take pieces from the last one on, they come from as
+// many further on of the rank at the other end.
 
 // reach is what each rank takes of a dimension: count places from first + step*its number on.
 type reach struct {
@@ -21,7 +22,8 @@ type reach struct {
 // halo is how a reach is made of pieces.
 type halo struct {
 	size        int64 // of a piece
-	from, to    int64 // whose they are: of the rank so many further on
+	turn        int64 // 1, or -1 if ranks take pieces from the last one on
+	from, to    int64 // whose they are: of the rank so many further on than its number, or than 0 less that
 	lo, hi      int64 // the first row of piece from, and what is behind the last one of piece to
 	front, back int64 // rows of zeros, so that no rank takes what is not there
 	start, move int64 // where a rank begins: start + move*its number
@@ -31,11 +33,14 @@ type halo struct {
 // halo finds out for a dimension of n elements whose pieces a reach takes.
 func (g *grid) halo(l layout, d int, n int64, w reach) halo {
 	k := g.size(l.dims[d])
-	h := halo{size: l.pad[d] / k, from: k, to: -k}
+	h := halo{size: l.pad[d] / k, turn: 1, from: 2 * k, to: -k}
+	if w.step == -h.size {
+		h.turn = -1
+	}
 	span := func(r int64) (lo, hi int64) { return max(w.first+w.step*r, 0), min(w.first+w.step*r+w.count, n) }
 	for r := range k {
 		if lo, hi := span(r); lo < hi {
-			h.from, h.to = min(h.from, lo/h.size-r), max(h.to, (hi-1)/h.size-r)
+			h.from, h.to = min(h.from, lo/h.size-h.turn*r), max(h.to, (hi-1)/h.size-h.turn*r)
 		}
 	}
 	if h.from > h.to { // nobody takes anything
@@ -44,13 +49,14 @@ func (g *grid) halo(l layout, d int, n int64, w reach) halo {
 	h.lo = h.size
 	for r := range k {
 		if lo, hi := span(r); lo < hi {
-			h.lo, h.hi = min(h.lo, lo-h.size*(r+h.from)), max(h.hi, hi-h.size*(r+h.to))
+			at := h.turn * r
+			h.lo, h.hi = min(h.lo, lo-h.size*(at+h.from)), max(h.hi, hi-h.size*(at+h.to))
 		}
 	}
 	if h.hi <= 0 || h.lo == h.size {
 		h.lo, h.hi = 0, h.size
 	}
-	h.start, h.move = w.first-h.size*h.from-h.lo, w.step-h.size
+	h.start, h.move = w.first-h.size*h.from-h.lo, w.step-h.turn*h.size
 	for _, r := range []int64{0, k - 1} {
 		begin := h.start + h.move*r
 		h.front = max(h.front, -begin)
@@ -79,7 +85,7 @@ func (h halo) rows(by int64) (lo, hi int64) {
 func (h halo) cost(g *grid, t tensor, l layout, count int64) (cost, moved int64) {
 	row := g.bytes(t, l) / max(h.size, 1)
 	for by := h.from; by <= h.to; by++ {
-		if lo, hi := h.rows(by); by != 0 {
+		if lo, hi := h.rows(by); by != 0 || h.turn < 0 {
 			cost, moved = cost+latency, moved+(hi-lo)*row
 		}
 	}
@@ -113,8 +119,8 @@ func (p *partitioner) taken(v *ir.Value, t tensor, l layout, d int, w reach) *ir
 	for by := h.from; by <= h.to; by++ {
 		lo, hi := h.rows(by)
 		piece := slice(v, lo, hi)
-		if by != 0 {
-			piece = p.waited(ir.OpCollectivePermute, p.group(p.g, l.dims[d]), ir.A("pairs", p.g.further(l.dims[d], by)), p.contiguous(piece))
+		if by != 0 || h.turn < 0 {
+			piece = p.waited(ir.OpCollectivePermute, p.group(p.g, l.dims[d]), ir.A("pairs", p.g.further(l.dims[d], h.turn, by)), p.contiguous(piece))
 			p.moves++
 		}
 		parts = append(parts, piece)
@@ -160,11 +166,12 @@ func (p *partitioner) along(atoms []int8, first, step, count int64) *ir.Value {
 	return p.one(ir.OpAdd, nil, []*ir.Value{at, mine})
 }
 
-// further are the pairs by which each rank along atoms has what the one so many further on had.
-func (g *grid) further(atoms []int8, by int64) []int64 {
+// further are the pairs by which each rank along atoms has what the one so many further on had, or
+// so many further on than 0 less its number.
+func (g *grid) further(atoms []int8, turn, by int64) []int64 {
 	var out []int64
 	for to := range g.size(atoms) {
-		if from := to + by; from >= 0 && from < g.size(atoms) {
+		if from := turn*to + by; from >= 0 && from < g.size(atoms) {
 			out = append(out, from, to)
 		}
 	}

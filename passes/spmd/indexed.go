@@ -97,8 +97,89 @@ func front(n *ir.Node) int {
 	return 0
 }
 
+// countedOf is what a rank takes of what is read at places that follow each other.
+func countedOf(p *partitioner, c *choice, i, d int) ([]reach, bool) {
+	if i > 0 || !slices.ContainsFunc(c.rule.Operands[0][d], func(f int) bool { return c.rule.Factors[f].Kind == sharding.Permutation }) {
+		return nil, true
+	}
+	first, step := counting(c.n)
+	m := p.g.local(c.outs[0])[d]
+	w := reach{first: first, step: m * step, count: (m-1)*step + 1}
+	if step < 0 {
+		w.first, w.count = first+(m-1)*step, -(m-1)*step+1
+	}
+	return []reach{w}, true
+}
+
+// counting is where places begin that follow each other, and how far they are apart.
+func counting(n *ir.Node) (first, step int64) {
+	a := n.Arg(1).Def().Attrs()
+	return a.Int("start", 0), a.Int("step", 1)
+}
+
+// counted reads places that follow each other.
+func (p *partitioner) counted(c *choice, d int, v *ir.Value, w reach) *ir.Value {
+	v = p.takes(c, 0, d, v, w)
+	_, step := counting(c.n)
+	if w.count == 1 || step == 1 {
+		return v
+	}
+	begin, m := int64(0), p.g.local(c.outs[0])[d]
+	if step < 0 {
+		begin = w.count - 1
+	}
+	at := p.one(ir.OpIota, ir.A("start", begin, "step", step), nil, ir.Tensor(ir.I64, m))
+	return p.one(ir.OpIndex, ir.A("dims", []int64{int64(d)}), []*ir.Value{v, at})
+}
+
+// strided reports the factor along which slices are replaced that are not one row after the other.
+func strided(n *ir.Node, r *sharding.Rule, f int) bool {
+	return n.Attrs().Int("step", 1) != 1 && attrDim(n, r, f)
+}
+
+// overwritten has other rows in the place of some: each rank those that lie in its piece.
+func overwritten(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	d, l := int(c.n.Attrs().Int("dim", 0)), c.args[0]
+	if len(l.dims[d]) == 0 {
+		return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
+	}
+	count, dt := p.vals[c.n.Arg(1).ID()].shape[d], types[0].DType()
+	start := c.n.Attrs().Int("start", 0)
+	rows := []*ir.Value{args[1]}
+	zeros := func(n int64) []*ir.Value {
+		shape := p.g.local(c.args[1])
+		if shape[d] = n; n == 0 {
+			return nil
+		}
+		return []*ir.Value{p.full(dt, 0.0, shape...)}
+	}
+	rows = slices.Concat(zeros(start), rows, zeros(l.pad[d]-start-count))
+	v := rows[0]
+	if len(rows) > 1 {
+		v = p.one(ir.OpCat, ir.A("dim", int64(d)), rows)
+	}
+	if p.err != nil {
+		return []*ir.Value{nil}
+	}
+	v = p.op(ir.OpShard, p.group(p.g, l.dims[d]), ir.A("dim", int64(d)), []*ir.Value{v})[0]
+	at := p.positions(l, d)
+	in := p.one(ir.OpGe, ir.A("scalar", float64(start)), []*ir.Value{at})
+	in = p.one(ir.OpLogicalAnd, nil, []*ir.Value{in, p.one(ir.OpLt, ir.A("scalar", float64(start+count)), []*ir.Value{at})})
+	if p.err != nil {
+		return []*ir.Value{nil}
+	}
+	shape := slices.Repeat([]int64{1}, len(l.dims)-d)
+	shape[0] = shapeOf(in)[0]
+	return []*ir.Value{p.one(ir.OpWhere, nil, []*ir.Value{p.view(in, shape...), v, args[0]})}
+}
+
 // read reads what is a rank's own.
 func read(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	for d := range c.args[0].dims {
+		if w, _ := countedOf(p, c, 0, d); w != nil && len(c.args[0].dims[d]) > 0 {
+			return []*ir.Value{p.counted(c, d, args[0], w[0])}
+		}
+	}
 	in := p.own(c, args)
 	out := p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
 	if len(c.cutPlaces()) == 0 {

@@ -371,9 +371,21 @@ func (p *partitioner) masked(v *ir.Value, l layout, d int, n int64, number any) 
 
 // positions are the places in the global tensor of a piece's elements along a dimension.
 func (p *partitioner) positions(l layout, d int) *ir.Value {
-	all := p.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, l.pad[d]))
-	if len(l.dims[d]) == 0 || p.err != nil {
-		return all
+	v := p.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, l.pad[d]))
+	parts, left := l.of(d), l.dims[d]
+	if parts == nil {
+		parts = []part{{l.pad[d], len(left)}}
 	}
-	return p.op(ir.OpShard, p.group(p.g, l.dims[d]), ir.A("dim", int64(0)), []*ir.Value{all})[0]
+	sizes := make([]int64, len(parts))
+	for i, x := range parts {
+		sizes[i] = x.size
+	}
+	v = p.view(v, sizes...)
+	for i, x := range parts {
+		if x.n > 0 && p.err == nil {
+			v = p.op(ir.OpShard, p.group(p.g, left[:x.n]), ir.A("dim", int64(i)), []*ir.Value{v})[0]
+		}
+		left = left[x.n:]
+	}
+	return p.view(v, l.pad[d]/p.g.size(l.dims[d]))
 }

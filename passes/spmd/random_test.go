@@ -15,6 +15,7 @@ import (
 var (
 	programs = flag.Int("programs", 150, "random programs of TestRandom")
 	seed     = flag.Uint64("seed", 1, "the first seed of TestRandom")
+	unproved = flag.Bool("unproved", false, "list the programs of TestRandom that are not proved")
 )
 
 // meshes are what random programs lie on.
@@ -123,8 +124,8 @@ func (r *random) step() {
 	}
 	s := shapeOf(x)
 	d := int64(r.IntN(len(s)))
-	k := r.IntN(40)
-	out := slices.Concat(r.computed(k, x, s, d), r.moved(k, x, s, d), r.indexed(k, x, s, d), r.slid(k, x, s, d), r.typed(k, x, s, d))
+	k := r.IntN(42)
+	out := slices.Concat(r.computed(k, x, s, d), r.moved(k, x, s, d), r.indexed(k, x, s, d), r.slid(k, x, s, d), r.ordered(k, x, s, d), r.typed(k, x, s, d))
 	for _, v := range out {
 		n := 1
 		for _, k := range shapeOf(v) {
@@ -285,9 +286,10 @@ func (r *random) indexed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Valu
 		}
 	case 28:
 		k := 1 + r.Int64N(s[d])
-		t := slices.Clone(s)
-		t[d] = k
-		add(fb.SliceScatter(x, fb.Full(ir.Tensor(ir.F32, t...), 2), d, s[d]-k, s[d]))
+		at, from := r.Int64N(s[d]-k+1), r.Int64N(s[d]-k+1)
+		y := fb.Scalar(ir.OpMul, fb.Slice(x, d, from, from+k), 2)
+		r.annotate(y)
+		add(fb.SliceScatter(x, y, d, at, at+k))
 	}
 	return out
 }
@@ -364,6 +366,8 @@ func TestRandom(t *testing.T) {
 		}
 		if all++; err == nil {
 			proved++
+		} else if *unproved {
+			t.Logf("seed %d: %v\n%s\n%s", s, err, global, m)
 		}
 	}
 	t.Logf("%d of %d programs are proved", proved, all)

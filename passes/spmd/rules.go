@@ -133,7 +133,7 @@ var rows = map[ir.Op]row{
 	ir.OpMean: {reduce: ir.Avg, even: only(sharding.Reduction)},
 
 	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
-	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {whole: pinned, inner: sliding, extra: exchanged(windowsOf), emit: convolved},
+	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {whole: pinned, inner: sliding, extra: laidOver, emit: convolved},
 	ir.OpCat: {inner: sliding, extra: exchanged(joinedOf), emit: concatenated}, ir.OpSplit: {inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
 	ir.OpView: {linear: always, parts: true, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
@@ -143,9 +143,10 @@ var rows = map[ir.Op]row{
 	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque}, ir.OpReadSize: {emit: opaque},
 
 	ir.OpSoftmax: {inner: attrDim, emit: normalized, extra: telling}, ir.OpLogSoftmax: {inner: attrDim, emit: normalized, extra: telling},
+	ir.OpCumsum: {inner: numbers, emit: summedUp, extra: passing},
 
-	ir.OpSliceScatter: {whole: attrDim},
-	ir.OpIndex:        {reduce: ir.Sum, emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},
+	ir.OpSliceScatter: {whole: strided, emit: overwritten},
+	ir.OpIndex:        {reduce: ir.Sum, inner: sliding, extra: exchanged(countedOf), emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},
 	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: crooked, parts: true, emit: written},
 }
 

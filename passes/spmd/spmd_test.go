@@ -264,3 +264,23 @@ func negated(x interp.Tensor) interp.Tensor {
 	}
 	return x
 }
+
+// Places along a dimension that is cut in parts are not those of a piece in one.
+func TestPlacesInParts(t *testing.T) {
+	m, err := ir.Parse("f.ir", `world 4
+
+func @f(%x: f32[3,4,6] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{}, {'x'}, {'y'}]>"]}) -> (f32[3,24]) {
+  %v = view %x : f32[3,24]
+  %i = iota {start=2, step=5} : i64[3]
+  %j = view %i : i64[3,1]
+  %y = scatter %v, %j {dim=1, value=0.5} : f32[3,24]
+  return %y
+}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := agree(m, 1, false, 0)
+	if err != nil || !strings.Contains(text, "shard") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

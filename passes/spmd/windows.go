@@ -217,7 +217,7 @@ func windowed(p *partitioner, c *choice, d int) (w window.Dim, r reach, ok bool)
 
 // windowsOf are what windows take.
 func windowsOf(p *partitioner, c *choice, i, d int) ([]reach, bool) {
-	if i > 0 || c.n.Op() == ir.OpConvolution && d < 2 || c.n.Op() == ir.OpReduceWindow && !moving(c.n, d) {
+	if _, ok := scanned(c.n, d); ok || i > 0 || c.n.Op() == ir.OpConvolution && d < 2 || c.n.Op() == ir.OpReduceWindow && !moving(c.n, d) {
 		return nil, true
 	}
 	_, r, ok := windowed(p, c, d)
@@ -237,16 +237,26 @@ func convolved(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*
 	if c.n.Op() == ir.OpConvolution {
 		a = grouped(p, c)
 	} else {
-		how := map[string]ir.Reduction{"sum": ir.Sum, "product": ir.Product, "max": ir.Max, "min": ir.Min}[a.Str("reduce", "")]
-		first, fill = 0, neutral(string(how), args[0].Type().DType())
+		first, fill = 0, neutral(string(folding(c.n)), args[0].Type().DType())
 	}
-	padding := slices.Clone(a.Ints(window.PaddingKey))
+	padding, sizes := slices.Clone(a.Ints(window.PaddingKey)), slices.Clone(a.Ints("window"))
 	if padding == nil {
 		padding = make([]int64, 2*(len(c.args[0].dims)-first))
 	}
 	cut := false
+	var scans []int
 	for d := first; d < len(c.args[0].dims); d++ {
-		if len(c.args[0].dims[d]) == 0 || c.n.Op() == ir.OpReduceWindow && !moving(c.n, d) {
+		l, n := c.args[0], p.vals[c.n.Arg(0).ID()]
+		if len(l.dims[d]) == 0 || c.n.Op() == ir.OpReduceWindow && !moving(c.n, d) {
+			continue
+		}
+		low, high := &padding[2*(d-first)], &padding[2*(d-first)+1]
+		if s, ok := scanned(c.n, d); ok {
+			if s.back && l.uneven(d, n.shape[d]) {
+				args[0] = p.masked(args[0], l, d, n.shape[d], fill)
+			}
+			w := s.part(p.g.local(l)[d])
+			sizes[d], *low, *high, cut, scans = w.Size, w.Low, w.High, true, append(scans, d)
 			continue
 		}
 		w, r, ok := windowed(p, c, d)
@@ -254,13 +264,21 @@ func convolved(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*
 			continue
 		}
 		r.fill, cut = fill, true
-		args[0] = p.taken(args[0], p.vals[c.n.Arg(0).ID()].tensor, c.args[0], d, r)
-		padding[2*(d-first)], padding[2*(d-first)+1] = w.Low, w.High
+		args[0] = p.taken(args[0], n.tensor, l, d, r)
+		*low, *high = w.Low, w.High
 	}
 	if cut {
 		a = a.With(window.PaddingKey, ir.A("padding", padding)[0].Val)
 	}
-	return p.op(c.n.Op(), nil, a, args, types...)
+	if scans != nil {
+		a = a.With("window", ir.A("window", sizes)[0].Val)
+	}
+	out := p.one(c.n.Op(), a, args, types...)
+	for _, d := range scans {
+		s, _ := scanned(c.n, d)
+		out = p.passed(out, c.outs[0], d, s)
+	}
+	return []*ir.Value{out}
 }
 
 // inWindow are the factors of a convolution's window and of where it stands that cannot be cut:

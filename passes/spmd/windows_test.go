@@ -61,13 +61,41 @@ func (r *random) slid(k int, x *ir.Value, s []int64, d int64) []*ir.Value {
 	return nil
 }
 
+// ordered are rows in another order, and what accumulates along them.
+func (r *random) ordered(k int, x *ir.Value, s []int64, d int64) []*ir.Value {
+	fb, n := r.fb, s[d]
+	switch k {
+	case 40:
+		first, step := n-1, int64(-1)
+		if r.IntN(3) == 0 {
+			first, step = r.Int64N(n), []int64{1, -1, 2, -2}[r.IntN(4)]
+		}
+		count := first/max(-step, 1) + 1
+		if step > 0 {
+			count = (n-1-first)/step + 1
+		}
+		at := fb.Op(ir.OpIota, nil, ir.A("start", first, "step", step), nil, ir.Tensor(ir.I64, 1+r.Int64N(count)))
+		return []*ir.Value{fb.Index(x, []int64{d}, at[0])}
+	case 41:
+		sizes, padding := slices.Repeat([]int64{1}, len(s)), make([]int64, 2*len(s))
+		for e := range s {
+			if e == int(d) || r.IntN(4) == 0 {
+				sizes[e], padding[2*e+r.IntN(2)] = s[e], s[e]-1
+			}
+		}
+		how := []string{"min", "max", "sum", "product"}[r.IntN(4)]
+		return fb.Op(ir.OpReduceWindow, nil, ir.A("window", sizes, window.PaddingKey, padding, "reduce", how), []*ir.Value{x})
+	}
+	return nil
+}
+
 // typed are rows and windows of other types, and numbers that are infinite or none.
 func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value) {
 	fb := r.fb
 	if k == 36 {
 		return []*ir.Value{fb.Unary([]ir.Op{ir.OpLog, ir.OpReciprocal}[r.IntN(2)], fb.Unary(ir.OpRelu, x))}
 	}
-	if k < 37 || !r.exact[x] {
+	if k < 37 || k > 39 || !r.exact[x] {
 		return nil
 	}
 	dt := []ir.DType{ir.I32, ir.I64, ir.I8, ir.U8, ir.U64, ir.Bool}[r.IntN(6)]
@@ -82,7 +110,8 @@ func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value)
 	}
 	r.annotate(y)
 	for range 1 + r.IntN(2) {
-		l := r.slid([]int{31, 32, 34, 34}[r.IntN(4)], y, shapeOf(y), d)
+		k := []int{31, 32, 34, 34, 40, 41}[r.IntN(6)]
+		l := slices.Concat(r.slid(k, y, shapeOf(y), d), r.ordered(k, y, shapeOf(y), d))
 		for _, v := range l {
 			y, out = v, append(out, v)
 			r.annotate(y)

@@ -1,0 +1,237 @@
+package mesh
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// What accumulates along a dimension is a window over all that is in front of each place, or behind
+// it, summed or folded. This file has such scans of a dimension's parts, and of what comes out in
+// the end of each: both together are the scan of the dimension.
+
+// accumulations are the operations that join scans, by what they fold.
+var accumulations = map[ir.Op]string{ir.OpAdd: "sum", ir.OpMul: "prod", ir.OpMaximum: "amax", ir.OpMinimum: "amin"}
+
+// accumulated is an operation on two scans of which the one goes on where the other ends; nil where
+// it is none.
+func (u *use) accumulated() *piece {
+	how := accumulations[u.n.Op()]
+	if how == "" || len(u.in) != 2 || u.n.Attrs().Float("alpha", 1) != 1 {
+		return nil
+	}
+	neutral := arg{base: u.t.one}
+	switch least, largest := u.extremes(u.n.Result(0).Type().DType()); how {
+	case "prod":
+		neutral.coef = 1
+	case "amax":
+		neutral = least
+	case "amin":
+		neutral = largest
+	}
+	for k, p := range u.in {
+		a, b := scanOf(how, p, neutral), scanOf(how, u.in[1-k], neutral)
+		if a == nil || b == nil || p.coef != u.in[1-k].coef {
+			return nil
+		}
+		var out *piece
+		if attempt(func() bool {
+			x := u.of(p, u.in[1-k])
+			dims := x.broadcast()
+			x.ranks()
+			c, e, where, ok := u.t.goesOnBy(how, a, b, x.loops)
+			if ok {
+				out = x.finish(c*p.coef, e, where, dims)
+			}
+			return ok
+		}) {
+			return out
+		}
+	}
+	return nil
+}
+
+// scan is a sum or a fold of a window that begins or ends at each place of a digit and reaches over
+// all of it.
+type scan struct {
+	sum, window *expr
+	of          digit
+	neutral     arg
+}
+
+// scanOf is what a tensor is a scan of, nil if it is none.
+func scanOf(how string, p *piece, neutral arg) *scan {
+	e := p.base
+	if !(how == "sum" && e.kind == product || p.coef == 1 && e.kind == fold && e.text == how) || len(e.args) != 1 || e.args[0].coef != 1 {
+		return nil
+	}
+	v := e.args[0].base
+	if v.win == nil || v.win.dil != 1 || len(v.own) != 2 || !slices.Equal(v.win.coefs, []int64{1, 1}) || len(v.args[0].inner) != 1 || v.args[0].coef != 1 || !neutral.equal(v.win.fill) {
+		return nil
+	}
+	d := v.args[0].inner[0]
+	for _, o := range v.own {
+		if o.size != d.size || v.shape[o.dim] != d.size {
+			return nil
+		}
+	}
+	for _, l := range e.loops {
+		if l.summed != (l.at[0].dim == v.own[1].dim) || l.summed && l.at[0] != v.own[1] {
+			return nil
+		}
+	}
+	return &scan{e, v, d, neutral}
+}
+
+// total is a sum, or a fold.
+func (t *table) total(how string, a arg, loops []loop) (float64, *expr, []digit) {
+	if how == "sum" {
+		return t.multiply([]arg{a}, loops)
+	}
+	return t.folded(how, a, loops)
+}
+
+// goesOnBy is scan a of the parts of a digit, to which b adds what comes out in the end of those in front:
+// the scan of all of it.
+func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digit, bool) {
+	x, m, k := a.window.args[0].base, a.of.size, b.of.size
+	all := digit{a.of.dim, a.of.stride, m * k}
+	parts := digit{a.of.dim, a.of.stride * m, k}
+	begin := map[int64]int64{1 - m: 1 - m*k, 0: 0} // in front of each place and there, or from there on
+	off, ok := begin[a.window.win.off]
+	if !ok || off < 0 != (b.window.win.off == -k) || off == 0 && b.window.win.off != 1 || all.stride*all.size > x.shape[all.dim] {
+		return 0, nil, nil, false
+	}
+	ends := &summed{segs: complement(x.shape, []digit{a.of})}
+	var over []loop
+	for i := range ends.segs {
+		over = append(over, loop{size: ends.segs[i].size, at: ends.segs[i : i+1]})
+	}
+	c, e, w := t.total(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digit{a.of}}))
+	ends.where = w[:len(over)]
+	if c != 1 || e != b.window.args[0].base || ends.move(parts) != b.of {
+		return 0, nil, nil, false
+	}
+	v := view{arg: arg{base: x, coef: 1}, inner: all, off: off, dil: 1, fill: &a.neutral}
+	v.axes = []axis{{all.size, repeated(all.size), 1}, {all.size, repeated(all.size), 1}}
+	at := make([]int64, len(loops)) // the stride of those that are digits of the place
+	for i, l := range loops {
+		d, o := a.sum.below(l.at[0], 0), b.sum.below(l.at[1], 0)
+		carried := repeated(l.size)
+		switch {
+		case d.dim == a.window.own[0].dim && d.dim != none:
+			if at[i] = d.stride; o.dim != none {
+				return 0, nil, nil, false
+			}
+		case d.dim == none:
+			if o.dim != none {
+				return 0, nil, nil, false
+			}
+		default:
+			d = a.window.below(d, 0)
+			if o.dim == b.window.own[0].dim {
+				if at[i] = o.stride * m; d != (digit{parts.dim, parts.stride * o.stride, l.size}) {
+					return 0, nil, nil, false
+				}
+				d = repeated(l.size)
+			} else if o.dim == none || b.window.below(o, 0) != ends.move(d) {
+				return 0, nil, nil, false
+			}
+			carried = d
+		}
+		v.axes = append(v.axes, axis{l.size, carried, 0})
+	}
+	c, e, where := t.view(v)
+	if len(where[0]) != 1 || len(where[1]) != 1 {
+		return 0, nil, nil, false
+	}
+	var of []loop
+	for i, d := range singles(where) {
+		of = append(of, loop{size: d.size, summed: i == 1, at: []digit{d}})
+	}
+	c, e, w = t.total(how, arg{base: e, coef: c}, of)
+	for i := range loops {
+		if at[i] > 0 {
+			w[2+i] = digit{w[0].dim, w[0].stride * at[i], loops[i].size}
+		}
+	}
+	return c, e, w[2:], true
+}
+
+// trimmed leaves out places of a window that are summed, or folded, and outside wherever it stands,
+// but so that it has as many as it stands at: a scan of what is in front stays one. It returns false
+// where there are none. Of two digits that a place depends on alike the first one is not summed.
+func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
+	e := a.base
+	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == "sum" || how != "sum" && !t.unseen(how, *e.win.fill) {
+		return a, nil, false
+	}
+	v := view{arg: e.args[0], inner: append(joined(e.args[0].inner), repeated(1))[0], off: e.win.off, dil: e.win.dil, fill: e.win.fill}
+	v.arg.inner = nil
+	m := &summed{}
+	for i, l := range e.loops {
+		v.axes, m.segs = append(v.axes, axis{l.size, l.at[0], 0}), append(m.segs, e.place[i])
+	}
+	first, cut := len(v.axes), false
+	for k, d := range e.own {
+		v.axes, m.segs = append(v.axes, axis{d.size, repeated(d.size), e.win.coefs[k]}), append(m.segs, d)
+	}
+	loops = picked(loops, []int{0})
+	for k := range e.own {
+		for j := range k {
+			if e.own[j].size == e.own[k].size && e.win.coefs[j] == e.win.coefs[k] {
+				cut = swapped(loops, e.own[j], e.own[k]) || cut
+			}
+		}
+	}
+	for k := range e.own {
+		x := &v.axes[first+k]
+		i := slices.IndexFunc(loops, func(l loop) bool { return l.summed && l.at[0] == m.segs[first+k] })
+		if i < 0 || x.coef < 1 {
+			continue
+		}
+		n := x.size
+		x.size = 1
+		lo, hi := v.span()
+		from, to := max(0, (x.coef-1-hi)/x.coef), min(n, max(0, (v.inner.size-1)*v.dil-lo)/x.coef+1)
+		if hi > 0 {
+			from = 0
+		}
+		if x.size = n; from >= to {
+			continue
+		}
+		for j, d := range e.own {
+			if least := min(n, d.size); j != k && to-from < least {
+				from = max(0, to-least)
+				to = from + least
+			}
+		}
+		if from == 0 && to == n {
+			continue
+		}
+		v.off, x.size, cut = v.off+from*x.coef, to-from, true
+		m.segs[first+k].size, loops[i].size = to-from, to-from
+		loops[i].at[0].size = to - from
+		x.at = repeated(x.size)
+	}
+	if !cut {
+		return a, nil, false
+	}
+	c, b, where := t.view(v)
+	m.where = singles(where)
+	for i := range loops {
+		loops[i].at[0] = m.move(loops[i].at[0])
+	}
+	return arg{base: b, coef: a.coef * c}, loops, true
+}
+
+// swapped lets loops change places of which that of the first digit is summed and that of the other is not.
+func swapped(loops []loop, first, second digit) bool {
+	i := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == first && l.summed })
+	k := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == second && !l.summed })
+	if i < 0 || k < 0 {
+		return false
+	}
+	loops[i].at[0], loops[k].at[0] = second, first
+	return true
+}
