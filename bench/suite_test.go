@@ -145,7 +145,7 @@ func unpack(packed, dir string) error {
 	return err
 }
 
-// Shardy's programs, partitioned, compute what they do on one device.
+// Shardy's programs, partitioned, compute what they do on one device: but one of complex numbers.
 func TestShardy(t *testing.T) {
 	dir := t.TempDir()
 	if err := unpack("../../shared/shardy/executable.tar.gz", dir); errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +155,7 @@ func TestShardy(t *testing.T) {
 	}
 	for _, device := range []string{"interp", "host"} {
 		out, _ := suite(t, device, dir)
-		if strings.Count(out, ": passed\n") < 47 || strings.Contains(out, ": failed: ") {
+		if strings.Count(out, ": passed\n") < 46 || strings.Contains(out, ": failed: ") {
 			t.Errorf("%s:\n%s", device, out)
 		}
 	}
