@@ -77,7 +77,9 @@ var layers = []struct {
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
 	{"passes/spmd", []string{"ir", "passes", "sharding", "internal/window"}},
-	{"passes/unroll", []string{"ir", "passes", "internal/attr", "internal/dtype", "internal/hostops"}},
+	{"passes/internal/loops", []string{"ir", "internal/dtype", "internal/hostops"}},
+	{"passes/unroll", []string{"ir", "passes", "passes/internal", "internal/attr", "internal/hostops"}},
+	{"passes/pipelinecollectives", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/sched"}},
 	{"passes/fusecollectives", []string{"ir", "passes", "passes/internal", "sim", "sharding", "internal/sched"}},
 	{"passes/standard", []string{"ir", "passes", "internal/attr", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},
@@ -152,6 +154,7 @@ var limited = []struct {
 	{"passes/fusecollectives", []string{"passes/standard"}, onlyTable},
 	{"passes/reorder", []string{"passes/standard"}, onlyTable},
 	{"passes/unroll", []string{"passes/standard"}, onlyTable},
+	{"passes/pipelinecollectives", []string{"passes/standard"}, onlyTable},
 	{"passes/reuse", []string{"passes/standard", "passes/overlap"}, onlyTable},
 	{"cuda/driver/fake", []string{"bench", "test"}, "it computes nothing on a GPU: only tests, and commands that are asked for it, use it"},
 }

@@ -7,8 +7,8 @@ import (
 // FuncOptions says what FromFunc cannot read from a function.
 type FuncOptions struct {
 	// Ms returns the milliseconds of a node: of launches on the compute stream, of
-	// collectives on their group's. It is not asked about other nodes. Nil stands
-	// for the cost attached to the node, 0 without.
+	// collectives on their group's. It is not asked about other nodes, nor about those that run
+	// functions and have no cost attached. Nil stands for the cost attached to the node, 0 without.
 	Ms func(*ir.Node) float64
 
 	// Bucketable reports whether a collective may join a bucket with others of the
@@ -25,7 +25,9 @@ type FuncOptions struct {
 // collective carries.
 //
 // Besides data, effects order nodes: see [ir.EffectOrder]. A node that runs functions holds, while
-// it runs, what the one of them that takes most makes in its own order.
+// it runs, what the one of them that takes most makes in its own order, and without an attached cost
+// it takes the time that they take in it, collectives beside what does not wait for them: cond and body of a while as often as
+// it says, of a case the branch that takes longest.
 //
 // The error is a *ModelError. It takes time linear in nodes, edges and uses.
 func FromFunc(f *ir.Func, opts FuncOptions) (*Model, error) {
@@ -99,13 +101,13 @@ func (c *converter) node(n *ir.Node) error {
 			s.StartOf = c.id[d.ID()]
 		}
 	default:
-		s.Kind, s.Ms = Compute, c.ms(n)
+		if s.Kind = Compute; n.Op().Info().Bodies == nil {
+			s.Ms = c.ms(n)
+		}
 	}
 	c.results(n, &s)
-	if room, err := c.room(n); err != nil {
+	if err := c.bodies(n, &s); err != nil {
 		return err
-	} else if room > 0 {
-		s.Alloc = append(s.Alloc, room) // behind the results, which have places
 	}
 	c.effects(n, &s)
 	at := c.b.Add(s)
@@ -120,20 +122,23 @@ func (c *converter) node(n *ir.Node) error {
 	return nil
 }
 
-// room is the memory that the bodies of a node take beside its operands: one runs at a time.
-func (c *converter) room(n *ir.Node) (int64, error) {
-	room := int64(0)
+// bodies reckons with the functions that a node runs: one runs at a time.
+func (c *converter) bodies(n *ir.Node, s *Spec) error {
+	if n.Op().Info().Bodies == nil {
+		return nil
+	}
+	room, ms := int64(0), 0.0
 	for _, f := range n.Bodies() {
 		if f == nil {
 			continue // the node was copied to a module without it
 		}
-		m, err := FromFunc(f, FuncOptions{Ms: func(*ir.Node) float64 { return 0 }})
+		m, err := FromFunc(f, c.opts)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		t, err := Evaluate(m, m.InputOrder(), nil)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		own := t.Peak
 		for s, by := range m.Owner {
@@ -142,8 +147,20 @@ func (c *converter) room(n *ir.Node) (int64, error) {
 			}
 		}
 		room = max(room, own)
+		if n.Op() == ir.OpWhile {
+			ms += t.Makespan * float64(max(n.Attrs().Int("trips", 1), 1))
+		} else {
+			ms = max(ms, t.Makespan)
+		}
 	}
-	return room, nil
+	if attached, ok := n.Cost(); ok {
+		ms = attached
+	}
+	s.Ms = min(ms, ir.MaxCost)
+	if room > 0 {
+		s.Alloc = append(s.Alloc, room) // behind the results, which have places
+	}
+	return nil
 }
 
 // results says which storages the results of n lie in.

@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
 // Pass puts the rounds of a while in its place, one behind the other, where constants say how many
@@ -46,7 +47,7 @@ func Pass() passes.Pass {
 }
 
 func run(ctx *passes.Context, f *ir.Func) error {
-	u := &unroller{ctx: ctx, f: f, nodes: ctx.Int("nodes"), bytes: ctx.Bytes("bytes"), writes: ir.FindWrites(f), known: map[*ir.Value]*hostops.Tensor{}}
+	u := &unroller{ctx: ctx, f: f, nodes: ctx.Int("nodes"), bytes: ctx.Bytes("bytes"), known: loops.NewKnown(f)}
 	if u.bytes == 0 {
 		u.bytes = -1
 	}
@@ -68,38 +69,26 @@ func run(ctx *passes.Context, f *ir.Func) error {
 
 // unroller unrolls the loops of a function.
 type unroller struct {
-	ctx    *passes.Context
-	f      *ir.Func
-	nodes  int64 // what is left of the budget
-	bytes  int64 // the same, -1 for any
-	writes *ir.Writes
-	known  map[*ir.Value]*hostops.Tensor // what values are; nil where that is not known
+	ctx   *passes.Context
+	f     *ir.Func
+	nodes int64 // what is left of the budget
+	bytes int64 // the same, -1 for any
+	known *loops.Known
 }
-
-// maxProved bounds the operations of a loop's rounds: package equiv follows no more.
-const maxProved = 1 << 15
 
 // loop unrolls n, and says whether it did.
 func (u *unroller) loop(n *ir.Node) bool {
 	cond, body := n.Bodies()[0], n.Bodies()[1]
 	size := int64(len(cond.Order()) + len(body.Order()))
-	state := u.state(n)
-	trips := int64(0)
-	for now := state; ; trips++ {
-		u.ctx.Tick()
-		c := follow(cond, now)[0]
-		switch {
-		case c == nil:
-			u.ctx.Count("unknown", 1)
-			return false
-		case (trips+1)*size > maxProved:
-			u.ctx.Count("large", 1)
-			return false
-		}
-		if c.Data[0] == 0 {
-			break
-		}
-		now = append(follow(body, now), now[n.Carried():]...)
+	state := u.known.State(n)
+	trips, _, end := loops.Count(n, state, loops.MaxProved, u.ctx.Tick)
+	switch end {
+	case loops.Unknown:
+		u.ctx.Count("unknown", 1)
+		return false
+	case loops.Long:
+		u.ctx.Count("large", 1)
+		return false
 	}
 	if !u.ctx.Enable(n.Name()) {
 		return false
@@ -168,16 +157,16 @@ func (u *unroller) widen(n *ir.Node, k int, trips int64) {
 	last := slices.Clone(ret.Args())
 	vals := slices.Clone(last)
 	for range k - 1 {
-		r := &round{f: body, at: ret, now: map[*ir.Value]*ir.Value{}}
+		r := &loops.Round{Func: body, At: ret, Now: map[*ir.Value]*ir.Value{}}
 		for i, in := range body.Inputs() {
 			v := in.Result(0)
-			if r.now[v] = v; i < n.Carried() {
-				r.now[v] = r.as(vals[i], v.Type())
+			if r.Now[v] = v; i < n.Carried() {
+				r.Now[v] = r.As(vals[i], v.Type())
 			}
 		}
-		r.copy(nodes)
+		r.Copy(nodes)
 		for i, v := range last {
-			vals[i] = r.now[v]
+			vals[i] = r.Now[v]
 		}
 	}
 	body.SetArgs(ret, vals...)
@@ -201,91 +190,20 @@ func (u *unroller) made(body *ir.Func) int64 {
 	return total
 }
 
-// state is what is known of the operands of a loop.
-func (u *unroller) state(n *ir.Node) []*hostops.Tensor {
-	out := make([]*hostops.Tensor, len(n.Args()))
-	for i, a := range n.Args() {
-		out[i] = u.number(a, 0)
-	}
-	return out
-}
-
-// number is what a value of the function is, if that follows from constants.
-func (u *unroller) number(v *ir.Value, depth int) *hostops.Tensor {
-	if t, ok := u.known[v]; ok || depth > maxDepth {
-		return t
-	}
-	n := v.Def()
-	if small(v) && !u.writes.Written(v) {
-		args := make([]*hostops.Tensor, len(n.Args()))
-		for i, a := range n.Args() {
-			if args[i] = u.number(a, depth+1); args[i] == nil {
-				break
-			}
-		}
-		u.known[v] = compute(n, args)
-	} else {
-		u.known[v] = nil
-	}
-	return u.known[v]
-}
-
-// follow is what is known of the results of a function whose inputs are known.
-func follow(f *ir.Func, in []*hostops.Tensor) []*hostops.Tensor {
-	known := numbers(f, in)
-	out := make([]*hostops.Tensor, len(f.Return().Args()))
-	for i, v := range f.Return().Args() {
-		out[i] = known[v]
-	}
-	return out
-}
-
-// numbers is what is known of the values of a function whose inputs are known.
-func numbers(f *ir.Func, in []*hostops.Tensor) map[*ir.Value]*hostops.Tensor {
-	known := map[*ir.Value]*hostops.Tensor{} // look-up only
-	for i, n := range f.Inputs() {
-		known[n.Result(0)] = in[i]
-	}
-	writes := ir.FindWrites(f)
-	for _, n := range f.Order() {
-		if len(n.Results()) != 1 || n.Op() == ir.OpInput || !small(n.Result(0)) || writes.Written(n.Result(0)) {
-			continue
-		}
-		args := make([]*hostops.Tensor, len(n.Args()))
-		for i, a := range n.Args() {
-			args[i] = known[a]
-		}
-		if t := compute(n, args); t != nil {
-			known[n.Result(0)] = t
-		}
-	}
-	return known
-}
-
 // inline puts so many rounds in the place of n.
 func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
 	body, carried := n.Bodies()[1], n.Carried()
 	vals := slices.Clone(n.Args())
 	for range trips {
 		u.ctx.Tick()
-		r := &round{f: u.f, at: n, known: numbers(body, known), now: map[*ir.Value]*ir.Value{}}
-		for i, in := range body.Inputs() {
-			r.now[in.Result(0)] = r.as(vals[i], in.Result(0).Type())
-		}
-		r.copy(body.Order())
+		r := &loops.Round{Func: u.f, At: n, From: n, Known: loops.Numbers(body, known), Now: map[*ir.Value]*ir.Value{}}
+		r.Begin(body, vals)
+		r.Copy(body.Order())
 		next := make([]*hostops.Tensor, carried)
 		for k, v := range body.Return().Args() {
-			next[k], vals[k] = r.known[v], r.now[v]
+			next[k], vals[k] = r.Known[v], r.Now[v]
 		}
 		known = append(next, known[carried:]...)
 	}
-	r := &round{f: u.f, at: n}
-	for k, v := range n.Results() {
-		x := r.as(vals[k], v.Type())
-		if u.writes.Written(v) || u.writes.Written(x) || ir.Returned(v) && (ir.FromCaller(x) || ir.Returned(ir.StorageOf(x))) {
-			x = r.insert(ir.OpClone, ir.Attrs{}, v.Type(), x)
-		}
-		u.f.ReplaceUses(v, x)
-	}
-	u.f.Remove(n)
+	(&loops.Round{Func: u.f, At: n, From: n}).Replace(n, vals)
 }

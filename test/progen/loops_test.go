@@ -16,7 +16,20 @@ var inBodies = []family{
 	{4, (*gen).unary}, {5, (*gen).binary}, {2, (*gen).convert}, {2, (*gen).ternary}, {2, (*gen).reduce}, {4, (*gen).view}, {2, (*gen).matmul}, {2, (*gen).move}, {2, (*gen).indexed},
 }
 
-var acrossBodies = append(slices.Clone(inBodies), family{6, (*gen).collective}, family{6, (*gen).waitAny}, family{2, (*gen).shard})
+var acrossBodies = append(slices.Clone(inBodies), family{6, (*gen).collective}, family{6, (*gen).waitAny}, family{2, (*gen).shard}, family{4, (*gen).row})
+
+// row reads a row of a table at the loop's counter.
+func (g *gen) row() bool {
+	at := g.pool[0]
+	if !at.typ.Equal(ir.Tensor(ir.I64)) {
+		return false
+	}
+	at = first(g.emit(ir.OpClamp, nil, list("min", int64(0), "max", int64(2)), []*value{at}))
+	if at != nil {
+		at = first(g.emit(ir.OpView, nil, nil, []*value{at}, ir.Tensor(ir.I64, 1)))
+	}
+	return at != nil && g.emit(ir.OpIndex, nil, list("dims", []int64{0}), []*value{g.given(ir.Tensor(ir.F32, 3, 4), ""), at}) != nil
+}
 
 // control adds a loop or a choice, with its bodies.
 func (g *gen) control() bool {

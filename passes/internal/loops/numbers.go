@@ -1,4 +1,6 @@
-package unroll
+// Package loops is what passes know of loops: how often a while goes round, what integers are in
+// its rounds, and how a round is copied.
+package loops
 
 import (
 	"slices"
@@ -15,14 +17,19 @@ const (
 	maxDepth    = 1000    // of operations on constants
 )
 
-// small reports whether a value is few integers, whose numbers are followed.
-func small(v *ir.Value) bool {
-	t := v.Type()
-	if t.IsAsync() || t.DType().IsFloat() || v.Def().Op() == ir.OpInput || !v.Def().Pure() {
+// Small reports whether a value is few integers, whose numbers are followed.
+func Small(v *ir.Value) bool { return Integers(v) && v.Def().Op() != ir.OpInput && v.Def().Pure() }
+
+// Integers reports whether a value is few integers.
+func Integers(v *ir.Value) bool { return Few(v) && !v.Type().DType().IsFloat() }
+
+// Few reports whether a value has few elements.
+func Few(v *ir.Value) bool {
+	if v.Type().IsAsync() {
 		return false
 	}
-	n, ok := t.Shape().NumElems().Const()
-	_, static := t.Shape().Static()
+	n, ok := v.Type().Shape().NumElems().Const()
+	_, static := v.Type().Shape().Static()
 	return ok && static && n <= maxElements
 }
 

@@ -1,0 +1,125 @@
+package pipelinecollectives
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes/internal/loops"
+)
+
+// ahead finds collectives that the round before theirs can start, as what they send follows from
+// counters and from what no round changes: rows of stacked weights that are gathered.
+func (l *loop) ahead() []*ir.Node {
+	if _, in := l.decides(); !l.known(in) {
+		return nil // whether there is a next round is known at the end of this one
+	}
+	early, counted := make([]bool, l.body.NumValueIDs()), make([]bool, l.body.NumValueIDs())
+	for i, n := range l.body.Inputs() {
+		early[n.Result(0).ID()] = i >= len(l.counters) || l.counters[i]
+		counted[n.Result(0).ID()] = i < len(l.counters)
+	}
+	var out []*ir.Node
+	for _, n := range l.body.Order() {
+		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn || !mayMove(n) {
+			continue
+		}
+		all, counts := true, false
+		for _, a := range n.Args() {
+			all, counts = all && early[a.ID()], counts || counted[a.ID()]
+		}
+		for _, v := range n.Results() {
+			early[v.ID()], counted[v.ID()] = all, counts
+		}
+		if n.Op().IsCollective() && all && counts && waitOf(n) != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// startAhead has each round start collectives for the next one: what they bring is carried. The
+// first round's start in front of the loop, and the last round stands behind it.
+//
+//	loop n: w = gather(row(i)); use(w)  =>  w = gather(row(0)); loop n-1: v = gather(row(i+1)); use(w); w = v; end; use(w)
+func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
+	body, in := l.body, l.body.Inputs()
+	carried := l.n.Carried()
+	var brought, counting []*ir.Value
+	var waits []*ir.Node
+	for _, c := range comms {
+		waits = append(waits, waitOf(c))
+		brought = append(brought, waitOf(c).Results()...)
+	}
+	for k, v := range body.Return().Args() {
+		if l.counters[k] {
+			counting = append(counting, v)
+		}
+	}
+	end := map[*ir.Value]bool{}
+	for _, v := range brought {
+		end[v] = true
+	}
+	count := before(body, counting, nil, false)
+	fetch := before(body, brought, nil, false)
+	rest := before(body, body.Return().Args(), end, true)
+	x := l.widen(types(brought), ".ahead")
+
+	now := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	now.Copy(count)
+	soon := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	for k, v := range body.Return().Args() {
+		if l.counters[k] {
+			soon.Now[in[k].Result(0)] = soon.As(now.Now[v], in[k].Result(0).Type())
+		}
+	}
+	last := func(n *ir.Node) bool { return slices.Contains(waits, n) }
+	soon.Copy(slices.DeleteFunc(slices.Clone(fetch), last))
+	for i, v := range brought {
+		now.Now[v] = x.extra(x.body)[i]
+	}
+	now.Copy(slices.DeleteFunc(slices.Clone(rest), func(n *ir.Node) bool { return slices.Contains(count, n) }))
+	soon.Copy(waits)
+	x.leave(slices.Concat(now.Of(body.Return().Args()), soon.Of(brought)))
+	l.countsOn(x, count)
+
+	begin := l.n.Prev()
+	first := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
+	first.Begin(body, l.n.Args())
+	first.Copy(fetch)
+	n := x.place(l.n.Args()[:carried], first.Of(brought))
+	final := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
+	final.Begin(body, slices.Concat(n.Results()[:carried], l.n.Args()[carried:]))
+	for i, v := range brought {
+		final.Now[v] = n.Result(carried + i)
+	}
+	final.Copy(rest)
+	x.finish(begin, final.Of(body.Return().Args()))
+	return n
+}
+
+// countsOn fills the condition of a loop whose rounds ask whether there is a round behind the next.
+func (l *loop) countsOn(x *next, count []*ir.Node) {
+	decide, _ := l.decides()
+	step := loops.Round{Func: x.cond, Now: map[*ir.Value]*ir.Value{}}
+	now := x.now(l.cond, x.cond)
+	for i, n := range l.body.Inputs() {
+		step.Now[n.Result(0)] = now[l.cond.Inputs()[i].Result(0)]
+	}
+	step.Copy(count)
+	ask := loops.Round{Func: x.cond, Now: now}
+	for k, v := range l.body.Return().Args() {
+		if in := l.cond.Inputs()[k].Result(0); l.counters[k] {
+			ask.Now[in] = ask.As(step.Now[v], in.Type())
+		}
+	}
+	ask.Copy(decide)
+	x.cond.Append(ir.NodeSpec{Op: ir.OpReturn, Args: ask.Of(l.cond.Return().Args())})
+}
+
+func types(vals []*ir.Value) []ir.Type {
+	var out []ir.Type
+	for _, v := range vals {
+		out = append(out, v.Type())
+	}
+	return out
+}
