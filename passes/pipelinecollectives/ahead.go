@@ -45,23 +45,21 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	body, in := l.body, l.body.Inputs()
 	carried := l.n.Carried()
 	var brought, counting []*ir.Value
-	var waits []*ir.Node
+	end := map[*ir.Value]bool{}
 	for _, c := range comms {
-		waits = append(waits, waitOf(c))
-		brought = append(brought, waitOf(c).Results()...)
+		for _, v := range waitOf(c).Results() {
+			brought, end[v] = append(brought, v), true
+		}
 	}
 	for k, v := range body.Return().Args() {
 		if l.counters[k] {
 			counting = append(counting, v)
 		}
 	}
-	end := map[*ir.Value]bool{}
-	for _, v := range brought {
-		end[v] = true
-	}
+	rest := before(body, body.Return().Args(), end, true)
+	brought = slices.DeleteFunc(brought, func(v *ir.Value) bool { return !readBy(v, append(rest, body.Return())) }) // other than on the way to others
 	count := before(body, counting, nil, false)
 	fetch := before(body, brought, nil, false)
-	rest := before(body, body.Return().Args(), end, true)
 	x := l.widen(types(brought), ".ahead")
 
 	now := loops.Round{Func: x.body, Now: x.now(body, x.body)}
@@ -72,8 +70,14 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 			soon.Now[in[k].Result(0)] = soon.As(now.Now[v], in[k].Result(0).Type())
 		}
 	}
-	last := func(n *ir.Node) bool { return slices.Contains(waits, n) }
-	soon.Copy(slices.DeleteFunc(slices.Clone(fetch), last))
+	var waits []*ir.Node
+	for _, n := range fetch {
+		if n.Op() == ir.OpWaitTensor && !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return readBy(v, fetch) }) {
+			waits = append(waits, n)
+		} else {
+			soon.Copy([]*ir.Node{n})
+		}
+	}
 	for i, v := range brought {
 		now.Now[v] = x.extra(x.body)[i]
 	}
@@ -122,4 +126,9 @@ func types(vals []*ir.Value) []ir.Type {
 		out = append(out, v.Type())
 	}
 	return out
+}
+
+// readBy reports whether some of these nodes reads v.
+func readBy(v *ir.Value, nodes []*ir.Node) bool {
+	return slices.ContainsFunc(v.Uses(), func(u ir.Use) bool { return slices.Contains(nodes, u.Node) })
 }

@@ -213,7 +213,7 @@ func (x *next) finish(begin *ir.Node, vals []*ir.Value) {
 	(&loops.Round{Func: x.f, At: x.n, From: x.n}).Replace(x.n, vals)
 	for n := end.Prev(); n != begin; {
 		p := n.Prev()
-		if n.Pure() && !deps.Used(n) && n.Op() != ir.OpInput && n.Op().Info().Bodies == nil {
+		if (n.Pure() || n.Op().IsCollective()) && !deps.Used(n) && n.Op() != ir.OpInput && n.Op().Info().Bodies == nil {
 			x.f.Remove(n)
 		}
 		n = p

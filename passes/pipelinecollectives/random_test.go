@@ -1,0 +1,159 @@
+package pipelinecollectives_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
+)
+
+var seeds = flag.Uint64("seeds", 40, "random loops of TestRandomLoops")
+
+// randomLoop is a loop of two to five rounds: rows of tables are gathered by the counter, or by
+// what is computed from it, chains of them, too; values are reduced and stored in rows or added up, and
+// some are only read a round later, so that they may not move.
+func randomLoop(r *rand.Rand) string {
+	trips, begin := 2+r.IntN(4), r.IntN(3)
+	var lines, rets, more, given []string
+	var stacks []string
+	say := func(format string, args ...any) { lines = append(lines, "  "+fmt.Sprintf(format, args...)) }
+	ms := func() string { return []string{"", " ms 1", " ms 3"}[r.IntN(3)] }
+	say("%%zero = full {value=0} : i64[]")
+	say("%%at = view %%i : i64[1]")
+	say("%%next = add %%i {scalar=1} : i64[]")
+	h := "%y"
+	for k := range 1 + r.IntN(3) {
+		at := "%at"
+		if r.IntN(2) == 0 {
+			say("%%back%d = sub %%zero, %%i : i64[]", k)
+			say("%%low%d = add %%back%d {scalar=8} : i64[]", k, k)
+			say("%%at%d = view %%low%d : i64[1]", k, k)
+			at = fmt.Sprintf("%%at%d", k)
+		}
+		more, given = append(more, fmt.Sprintf("%%w%d: f32[9,4]", k)), append(given, fmt.Sprintf("%%w%d", k))
+		say("%%row%d = index %%w%d, %s {dims=[0]} : f32[1,4]", k, k, at)
+		say("%%part%d = view %%row%d : f32[4]", k, k)
+		part := fmt.Sprintf("%%part%d", k)
+		if r.IntN(3) == 0 {
+			say("%%m%d = all_reduce.max %s on @g : async f32[4]%s", k, part, ms())
+			say("%%mw%d = wait_tensor %%m%d : f32[4]", k, k)
+			part = fmt.Sprintf("%%mw%d", k)
+		}
+		say("%%c%d = all_gather %s on @g {dim=0} : async f32[8]%s", k, part, ms())
+		say("%%g%d = wait_tensor %%c%d : f32[8]", k, k)
+		say("%%h%d = maximum %s, %%g%d : f32[8]%s", k, h, k, ms())
+		h = fmt.Sprintf("%%h%d", k)
+	}
+	for k := range 1 + r.IntN(3) {
+		s := fmt.Sprintf("%%s%d", k)
+		say("%%q%d = mul %s {scalar=0.%d} : f32[8]%s", k, h, k+2, ms())
+		switch r.IntN(4) {
+		case 0: // summed
+			stacks = append(stacks, "f32[8]")
+			say("%%d%d = all_reduce.sum %%q%d on @g : async f32[8]%s", k, k, ms())
+			say("%%e%d = wait_tensor %%d%d : f32[8]", k, k)
+			say("%%t%d = add %s, %%e%d : f32[8]", k, s, k)
+		case 1: // the last one's
+			stacks = append(stacks, "f32[4]")
+			say("%%d%d = reduce_scatter.sum %%q%d on @g {dim=0} : async f32[4]%s", k, k, ms())
+			say("%%t%d = wait_tensor %%d%d : f32[4]", k, k)
+		default: // stored
+			stacks = append(stacks, "f32[9,4]")
+			say("%%d%d = reduce_scatter.sum %%q%d on @g {dim=0} : async f32[4]%s", k, k, ms())
+			say("%%e%d = wait_tensor %%d%d : f32[4]", k, k)
+			say("%%f%d = view %%e%d : f32[1,4]", k, k)
+			say("%%t%d = index_put %s, %%f%d, %%at {dims=[0]} : f32[9,4]", k, s, k)
+			if r.IntN(4) == 0 { // and read by who comes next
+				say("%%last%d = select %s {dim=0, index=%d} : f32[4]", k, s, r.IntN(9))
+				say("%%two%d = cat %%last%d, %%last%d {dim=0} : f32[8]", k, k, k)
+				say("%%u%d = maximum %s, %%two%d : f32[8]", k, h, k)
+				h = fmt.Sprintf("%%u%d", k)
+			}
+		}
+		rets = append(rets, fmt.Sprintf("%%t%d", k))
+	}
+	var inputs, types, args, outs []string
+	inputs, types, args = []string{"%i: i64[]", "%y: f32[8]"}, []string{"i64[]", "f32[8]"}, []string{"%begin", "%x"}
+	main := []string{"%x: f32[8]"}
+	for k, t := range stacks {
+		donate := ""
+		if r.IntN(2) == 0 {
+			donate = fmt.Sprintf(" {donate=%d}", k+2)
+		}
+		inputs, types = append(inputs, fmt.Sprintf("%%s%d: %s%s", k, t, donate)), append(types, t)
+		args, main = append(args, fmt.Sprintf("%%s%d", k)), append(main, fmt.Sprintf("%%s%d: %s", k, t))
+	}
+	for k := range types {
+		outs = append(outs, fmt.Sprintf("%%r#%d", k))
+	}
+	plain := strings.NewReplacer(" {donate=2}", "", " {donate=3}", "", " {donate=4}", "").Replace(strings.Join(append(inputs, more...), ", "))
+	return fmt.Sprintf(`world 2
+group @g = [[0, 1]]
+func @main(%s) -> (%s) {
+  %%begin = full {value=%d} : i64[]
+  %%r:%d = while %s {body="round", cond="more", trips=%d, uniform=true} : %s
+  return %s
+}
+func @more(%s) -> (bool[]) {
+  %%lt = lt %%i {scalar=%d} : bool[]
+  return %%lt
+}
+func @round(%s) -> (%s) {
+%s
+  return %%next, %s, %s
+}
+`, strings.Join(append(main, more...), ", "), strings.Join(types, ", "), begin, len(types), strings.Join(append(args, given...), ", "), trips, strings.Join(types, ", "),
+		strings.Join(outs, ", "), plain, begin+trips, strings.Join(append(inputs, more...), ", "), strings.Join(types, ", "), strings.Join(lines, "\n"), h, strings.Join(rets, ", "))
+}
+
+// Whatever can move keeps bits on all ranks, is proved, twice the same, and lowered right.
+func TestRandomLoops(t *testing.T) {
+	moved := map[string]float64{}
+	for seed := range *seeds {
+		text := randomLoop(rand.New(rand.NewPCG(seed, 3)))
+		before, err := ir.Parse("random.ir", text)
+		if err == nil {
+			err = before.Verify()
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		for _, pipeline := range []string{"pipeline-collectives{when=always}", "pipeline-collectives{percent=300,min-gain=0},overlap,reuse-buffers,plan-memory"} {
+			p, err := standard.Table().Parse(pipeline)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := before.Clone()
+			g := passes.Manager{Validate: passes.ValidateAlways, Repeat: true}
+			rep, err := g.Run(after, p)
+			if err != nil {
+				t.Fatalf("seed %d, %s: %v\n%s", seed, pipeline, err, text)
+			}
+			for _, s := range []string{"ahead", "behind", "stay"} {
+				moved[s] += rep.Steps[0].Stat(s)
+			}
+			if err := passtest.SameResults(before, after, seed, 0); err != nil {
+				t.Fatalf("seed %d, %s: %v\nbefore:\n%s\nafter:\n%s", seed, pipeline, err, text, after)
+			}
+			prog, err := lower.Func(after.Funcs()[0])
+			if err == nil {
+				err = proof.Check(after.Funcs()[0], prog)
+			}
+			if err != nil {
+				t.Fatalf("seed %d, %s: %v\n%s", seed, pipeline, err, after)
+			}
+		}
+	}
+	t.Log(moved)
+	if moved["ahead"] < float64(*seeds) || moved["behind"] < float64(*seeds) {
+		t.Errorf("of %d loops: %v", *seeds, moved)
+	}
+}
