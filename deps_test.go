@@ -79,7 +79,7 @@ var layers = []struct {
 	{"passes/spmd", []string{"ir", "passes", "sharding", "internal/window"}},
 	{"passes/internal/loops", []string{"ir", "internal/dtype", "internal/hostops"}},
 	{"passes/unroll", []string{"ir", "passes", "passes/internal", "internal/attr", "internal/hostops"}},
-	{"passes/pipelinecollectives", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/sched"}},
+	{"passes/pipelinecollectives", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/hostops", "internal/sched"}},
 	{"passes/fusecollectives", []string{"ir", "passes", "passes/internal", "sim", "sharding", "internal/sched"}},
 	{"passes/standard", []string{"ir", "passes", "internal/attr", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},

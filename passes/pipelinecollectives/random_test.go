@@ -27,13 +27,14 @@ func randomLoop(r *rand.Rand) string {
 	say := func(format string, args ...any) { lines = append(lines, "  "+fmt.Sprintf(format, args...)) }
 	ms := func() string { return []string{"", " ms 1", " ms 3"}[r.IntN(3)] }
 	say("%%zero = full {value=0} : i64[]")
-	say("%%at = view %%i : i64[1]")
+	say("%%in = clamp %%i {max=8, min=0} : i64[]")
+	say("%%at = view %%in : i64[1]")
 	say("%%next = add %%i {scalar=1} : i64[]")
 	h := "%y"
 	for k := range 1 + r.IntN(3) {
 		at := "%at"
 		if r.IntN(2) == 0 {
-			say("%%back%d = sub %%zero, %%i : i64[]", k)
+			say("%%back%d = sub %%zero, %%in : i64[]", k)
 			say("%%low%d = add %%back%d {scalar=8} : i64[]", k, k)
 			say("%%at%d = view %%low%d : i64[1]", k, k)
 			at = fmt.Sprintf("%%at%d", k)
