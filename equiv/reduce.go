@@ -169,7 +169,8 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 }
 
 // byClasses reduces first over those ranks of a list that move x alike, where the order
-// does not matter, and then over one rank for each class of them.
+// does not matter, and then over one rank for each class of them. Classes are of one size: of
+// others a reduction around this one may make such.
 func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
 	rows, entries := z.rows.all[t.rows], l.Entries()
 	if !z.anyOrder(t.red, t.dt) {
@@ -200,7 +201,7 @@ func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
 			}
 		}
 	}
-	if !fewer || slices.ContainsFunc(classes, func(c []int32) bool { return c == nil }) {
+	if !fewer || slices.ContainsFunc(classes, func(c []int32) bool { return len(c) == 0 || len(c) != len(classes[0]) }) {
 		return 0, false
 	}
 	inner := z.over(t, classes, t.args[0])
