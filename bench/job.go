@@ -80,11 +80,11 @@ type Config struct {
 	// recordings are NAME.in.safetensors and NAME.in.rankR.safetensors, and so with out.
 	StableHLO *stablehlo.Program
 
-	Expect       string  // directory of recordings, prefix of fingerprints, interp or empty
-	Record       string  // prefix of fingerprints to write; empty: none
-	Tolerance    float64 // relative error; 0: by kind of output
-	All          bool    // list the outputs of every rank
-	Reassociates bool    // a pass may have changed the order of sums
+	Expect    string        // directory of recordings, prefix of fingerprints, interp or empty
+	Record    string        // prefix of fingerprints to write; empty: none
+	Tolerance float64       // relative error; 0: by kind of output
+	All       bool          // list the outputs of every rank
+	Rounding  step.Rounding // what passes may have changed of roundings
 
 	Bench     bool   // time the captured step and its parts
 	JSON      bool   // times as JSON lines

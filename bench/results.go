@@ -194,12 +194,9 @@ func (j *Job) compared(ctx context.Context, t *Console, got results) ([]step.Res
 // passes.
 func (j *Job) rounding() step.Rounding {
 	if j.Device == "cuda" {
-		return step.OtherRoundings
+		return max(j.Rounding, step.OtherRoundings)
 	}
-	if j.Reassociates {
-		return step.Reassociated
-	}
-	return step.SameRoundings
+	return j.Rounding
 }
 
 // worstRanks keeps of every output the rank with the largest error, of those beyond

@@ -14,6 +14,9 @@ type Options struct {
 	// round at another place.
 	Reassociate bool
 
+	// ExcessPrecision allows 16-bit floats to be float32 anywhere: a proof does not tell them apart.
+	ExcessPrecision bool
+
 	// Without names equations that are not used.
 	Without []string
 }

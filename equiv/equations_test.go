@@ -407,3 +407,25 @@ func sameNumbers(t *testing.T, before, after *ir.Func, seed uint64, loose bool) 
 		}
 	}
 }
+
+// With excess precision 16-bit floats may be float32 in between, and nothing else.
+func TestExcessPrecision(t *testing.T) {
+	c := equationCase{name: "excess precision", input: "T[N,M]", result: "T[M]"}
+	for _, dt := range []string{"bf16", "f16"} {
+		before := c.program(t, "%e = erf %x : T[N,M]\n%a = add %e, %x : T[N,M]\n%w = convert %a : f32[N,M]\n%s = sum %w {dims=[0]} : f32[M]\n%y = convert %s : T[M]", dt, 2, 3)
+		for text, equal := range map[string]bool{
+			"%e = erf %x : f32[N,M]\n%a = add %e, %x : f32[N,M]\n%y = sum %a {dims=[0]} : T[M]":                             true,
+			"%e = erf %x : f32[N,M]\n%a = sub %e, %x : f32[N,M]\n%y = sum %a {dims=[0]} : T[M]":                             false,
+			"%e = erf %x : f32[N,M]\n%i = convert %e : i32[N,M]\n%a = add %i, %x : f32[N,M]\n%y = sum %a {dims=[0]} : T[M]": false,
+			"%e = erf %x : f32[N,M]\n%a = add %e, %x : f32[N,M]\n%z = bitcast %a : i32[N,M]\n%y = sum %z {dims=[0]} : T[M]": false,
+		} {
+			after := c.program(t, text, dt, 2, 3)
+			if _, err := equiv.Check(before, after, equiv.Options{ExcessPrecision: true}); (err == nil) != equal {
+				t.Errorf("%s: %s: %v", dt, text, err)
+			}
+			if _, err := equiv.Check(before, after, equiv.Options{Reassociate: true}); err == nil {
+				t.Errorf("%s: proved although it keeps precision: %s", dt, text)
+			}
+		}
+	}
+}

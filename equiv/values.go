@@ -32,6 +32,9 @@ func layoutMatters(op ir.Op) bool {
 
 // number returns the value number of v, a new one if no equal value has one.
 func (p *Prover) number(v value) valueID {
+	if dt := v.typ.DType(); p.opts.ExcessPrecision && (dt == ir.BF16 || dt == ir.F16) {
+		v.typ = v.typ.WithDType(ir.F32)
+	}
 	b := p.buf[:0]
 	b = append(b, byte(v.op))
 	b = binary.AppendVarint(b, int64(v.group))

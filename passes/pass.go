@@ -39,6 +39,11 @@ type Pass struct {
 	// multiplied in another order; a proof of what the pass did may then do so, too.
 	Reassociates string
 
+	// ExcessPrecision names the option of KindBool, if any, that lets 16-bit floats keep more
+	// precision than the program asks for; a proof of what the pass did then does not tell them
+	// from float32.
+	ExcessPrecision string
+
 	// Run transforms one function. An error is about the input or the options; it
 	// ends the pipeline. Run must leave the module legal, must ask ctx.Enable before
 	// each decision it makes, and must count only what Stats declares.
@@ -46,13 +51,16 @@ type Pass struct {
 }
 
 // proof says what a proof may use of what p did with those options.
-func (p *Pass) proof(values []value) equiv.Options {
+func (p *Pass) proof(values []value) (o equiv.Options) {
 	for i := range p.Options {
-		if p.Options[i].Name == p.Reassociates {
-			return equiv.Options{Reassociate: values[i].num != 0}
+		switch p.Options[i].Name {
+		case p.Reassociates:
+			o.Reassociate = values[i].num != 0
+		case p.ExcessPrecision:
+			o.ExcessPrecision = values[i].num != 0
 		}
 	}
-	return equiv.Options{}
+	return o
 }
 
 // FusionKey is the annotation of a node that belongs to a region: the region's

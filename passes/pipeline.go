@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
@@ -53,9 +54,12 @@ func (p *Pipeline) String() string {
 }
 
 // Parse reads a pipeline's text: names of passes and of named pipelines,
-// separated by commas, a pass optionally followed by options in braces, as in
+// separated by commas, optionally followed by options in braces, as in
 //
 //	canonicalize,sink-waits{limit=10}
+//
+// Those of a named pipeline are for all its passes that have them, and go before what
+// it says itself.
 //
 // The empty text is the empty pipeline. The error, if any, is a *diag.Error
 // whose findings point into the text: unknown names, malformed options, broken
@@ -128,21 +132,24 @@ func (r *pipelineReader) list() []step {
 			pass = &Pass{Name: name} // to read on
 		}
 		if pass != nil {
-			s := newStep(pass, at, len(name))
-			if r.eat('{') && !r.options(&s) {
+			s := []step{newStep(pass, at, len(name))}
+			if r.eat('{') && !r.options(name, s) {
 				return nil
 			}
-			steps = append(steps, s)
+			steps = append(steps, s...)
 		} else {
 			sub, err := r.t.Parse(r.t.pipelines[named].Text)
 			if err != nil { // NewTable has checked it
 				r.failf(at, len(name), "pipeline", nil, "%v", err)
 				return nil
 			}
-			for _, s := range sub.steps {
-				s.at, s.n = at, len(name)
-				steps = append(steps, s)
+			for i := range sub.steps {
+				sub.steps[i].at, sub.steps[i].n = at, len(name)
 			}
+			if r.eat('{') && !r.options(name, sub.steps) {
+				return nil
+			}
+			steps = append(steps, sub.steps...)
 		}
 		r.space()
 		if r.i == len(r.s) {
@@ -163,14 +170,16 @@ func newStep(p *Pass, at, n int) step {
 	return s
 }
 
-// options reads name=value pairs up to the closing brace; false after an error of syntax.
-func (r *pipelineReader) options(s *step) bool {
+// options reads name=value pairs up to the closing brace, for a pass or for those of a named
+// pipeline; false after an error of syntax.
+func (r *pipelineReader) options(of string, steps []step) bool {
+	read := map[*Option]bool{}
 	for first := true; ; first = false {
 		if r.eat('}') {
 			return true
 		}
 		if !first && !r.eat(',') {
-			r.failf(r.i, 1, "syntax", nil, "expected ',' or '}' after an option of %s", s.pass.Name)
+			r.failf(r.i, 1, "syntax", nil, "expected ',' or '}' after an option of %s", of)
 			return false
 		}
 		key, at := r.until("=,}{")
@@ -179,40 +188,51 @@ func (r *pipelineReader) options(s *step) bool {
 			return false
 		}
 		text, vat := r.until(",}{=")
-		r.option(s, key, at, text, vat)
+		r.option(of, steps, read, key, at, text, vat)
 	}
 }
 
-func (r *pipelineReader) option(s *step, key string, at int, text string, vat int) {
-	if s.pass.Run == nil { // the pass is unknown, which has been said
-		return
-	}
-	for i := range s.pass.Options {
-		o := &s.pass.Options[i]
-		if o.Name != key && (o.FormerName != key || key == "") {
-			continue
-		}
-		if s.given[i] {
-			r.failf(at, len(key), "option", nil, "option %s is given twice", key)
+// option sets an option in every step that has it.
+func (r *pipelineReader) option(of string, steps []step, read map[*Option]bool, key string, at int, text string, vat int) {
+	var have []string
+	var found []*Option
+	for i := range steps {
+		s := &steps[i]
+		if s.pass.Run == nil { // the pass is unknown, which has been said
 			return
 		}
-		v, err := o.parse(text)
-		if err != nil {
-			r.failf(vat, len(text), "option", []string{fmt.Sprintf("%s: %s (default %s)", o.Name, o.Doc, o.Default)}, "option %s of %s: %v", key, s.pass.Name, err)
-			return
+		for k := range s.pass.Options {
+			o := &s.pass.Options[k]
+			if o.Name != key && (o.FormerName != key || key == "") {
+				if !slices.Contains(have, o.Name) {
+					have = append(have, o.Name)
+				}
+				continue
+			}
+			if read[o] {
+				r.failf(at, len(key), "option", nil, "option %s is given twice", key)
+				return
+			}
+			v, err := o.parse(text)
+			if err != nil {
+				r.failf(vat, len(text), "option", []string{fmt.Sprintf("%s: %s (default %s)", o.Name, o.Doc, o.Default)}, "option %s of %s: %v", key, s.pass.Name, err)
+				return
+			}
+			s.values[k], s.given[k] = v, true
+			found = append(found, o)
 		}
-		s.values[i], s.given[i] = v, true
+	}
+	for _, o := range found {
+		read[o] = true
+	}
+	if found != nil {
 		return
 	}
-	have := make([]string, len(s.pass.Options))
-	for i, o := range s.pass.Options {
-		have[i] = o.Name
-	}
-	note := s.pass.Name + " has no options"
+	note := of + " has no options"
 	if len(have) > 0 {
-		note = s.pass.Name + " has: " + strings.Join(have, " ")
+		note = of + " has: " + strings.Join(have, " ")
 	}
-	r.failf(at, len(key), "option", []string{note}, "%s has no option %q", s.pass.Name, key)
+	r.failf(at, len(key), "option", []string{note}, "%s has no option %q", of, key)
 }
 
 // suggest names what the table has: what a misspelt name is closest to, else all.

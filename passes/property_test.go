@@ -99,7 +99,7 @@ func randomOptions(r *rand.Rand, p *passes.Pass) string {
 	for _, o := range p.Options {
 		val := o.Default
 		switch {
-		case r.IntN(2) == 0 || o.Name == "reassociate":
+		case r.IntN(2) == 0 || o.Name == "reassociate" || o.Name == "excess-precision":
 		case o.Kind == passes.KindBool:
 			val = []string{"true", "false"}[r.IntN(2)]
 		case o.Choices != nil:

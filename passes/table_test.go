@@ -121,7 +121,7 @@ func TestParsePipeline(t *testing.T) {
 	}, []passes.Constraint{
 		{Before: "first", After: "second", Why: "first makes what second reads"},
 		{Before: "first", After: "third", Needs: true, Why: "third needs what first makes"},
-	}, []passes.NamedPipeline{{"both", "first and second", "first{n=7},second"}})
+	}, []passes.NamedPipeline{{"both", "first and second", "first{n=7},second"}, {"twice", "first, and again", "first{f=1},first"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +131,8 @@ func TestParsePipeline(t *testing.T) {
 		{"first{ n = 4 , size=1.5GiB}", "first{n=4,size=1.5GiB}"},
 		{"first{}", "first"},
 		{"both", "first{n=7},second"},
+		{"both{n=4,on=true}", "first{n=4,on=true},second"},
+		{"twice{n=4}", "first{n=4,f=1},first{n=4}"},
 		{"first{mode=y},both", "first{mode=y},first{n=7},second"},
 		{"first,third", "first,third"},
 		{"second", "second"},
@@ -167,6 +169,8 @@ func TestParsePipeline(t *testing.T) {
 		{"first{on=yes}", "1:10", "is not of the kind: true or false"},
 		{"first{f=inf}", "1:9", "is not of the kind: number"},
 		{"second{n=1}", "1:8", "second has no options"},
+		{"both{m=1}", "1:6", `both has no option "m"`},
+		{"both{n=1,n=2}", "1:10", "given twice"},
 		{"second,first", "1:8", "first must stand before second"},
 		{"first,second,first", "1:14", "why: first makes what second reads"},
 		{"third", "1:1", "third needs first before it"},

@@ -49,7 +49,7 @@ func (v *validator) before(m *ir.Module, o equiv.Options) {
 	switch {
 	case v.prover == nil:
 		v.read(m, o)
-	case v.opts.Reassociate != o.Reassociate:
+	case v.opts.Reassociate != o.Reassociate || v.opts.ExcessPrecision != o.ExcessPrecision:
 		v.copied, v.asked = m.Clone(), o
 	}
 }

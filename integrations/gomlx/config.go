@@ -38,7 +38,8 @@ type options struct {
 //	mesh=data:2/model:2     programs that know of one device run on all of this mesh, which
 //	                        has as many devices: see mesh.go
 //	passes=PIPELINE         named pipeline of concert's passes, default "default", or
-//	                        "cuda" on GPUs
+//	                        "cuda" on GPUs; cuda{excess-precision=true} keeps bfloat16 in
+//	                        float32 between the operations of a kernel, as XLA does
 //	memory=4GiB             what a computation may need on each device: communication is
 //	                        hidden as far as that goes, and more is an error
 //	cache=FOLDER            keeps compiled programs there, for other processes

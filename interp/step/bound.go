@@ -17,6 +17,7 @@ const (
 	SameRoundings  Rounding = iota // the host device and the interpreter itself, under exact rules
 	Reassociated                   // they under rules that take sums over ranks in another order
 	OtherRoundings                 // devices with arithmetic of their own
+	FewerRoundings                 // and values that are not rounded to their type: the limits of runs that are do not hold
 )
 
 // Bound is how far an output may be from the reference interpreter's. Where nothing
@@ -63,7 +64,7 @@ func (p path) join(q path) path {
 // be from the reference interpreter. O(nodes and operands).
 func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
 	paths := pathsTo(p.Forward, nil, kind, nil)
-	fw = boundsOf(paths, LossTolerance)
+	fw = boundsOf(paths, kind.most(LossTolerance))
 	if p.Backward == nil {
 		return fw, nil, nil
 	}
@@ -77,15 +78,15 @@ func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
 			in[i] = paths[w.src]
 		}
 	}
-	return fw, boundsOf(pathsTo(p.Backward, in, kind, nil), GradientTolerance), nil
+	return fw, boundsOf(pathsTo(p.Backward, in, kind, nil), kind.most(GradientTolerance)), nil
 }
 
 // FuncBounds is Bounds of a step that is one function: its first result is the loss, the others are
 // gradients.
 func FuncBounds(f *ir.Func, kind Rounding) []Bound {
-	out := boundsOf(pathsTo(f, nil, kind, nil), GradientTolerance)
+	out := boundsOf(pathsTo(f, nil, kind, nil), kind.most(GradientTolerance))
 	for i := range out[:min(1, len(out))] {
-		out[i].Rel = min(out[i].Rel, LossTolerance)
+		out[i].Rel = min(out[i].Rel, kind.most(LossTolerance))
 	}
 	return out
 }
@@ -118,10 +119,18 @@ func StageBounds(m *ir.Module, s *ir.Stages, kind Rounding) [][]Bound {
 					at[c], moved = was.join(p), true
 				}
 				return at[c]
-			}), GradientTolerance)
+			}), kind.most(GradientTolerance))
 		}
 	}
 	return out
+}
+
+// most is the largest bound of a kind of runs.
+func (k Rounding) most(tolerance float64) float64 {
+	if k == FewerRoundings {
+		return 1
+	}
+	return tolerance
 }
 
 // boundsOf turns paths into bounds of at most so much.
@@ -168,7 +177,7 @@ func pathsTo(f *ir.Func, in []path, kind Rounding, met func(n *ir.Node, k int, p
 				}
 				if s := squares(f.Module(), n, t); s > 0 {
 					p.squares, p.steps = p.squares+s, p.steps+1
-					p.open = p.open || kind == OtherRoundings || kind == Reassociated && addsRanks(n)
+					p.open = p.open || kind >= OtherRoundings || kind == Reassociated && addsRanks(n)
 				}
 				at[r.ID()][k] = p
 			}

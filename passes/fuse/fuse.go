@@ -58,6 +58,8 @@ import (
 // conversions to wider types) are computed by every reader for itself. At the end regions
 // compute again what another would have to write for them, where that moves less (again.go).
 //
+// With excess-precision=true nodes of a region change: see keepPrecision.
+//
 // An attempt that one kernel could compute costs a walk over the stretch of the order
 // that the two regions stand in, farApart nodes at most, and a walk to its end where
 // something in the stretch gets later (fuse_window.go).
@@ -70,6 +72,7 @@ func Pass() passes.Pass {
 			{Name: "nodes", Kind: passes.KindInt, Default: "64", Doc: "most launches in a region, 0 for any number"},
 			{Name: "siblings", Kind: passes.KindBool, Default: "true", Doc: "also join regions that only read the same tensor"},
 			{Name: "kernels", Kind: passes.KindBool, Default: "false", Doc: "judge regions as the kernels that they become, not as their nodes"},
+			{Name: "excess-precision", Kind: passes.KindBool, Default: "false", Doc: "keep 16-bit floats in float32 between the operations of a region, and round them where they are stored"},
 		},
 		Stats: []passes.Stat{
 			{Name: "regions", Doc: "regions of two launches or more"},
@@ -78,11 +81,13 @@ func Pass() passes.Pass {
 			{Name: "saved-bytes", Doc: "bytes of tensors that are no longer written, symbols at their bounds"},
 			{Name: "copied", Doc: "constants and conversions that a second reader computes for itself"},
 			{Name: "again", Doc: "results of regions that others compute for themselves and nobody writes"},
+			{Name: "kept", Doc: "results that others in their region read without rounding, with excess-precision=true"},
 			{Name: "refused-time", Doc: "joins given up since the makespan would grow"},
 			{Name: "refused-overlap", Doc: "joins given up since a collective would be hidden by less, with kernels=true"},
 			{Name: "refused-memory", Doc: "joins given up since the peak would grow"},
 		},
-		Run: runFuse,
+		ExcessPrecision: "excess-precision",
+		Run:             runFuse,
 	}
 }
 
@@ -139,6 +144,9 @@ func runFuse(ctx *passes.Context, f *ir.Func) error {
 	u.annotate(f)
 	if u.kernels {
 		computeAgain(ctx, f, u.limit)
+	}
+	if ctx.Bool("excess-precision") {
+		keepPrecision(ctx, f)
 	}
 	return nil
 }

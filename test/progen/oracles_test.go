@@ -230,10 +230,14 @@ func (bandwidth) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (floa
 
 // bounds says of every output how near the results have to come; nil: bits.
 func (c *Case) bounds(f *ir.Func) ([]step.Bound, error) {
-	if !strings.Contains(c.Pipeline, "reassociate=true") {
+	kind := step.Reassociated
+	switch {
+	case strings.Contains(c.Pipeline, "excess-precision=true"):
+		kind = step.FewerRoundings
+	case !strings.Contains(c.Pipeline, "reassociate=true"):
 		return nil, nil
 	}
-	fw, _, err := (&step.Pair{Name: "f", Forward: f}).Bounds(step.Reassociated)
+	fw, _, err := (&step.Pair{Name: "f", Forward: f}).Bounds(kind)
 	return fw, err
 }
 

@@ -16,7 +16,8 @@ var equivCommand = command{
 	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE [AFTER]", doc: "proves that two functions compute the same, on the same ranks or one on a mesh",
 	help: `
 Without -mesh both are functions of the same ranks, and AFTER is proved to compute on every
-rank what BEFORE does, bit for bit (-reassociate: but for the order of sums). With -mesh
+rank what BEFORE does, bit for bit (-reassociate: but for the order of sums;
+-excess-precision: but for roundings to 16-bit floats). With -mesh
 BEFORE is a program of one device and AFTER what each rank of the mesh runs; proved is
 that AFTER computes BEFORE's results, but for rounding and the order of sums.
 
@@ -79,7 +80,7 @@ Examples:
 
 type equivFlags struct {
 	fn, mesh, inputs, results string
-	reassociate               bool
+	rounding                  equiv.Options
 }
 
 func (f *equivFlags) define(fs *flag.FlagSet) {
@@ -87,7 +88,8 @@ func (f *equivFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.mesh, "mesh", "", "axes of the mesh, such as data=2,model=4")
 	fs.StringVar(&f.inputs, "inputs", "", "pieces of the inputs that ranks have, such as [{data}, {}]; [{}, {model}]")
 	fs.StringVar(&f.results, "results", "", "pieces of the results that ranks have")
-	fs.BoolVar(&f.reassociate, "reassociate", false, "without -mesh: sums may be taken in another order")
+	fs.BoolVar(&f.rounding.Reassociate, "reassociate", false, "without -mesh: sums may be taken in another order")
+	fs.BoolVar(&f.rounding.ExcessPrecision, "excess-precision", false, "without -mesh: 16-bit floats may be float32 in between")
 }
 
 // proved prints the outcome of a proof.
@@ -103,7 +105,7 @@ func (t tool) proved(err error, unproved bool, what string) error {
 }
 
 func (t tool) sameRanks(fs [2]*ir.Func, f equivFlags) error {
-	rep, err := equiv.Check(fs[0], fs[1], equiv.Options{Reassociate: f.reassociate})
+	rep, err := equiv.Check(fs[0], fs[1], f.rounding)
 	var e *equiv.Error
 	what := ""
 	if rep != nil {

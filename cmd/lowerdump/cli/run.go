@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/bench"
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/runtime/launch"
 )
@@ -95,7 +96,7 @@ type runFlags struct {
 	hosts                  int
 	eager                  bool // trace call by call
 	bench, json, verbose   bool
-	reassociates           bool // a pass of the pipeline may have: it was told so, and has done something
+	rounding               step.Rounding // of passes that were told to and have done something
 	seed                   uint64
 	steps, replays, reps   int
 	tolerance              float64
@@ -139,7 +140,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
 	fs.IntVar(&f.steps, "steps", 1, "run the step this many times; 0: load, place and capture it only, with -device=cuda")
-	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, nothing for integers and 0.02 for others; and against interp the bits of what is integer, only moved, or rounded in the same way, as everything is by the host device unless a pass was told to reassociate, and what the roundings on its way allow of the rest")
+	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, nothing for integers and 0.02 for others; and against interp the bits of what is integer, only moved, or rounded in the same way, as everything is by the host device unless a pass was told to reassociate or to keep precision, and what the roundings on its way allow of the rest")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 }
 
@@ -284,8 +285,13 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 			if c.function == nil {
 				return t.staged(f, in, c)
 			}
-			for _, step := range c.Report.Steps {
-				f.reassociates = f.reassociates || step.Changed && strings.Contains(step.Spec, "reassociate=true")
+			for _, s := range c.Report.Steps {
+				switch {
+				case s.Changed && strings.Contains(s.Spec, "excess-precision=true"):
+					f.rounding = step.FewerRoundings
+				case s.Changed && strings.Contains(s.Spec, "reassociate=true"):
+					f.rounding = max(f.rounding, step.Reassociated)
+				}
 			}
 			fs = append(fs, c.function)
 			continue
@@ -337,7 +343,7 @@ func dataBeside(path string) string {
 // config is what the flags ask for.
 func (f *runFlags) config(t tool, of *compiled) (bench.Config, error) {
 	c := bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Processes: f.procs, Hosts: f.hosts, Args: append([]string{"run"}, f.args...), Stdin: f.kept, Timeout: f.timeout, Steps: f.steps,
-		Inputs: f.inputs, Random: f.random, Same: f.same, Seed: f.seed, Expect: f.expect, Record: f.record, Tolerance: f.tolerance, All: f.all, Reassociates: f.reassociates,
+		Inputs: f.inputs, Random: f.random, Same: f.same, Seed: f.seed, Expect: f.expect, Record: f.record, Tolerance: f.tolerance, All: f.all, Rounding: f.rounding,
 		Bench: f.bench, JSON: f.json, Reps: f.reps, Replays: f.replays, Trace: f.trace, Eager: f.eager, Peer: f.peer, Timelines: f.timeline}
 	if f.verbose {
 		c.Log = slog.New(slog.NewTextHandler(t.err, nil))
