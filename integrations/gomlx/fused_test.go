@@ -3,6 +3,7 @@ package gomlx
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/gomlx/compute"
@@ -107,4 +108,33 @@ func TestArgMaxOfBooleans(t *testing.T) {
 	at := h.must(f.ArgMinMax(x, 1, dtypes.Int32, false))
 	h.check(f.Return([]compute.Value{h.must(f.ConvertDType(at, dtypes.Float32))}, nil))
 	h.want("the places", h.run(h.compile(n), nil)[0], 1, 0)
+}
+
+// What a kernel computes in bfloat16 keeps float32 on its way if the configuration asks for it.
+func TestExcessPrecision(t *testing.T) {
+	for config, exact := range map[string]bool{"passes=cuda": false, "passes=cuda{excess-precision=true}": true} {
+		h := newHarness(t, config)
+		n := h.b.Builder("precision")
+		f := n.Main()
+		shape := shapes.Make(dtypes.Float32, 64)
+		in := h.must(f.Parameter("x", shape, nil))
+		x := h.must(f.ConvertDType(in, dtypes.BFloat16))
+		number := func(v float32) compute.Value {
+			c := h.must(f.ConvertDType(h.must(f.Constant([]float32{v})), dtypes.BFloat16))
+			return h.must(f.BroadcastInDim(c, shapes.Make(dtypes.BFloat16, 64), nil))
+		}
+		y := h.must(f.Mul(h.must(f.Sub(h.must(f.Mul(x, number(1.0078125))), x)), number(128))) // x, but for roundings
+		h.check(f.Return([]compute.Value{h.must(f.ConvertDType(y, dtypes.Float32))}, nil))
+		xs := make([]float32, 64)
+		for i := range xs {
+			xs[i] = 1 + float32(i)/64
+		}
+		buf, err := h.b.BufferFromFlatData(0, xs, shape)
+		h.check(err)
+		got, err := h.run(h.compile(n), nil, buf)[0].Data()
+		h.check(err)
+		if slices.Equal(got.([]float32), xs) != exact {
+			t.Errorf("%s: exact is %v: %v", config, !exact, got)
+		}
+	}
 }
