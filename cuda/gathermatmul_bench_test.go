@@ -19,6 +19,46 @@ import (
 // machine, or with two ranks on one: a replay of a graph of many calls, the slowest rank, medians of
 // rounds by turns. With r the gather's time by the matmul's the limit of the gain is (1+r) / max(1, r).
 func BenchmarkGatherMatmul(b *testing.B) {
+	// k and n of Llama 8B and 70B by 4: q k v, gate and up
+	carried(b, "gather", [][2]int64{{4096, 1536}, {4096, 7168}, {8192, 2560}, {8192, 14336}}, func(r *rigT, g *coll.Group, rows, k, n int64) (*matmulsT, forms) {
+		s := gatherT{dtype.BF16, rows, k, n, true, false}
+		x := newGathers(r, g, s)
+		x.fill(0)
+		return x.matmulsT, func(m *coll.Member) ([4]adds, error) {
+			p, alone, err := x.prepare(m)
+			if err != nil {
+				return [4]adds{}, err
+			}
+			rank := m.Rank.ID
+			gather, err := m.Prepare(coll.Op{Kind: kernels.AllGather, DType: dtype.U8, Symmetric: true,
+				Tensors: []coll.Tensor{{Src: x.at(rank, x.own), Dst: x.at(rank, x.all), Bytes: uint64(2 * s.rows * s.k)}}})
+			return [4]adds{{gather.AddTo}, {alone.AddTo}, {gather.AddTo, alone.AddTo}, {p.AddTo}}, err
+		}
+	})
+}
+
+// BenchmarkScatterMatmul is BenchmarkGatherMatmul for matmuls that scatter.
+func BenchmarkScatterMatmul(b *testing.B) {
+	// k and n of Llama 8B and 70B by 4: o, down
+	carried(b, "scatter", [][2]int64{{1024, 4096}, {3584, 4096}, {2048, 8192}, {7168, 8192}}, func(r *rigT, g *coll.Group, rows, k, n int64) (*matmulsT, forms) {
+		x := newScatters(r, g, scatterT{dtype.BF16, rows, k, n, false, true, kernels.Sum})
+		x.fill(0)
+		return x.matmulsT, func(m *coll.Member) ([4]adds, error) {
+			p, err := x.prepare(m)
+			return [4]adds{{p.apart.AddTo}, {p.alone.AddTo}, {p.addApart}, {p.addTo}}, err
+		}
+	})
+}
+
+// adds are calls behind each other, forms those of a rank that are timed: the collective, the matmul, one behind the
+// other, and both at once.
+type (
+	adds  []func(*driver.Commands)
+	forms func(*coll.Member) ([4]adds, error)
+)
+
+// carried is a benchmark of matmuls that carry a collective, by k and n.
+func carried(b *testing.B, what string, sizes [][2]int64, make func(r *rigT, g *coll.Group, rows, k, n int64) (*matmulsT, forms)) {
 	if !*onGPU {
 		b.Skip("times of GPUs: -gpu")
 	}
@@ -26,65 +66,59 @@ func BenchmarkGatherMatmul(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := int64(max(2, len(infos)))
-	for _, s := range [][2]int64{{4096, 1536}, {4096, 7168}, {8192, 2560}, {8192, 14336}} { // of Llama 8B and 70B by 4: q k v, gate and up
+	ranks := int64(max(2, len(infos)))
+	for _, s := range sizes {
 		for rows := int64(512); rows <= 8192; rows *= 2 {
 			b.Run(fmt.Sprintf("%dx%dx%d", rows, s[0], s[1]), func(b *testing.B) {
 				for b.Loop() {
-					ms, err := timeGather(b, int(n), gatherT{dtype.BF16, rows / n, s[0], s[1], true, false})
+					r := newRigBytes(b, int(ranks), 2<<30+uint64(16*rows*(s[0]+s[1])+4*s[0]*s[1]))
+					// not the small one of tests
+					g, err := coll.NewGroup(b.Context(), r.w, seqInts(int(ranks)), coll.GroupOptions{Timeout: plenty, Staging: 512 << 20})
 					if err != nil {
 						b.Fatal(err)
 					}
-					r := ms[0] / ms[1]
-					for i, what := range []string{"us-gather", "us-matmul", "us-apart", "us-within"} {
+					x, forms := make(r, g, rows/ranks, s[0], s[1])
+					b.Cleanup(func() {
+						x.close()
+						if err := g.Close(); err != nil {
+							b.Error(err)
+						}
+					})
+					ms, err := x.time(forms)
+					if err != nil {
+						b.Fatal(err)
+					}
+					ratio := ms[0] / ms[1]
+					for i, what := range []string{"us-" + what, "us-matmul", "us-apart", "us-within"} {
 						b.ReportMetric(ms[i]*1e3, what)
 					}
 					b.ReportMetric(ms[2]/ms[3], "gain")
-					b.ReportMetric((1+r)/math.Max(1, r), "limit")
+					b.ReportMetric((1+ratio)/math.Max(1, ratio), "limit")
 				}
 			})
 		}
 	}
 }
 
-// timeGather gives the milliseconds of a gather, of a matmul of all rows, of one behind the other, and of both at once.
-func timeGather(b *testing.B, n int, s gatherT) (out [4]float64, err error) {
+// time gives the milliseconds of each form.
+func (x *matmulsT) time(of forms) (out [4]float64, err error) {
 	const calls, rounds = 20, 7
-	r := newRigBytes(b, n, 512<<20+uint64(16*int64(n)*s.rows*(s.k+s.n)+4*s.k*s.n))
-	g, err := coll.NewGroup(b.Context(), r.w, seqInts(n), coll.GroupOptions{Timeout: plenty}) // not the small one of tests
-	if err != nil {
-		return out, err
-	}
-	x := newGathers(r, g, s)
-	b.Cleanup(func() {
-		x.close()
-		if err := g.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	x.fill(0)
 	execs := make([][]driver.Exec, len(out))
 	var made lifo
 	defer func() { err = errors.Join(err, made.undo()) }()
-	for _, m := range g.Members() {
-		p, alone, err := x.prepare(m)
+	for _, m := range x.g.Members() {
+		list, err := of(m)
 		if err != nil {
 			return out, err
 		}
-		rank := m.Rank.ID
-		gather, err := m.Prepare(coll.Op{Kind: kernels.AllGather, DType: dtype.U8, Symmetric: true,
-			Tensors: []coll.Tensor{{Src: x.w0(rank, x.own), Dst: x.w0(rank, x.all), Bytes: uint64(2 * s.rows * s.k)}}})
-		if err != nil {
-			return out, err
-		}
-		for form, parts := range [][]func(c *driver.Commands){{gather.AddTo}, {alone.AddTo}, {gather.AddTo, alone.AddTo}, {p.AddTo}} {
+		for form, parts := range list {
 			var c driver.Commands
 			for range calls {
 				for _, add := range parts {
 					add(&c)
 				}
 			}
-			exec, err := made.graph(r, m, &c)
+			exec, err := made.graph(x.rigT, m, &c)
 			if err != nil {
 				return out, err
 			}
@@ -94,7 +128,7 @@ func timeGather(b *testing.B, n int, s gatherT) (out [4]float64, err error) {
 	var times [len(out)][]float64
 	for round := range rounds + 1 {
 		for form := range out {
-			ms, err := made.time(r, g, execs[form])
+			ms, err := made.time(x.rigT, x.g, execs[form])
 			if err != nil {
 				return out, err
 			}

@@ -30,23 +30,16 @@ type gatherT struct {
 	inPlace    bool // the own rows lie where they are gathered
 }
 
-// gathersT are the matmuls of a world's ranks, and where their tensors lie in each.
-type gathersT struct {
+// matmulsT are libraries of matmuls for a world's ranks.
+type matmulsT struct {
 	*rigT
-	g            *coll.Group
-	s            gatherT
-	libs         []*wgmma.Library
-	own, w       uint64
-	all, product uint64
-	apart        uint64 // the product of the gathered rows by a matmul alone
+	g    *coll.Group
+	libs []*wgmma.Library
 }
 
-const gatherGuard = 256
-
-func newGathers(r *rigT, g *coll.Group, s gatherT) *gathersT {
+func newMatmuls(r *rigT, g *coll.Group) *matmulsT {
 	r.t.Helper()
-	n := int64(r.w.Size())
-	x := &gathersT{rigT: r, g: g, s: s, libs: make([]*wgmma.Library, n)}
+	x := &matmulsT{rigT: r, g: g, libs: make([]*wgmma.Library, r.w.Size())}
 	for _, k := range r.w.Local() {
 		info := driver.DeviceInfo{Major: 9, SMs: 4} // the fake driver's devices are older
 		if *onGPU {
@@ -62,14 +55,10 @@ func newGathers(r *rigT, g *coll.Group, s gatherT) *gathersT {
 		}
 		x.libs[k.ID] = lib
 	}
-	x.w, x.own = r.alloc(uint64(2*s.k*s.n)), r.alloc(uint64(2*s.rows*s.k))
-	x.all = r.alloc(uint64(2*n*s.rows*s.k)+2*gatherGuard) + gatherGuard
-	x.product = r.alloc(uint64(2*n*s.rows*s.n)+2*gatherGuard) + gatherGuard
-	x.apart = r.alloc(uint64(2 * n * s.rows * s.n))
 	return x
 }
 
-func (x *gathersT) close() {
+func (x *matmulsT) close() {
 	for _, l := range x.libs {
 		if l != nil {
 			if err := l.Close(); err != nil {
@@ -79,15 +68,39 @@ func (x *gathersT) close() {
 	}
 }
 
-func (x *gathersT) tensor(rank int, off uint64, rows, cols int64, trans bool) library.Tensor {
-	t := library.Tensor{At: x.w0(rank, off), DType: x.s.d, Shape: []int64{rows, cols}, Strides: []int64{cols, 1}}
+// at is an address of a rank's memory.
+func (x *matmulsT) at(rank int, off uint64) driver.Ptr { return x.rigT.w.Addr(rank, off) }
+
+// tensor is a matrix there, row by row or column by column.
+func (x *matmulsT) tensor(rank int, d dtype.DType, off uint64, rows, cols int64, trans bool) library.Tensor {
+	t := library.Tensor{At: x.at(rank, off), DType: d, Shape: []int64{rows, cols}, Strides: []int64{cols, 1}}
 	if trans {
 		t.Strides = []int64{1, rows}
 	}
 	return t
 }
 
-func (x *gathersT) w0(rank int, off uint64) driver.Ptr { return x.rigT.w.Addr(rank, off) }
+// gathersT are the matmuls of a world's ranks, and where their tensors lie in each.
+type gathersT struct {
+	*matmulsT
+	s            gatherT
+	own, w       uint64
+	all, product uint64
+	apart        uint64 // the product of the gathered rows by a matmul alone
+}
+
+const edge = 256 // bytes around results that nobody may write
+
+func newGathers(r *rigT, g *coll.Group, s gatherT) *gathersT {
+	r.t.Helper()
+	n := int64(r.w.Size())
+	x := &gathersT{matmulsT: newMatmuls(r, g), s: s}
+	x.w, x.own = r.alloc(uint64(2*s.k*s.n)), r.alloc(uint64(2*s.rows*s.k))
+	x.all = r.alloc(uint64(2*n*s.rows*s.k)+2*edge) + edge
+	x.product = r.alloc(uint64(2*n*s.rows*s.n)+2*edge) + edge
+	x.apart = r.alloc(uint64(2 * n * s.rows * s.n))
+	return x
+}
 
 // ownRows is where a rank's rows lie.
 func (x *gathersT) ownRows(rank int) uint64 {
@@ -100,14 +113,14 @@ func (x *gathersT) ownRows(rank int) uint64 {
 // prepare plans the call of a rank, and the matmul of what it gathers.
 func (x *gathersT) prepare(m *coll.Member) (*coll.Prepared, library.Step, error) {
 	s, rank, n := x.s, m.Rank.ID, int64(x.rigT.w.Size())
-	w, all := x.tensor(rank, x.w, s.k, s.n, s.trans), x.tensor(rank, x.all, n*s.rows, s.k, false)
-	alone, err := x.libs[rank].Plan(&library.Call{Op: "matmul", Ins: []library.Tensor{all, w}, Outs: []library.Tensor{x.tensor(rank, x.apart, n*s.rows, s.n, false)}})
+	w, all := x.tensor(rank, s.d, x.w, s.k, s.n, s.trans), x.tensor(rank, s.d, x.all, n*s.rows, s.k, false)
+	alone, err := x.libs[rank].Plan(&library.Call{Op: "matmul", Ins: []library.Tensor{all, w}, Outs: []library.Tensor{x.tensor(rank, s.d, x.apart, n*s.rows, s.n, false)}})
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := m.PrepareOwn(kernels.AllGatherMatmul, func(a *kernels.Args, c *driver.Commands) error {
-		st, err := x.libs[rank].PlanGather(&library.Call{Op: "all_gather_matmul", Ins: []library.Tensor{x.tensor(rank, x.ownRows(rank), s.rows, s.k, false), w},
-			Outs: []library.Tensor{all, x.tensor(rank, x.product, n*s.rows, s.n, false)}}, a)
+		st, err := x.libs[rank].PlanGather(&library.Call{Op: "all_gather_matmul", Ins: []library.Tensor{x.tensor(rank, s.d, x.ownRows(rank), s.rows, s.k, false), w},
+			Outs: []library.Tensor{all, x.tensor(rank, s.d, x.product, n*s.rows, s.n, false)}}, a)
 		if err == nil {
 			st.AddTo(c)
 		}
@@ -124,11 +137,11 @@ func (x *gathersT) data(rank, round int) []byte {
 // fill gives all ranks their operands of a round, and poison for results.
 func (x *gathersT) fill(round int) {
 	n := int64(x.rigT.w.Size())
-	poison := bytes.Repeat([]byte{0xff, 0x7f}, int(max(n*x.s.rows*x.s.k, n*x.s.rows*x.s.n)+gatherGuard))
+	poison := bytes.Repeat([]byte{0xff, 0x7f}, int(max(n*x.s.rows*x.s.k, n*x.s.rows*x.s.n)+edge))
 	for _, rank := range x.local() {
 		x.write(rank, x.w, randomBytes(rand.New(rand.NewPCG(99, uint64(rank))), x.s.d, int(x.s.k*x.s.n), false))
-		x.write(rank, x.all-gatherGuard, poison[:2*n*x.s.rows*x.s.k+2*gatherGuard])
-		x.write(rank, x.product-gatherGuard, poison[:2*n*x.s.rows*x.s.n+2*gatherGuard])
+		x.write(rank, x.all-edge, poison[:2*n*x.s.rows*x.s.k+2*edge])
+		x.write(rank, x.product-edge, poison[:2*n*x.s.rows*x.s.n+2*edge])
 		x.write(rank, x.ownRows(rank), x.data(rank, round))
 	}
 }
@@ -147,21 +160,21 @@ func (x *gathersT) compare(round int, alone []library.Step) error {
 		if err := x.drv.Run(m.Rank.Ctx, c.On(x.streams[rank])); err != nil {
 			return err
 		}
-		edge := bytes.Repeat([]byte{0xff, 0x7f}, gatherGuard/2)
+		around := bytes.Repeat([]byte{0xff, 0x7f}, edge/2)
 		for _, r := range []struct {
 			what string
 			off  uint64
 			want []byte
 		}{{"the gathered rows", x.all, all}, {"the product", x.product, x.read(rank, x.apart, uint64(2*int64(n)*x.s.rows*x.s.n))}} {
-			got := x.read(rank, r.off-gatherGuard, uint64(len(r.want)+2*gatherGuard))
+			got := x.read(rank, r.off-edge, uint64(len(r.want)+2*edge))
 			alike := same
 			if r.off == x.product && strings.HasSuffix(alone[rank].String(), "x2") {
 				alike = x.summed
 			}
-			if at := alike(x.s.d, got[gatherGuard:gatherGuard+len(r.want)], r.want); at >= 0 {
+			if at := alike(x.s.d, got[edge:edge+len(r.want)], r.want); at >= 0 {
 				return fmt.Errorf("rank %d: element %d of %s", rank, at, r.what)
 			}
-			if !bytes.Equal(got[:gatherGuard], edge) || !bytes.Equal(got[gatherGuard+len(r.want):], edge) {
+			if !bytes.Equal(got[:edge], around) || !bytes.Equal(got[edge+len(r.want):], around) {
 				return fmt.Errorf("rank %d: what lies around %s has changed", rank, r.what)
 			}
 		}
@@ -322,6 +335,20 @@ func TestGatherMatmulAbort(t *testing.T) {
 
 // newBroken is a group that a test breaks, with a matmul that has some pieces and tiles.
 func newBroken(t *testing.T, n int, timeout time.Duration) (*rigT, *gathersT, *coll.Group) {
+	r, g := newBrokenGroup(t, n, timeout)
+	x := newGathers(r, g, gatherT{dtype.BF16, 40, 1024, 16, false, false})
+	t.Cleanup(func() {
+		x.close()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	x.fill(0)
+	return r, x, g
+}
+
+// newBrokenGroup is a group that a test breaks.
+func newBrokenGroup(t *testing.T, n int, timeout time.Duration) (*rigT, *coll.Group) {
 	if process != nil {
 		t.Skip("TestTimeout leaves out the ranks of processes")
 	}
@@ -332,15 +359,7 @@ func newBroken(t *testing.T, n int, timeout time.Duration) (*rigT, *gathersT, *c
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := newGathers(r, g, gatherT{dtype.BF16, 40, 1024, 16, false, false})
-	t.Cleanup(func() {
-		x.close()
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	x.fill(0)
-	return r, x, g
+	return r, g
 }
 
 // enqueue runs the call on all ranks but one. All are planned before: a kernel that waits for a peer

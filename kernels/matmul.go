@@ -102,6 +102,24 @@ func NewGatheringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
 	return m, nil
 }
 
+// NewScatteringMatmul is NewMatmul for results that belong to n ranks, s.M rows to each, which go into the
+// memory of these: those of rank first first, of the others in turn. Its results have the bits of
+// the matmul of all rows.
+func NewScatteringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
+	all := s
+	all.M *= int64(n)
+	if all.Batch != 1 || n > MaxRanks {
+		return nil, fmt.Errorf("no kernel scatters batches, or to %d ranks", n)
+	}
+	like := all.best(partsFor, nil)
+	s.Batch = int64(n)
+	m, err := s.Tiled(s.best(sms, like.sumsAs), sms)
+	if err == nil {
+		m.Image, m.Name = m.Image+"_scatter", m.Name+"_scatter"
+	}
+	return m, err
+}
+
 // Gather sets what of a's arguments is not the rank's: the own rows, and where those of rank 0 lie.
 func (m *Matmul) Gather(a *Args, own, gathered, bytes uint64) []byte {
 	a.Units, a.Per, a.Segs = uint32(bytes/16), gatherUnits, []Seg{{Src: own, Dst: gathered, Bytes: bytes}}

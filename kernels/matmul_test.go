@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,17 +65,16 @@ func TestMatmulParts(t *testing.T) {
 	}
 }
 
-// Whatever rows of several ranks the kernels multiply they gather, too: by kernels that there are, that fit
-// into shared memory, and that sum as the matmul of all rows does if that cuts no sums over blocks, on any
-// number of multiprocessors.
-func TestGatheringMatmul(t *testing.T) {
+// kernelsOf lists the matmuls that carry a collective.
+func kernelsOf(t *testing.T, what string) map[dtype.DType]map[string]bool {
+	t.Helper()
 	set, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
 	kernels := map[dtype.DType]map[string]bool{}
 	for _, d := range []dtype.DType{dtype.BF16, dtype.F16} {
-		ptx, err := set.Image("matmul_"+d.String()+"_gather", 90, true)
+		ptx, err := set.Image("matmul_"+d.String()+"_"+what, 90, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,6 +83,84 @@ func TestGatheringMatmul(t *testing.T) {
 			kernels[d][entry[:strings.Index(entry, "(")]] = true
 		}
 	}
+	return kernels
+}
+
+// Whatever the kernels multiply they scatter, too: by kernels that there are, that fit into shared memory, and that
+// sum as the matmul of all rows does, on any number of multiprocessors.
+func TestScatteringMatmul(t *testing.T) {
+	kernels := kernelsOf(t, "scatter")
+	for _, rows := range []int64{1, 64, 136, 1000, 8192} {
+		for _, cols := range []int64{8, 64, 1536, 14336} {
+			for _, depth := range []int64{8, 512, 4096, 1 << 17} {
+				for i, n := range []int{2, 3, 4, 16} {
+					s := MatmulShape{[]dtype.DType{dtype.BF16, dtype.F16}[i%2], rows, cols, depth, 1, i == 1, i < 2}
+					all := s
+					all.M *= int64(n)
+					for _, sms := range []int{1, 66, 132} {
+						m, err := NewScatteringMatmul(s, n, sms)
+						alone, errAlone := NewMatmul(all, sms)
+						if err != nil || errAlone != nil {
+							t.Fatalf("%+v by %d ranks: %v, %v", s, n, err, errAlone)
+						}
+						split := func(m *Matmul) string { return strings.Split(m.Name, "_")[4][len("1x1"):] }
+						if !kernels[s.DType][m.Name] || m.Shared > 227<<10 || m.args[3] != uint32(n) ||
+							split(m) != split(alone) || strings.Contains(m.Name, "_64x") != strings.Contains(alone.Name, "_64x") {
+							t.Errorf("%+v by %d ranks on %d multiprocessors: %s, %d bytes of shared memory, alone %s", s, n, sms, m.Name, m.Shared, alone.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, s := range []MatmulShape{{dtype.BF16, 64, 64, 64, 2, false, false}, {dtype.F32, 64, 64, 64, 1, false, false}} {
+		if m, err := NewScatteringMatmul(s, 2, 132); err == nil {
+			t.Errorf("%+v by %s", s, m.Name)
+		}
+	}
+}
+
+// What matmuls have sent is folded by a kernel that leaves multiprocessors to the matmuls of ranks that share its
+// device, two of them side by side for a cluster, even if all other ranks wait in theirs.
+func TestSentPlan(t *testing.T) {
+	sc := Scratch{Staging: 1 << 20, StagingSize: 64 << 20}
+	call := func(n int, bytes uint64) Call {
+		return Call{Op: ReduceScatter, DType: dtype.BF16, N: n, Segs: []Seg{{Src: 4096, Dst: 8192, Bytes: bytes}}, Algo: Sent}
+	}
+	for _, n := range []int{2, 4, 8} {
+		for _, sharing := range []int{1, 2, 4, 8} {
+			sc.Sharing = sharing
+			l, err := Plan(call(n, 8<<20), sc, DefaultTuning(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Args.Scratch != sc.Staging || l.Args.Slot != 8<<20 || l.Kernel != fmt.Sprintf("reduce_scatter_sent_bf16_n%d", n) {
+				t.Errorf("%d ranks: %+v", n, l)
+			}
+			if sharing > 1 && (sharing-1)*l.Grid >= partsFor/2 || sharing == 1 && l.Grid < 64 {
+				t.Errorf("%d ranks, %d of a device: %d blocks", n, sharing, l.Grid)
+			}
+		}
+	}
+	sc.Sharing = 1
+	odd := call(2, 1<<20)
+	odd.Segs[0].Dst += 8
+	two := call(2, 1<<20)
+	two.Segs = append(two.Segs, two.Segs[0])
+	wide := call(2, 1<<20)
+	wide.DType = dtype.F32
+	for _, c := range []Call{call(3, 1<<20), call(2, 64<<20), odd, two, wide} {
+		if l, err := Plan(c, sc, DefaultTuning(c.N)); err == nil {
+			t.Errorf("%+v: %s", c, l.Kernel)
+		}
+	}
+}
+
+// Whatever rows of several ranks the kernels multiply they gather, too: by kernels that there are, that fit
+// into shared memory, and that sum as the matmul of all rows does if that cuts no sums over blocks, on any
+// number of multiprocessors.
+func TestGatheringMatmul(t *testing.T) {
+	kernels := kernelsOf(t, "gather")
 	uncut, cut := 0, 0
 	for _, rows := range []int64{1, 7, 64, 136, 512, 1000, 2048, 8192} {
 		for _, cols := range []int64{8, 64, 256, 1024, 1536, 3584, 14336, 32000} {

@@ -67,12 +67,13 @@ const (
 	Push           // writes into peers' staging and results, in chunks
 	Engine         // copy engines move the bytes; not planned here
 	Multicast      // the switches of NVLink add and copy; only where a group has it, see Call.Multicast
+	Sent           // of ReduceScatter: matmuls have sent the pieces, see NewScatteringMatmul. Seg.Src is the own one
 )
 
 // String is the protocol's name.
 func (a Algo) String() string {
-	if a <= Multicast {
-		return [...]string{"auto", "oneshot", "twoshot", "ll", "direct", "push", "engine", "multicast"}[a]
+	if a <= Sent {
+		return [...]string{"auto", "oneshot", "twoshot", "ll", "direct", "push", "engine", "multicast", "sent"}[a]
 	}
 	return fmt.Sprintf("algo(%d)", uint8(a))
 }
@@ -156,6 +157,12 @@ func (c *Call) multicast() bool {
 	}
 	common := c.DType == dtype.F32 || c.DType == dtype.BF16 || c.DType == dtype.F16
 	return c.Op == AllGather || c.Op == AllReduce && c.Red == Sum && common && !c.RankOrder
+}
+
+// sent says whether matmuls may have sent the pieces of c.
+func (c *Call) sent(total uint64, sc Scratch) bool {
+	return c.Op == ReduceScatter && c.fast() && c.DType != dtype.F32 && len(c.Segs) == 1 && c.Segs[0].align() == 4 &&
+		total <= sc.StagingSize/uint64(c.N)
 }
 
 func (c *Call) prefersMulticast(t *Tuning, full uint64) bool {
@@ -288,6 +295,8 @@ func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
 		a.Slot = sc.slot(algo, c.N)
 	case Push:
 		a.Scratch = sc.Staging
+	case Sent:
+		a.Scratch, a.Slot = sc.Staging, a.Segs[0].Bytes
 	case Multicast: // the scratch is the address that means all ranks, which the caller has
 	case LL:
 		a.Scratch, a.Half = sc.Flagged, sc.FlaggedHalf
@@ -298,7 +307,7 @@ func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
 		a.Per = (a.Units + n - 1) / n
 		work = a.Per
 	}
-	if algo != Direct && algo != Push && algo != Multicast && uint64(work)*16 > a.Slot {
+	if (algo == OneShot || algo == TwoShot || algo == LL) && uint64(work)*16 > a.Slot {
 		return nil, &RoomError{PlanError{c.Op, fmt.Sprintf("%d bytes do not fit in the scratch for %v packets of %d ranks: put the tensors in symmetric memory or split the call", total, algo, c.N)}}
 	}
 	if algo == TwoShot && (n-1)*a.Per >= a.Units {
@@ -327,6 +336,8 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
 	case c.Algo == Multicast && !c.multicast():
 		return 0, &PlanError{c.Op, "multicast serves all_gather, and sums of common floats in any order, of symmetric memory in a group that has it"}
+	case c.Algo == Sent && !c.sent(total, sc):
+		return 0, &PlanError{c.Op, "what matmuls send needs a sum of one tensor of bf16 or f16 on 2, 4 or 8 ranks, aligned to 16 bytes, that fits into staging"}
 	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):
 		return 0, &PlanError{c.Op, fmt.Sprintf("the %v protocol does not serve %v %v on %d ranks", c.Algo, c.Red, c.DType, c.N)}
 	case c.Algo != Auto:
@@ -382,7 +393,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	most, per := 128, 1
 	switch l.Algo {
-	case Direct, Multicast:
+	case Direct, Multicast, Sent:
 		most, per = t.Blocks, 4
 		if c.Op == AllToAll {
 			work *= uint32(c.N)
@@ -403,7 +414,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	}
 	if l.Block == 0 {
 		l.Block = 512
-		for l.Algo != Direct && l.Algo != Multicast && l.Block > 64 && int(work) <= l.Block/2*64 {
+		for l.Algo != Direct && l.Algo != Multicast && l.Algo != Sent && l.Block > 64 && int(work) <= l.Block/2*64 {
 			l.Block /= 2
 		}
 		if l.Algo == LL && work <= 256 { // one block, no more
@@ -420,13 +431,16 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	if sc.Sharing > 1 {
 		most = max(1, min(most, resident/(l.Block*sc.Sharing)))
 	}
+	if sc.Sharing > 1 && l.Algo == Sent { // a matmul that others wait for needs multiprocessors of its own, two in a cluster
+		most = max(1, min(most, partsFor/2/sc.Sharing))
+	}
 	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
 }
 
 // name finds the kernel: specialised where one exists, with or without a segment table.
 func (l *Launch) name(c *Call) {
 	files := [...]string{AllReduce: "allreduce", AllGather: "allgather", ReduceScatter: "reducescatter", AllToAll: "alltoall"}
-	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push", Multicast: "_multicast"}[l.Algo]
+	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push", Multicast: "_multicast", Sent: "_sent"}[l.Algo]
 	l.Image = files[c.Op] + suffix
 	if c.Op == ReduceScatter && l.Algo == OneShot {
 		l.Image = "reducescatter_ll"

@@ -378,18 +378,22 @@ func (e *emitter) collective(stream string, in *program.Instr) {
 	e.at(in)
 	group := strconv.Quote(e.p.Groups[in.Group].Name)
 	reduce, d := in.Attrs.Str("reduce", ""), in.Attrs.Int("dim", 0)
+	if in.Attrs.Bool(program.InMatmulKey, false) {
+		op := "AllGather"
+		if in.Op == "reduce_scatter" {
+			op = fmt.Sprintf("ReduceScatter, Reduce: %q", reduce)
+		}
+		e.printf("Collective(%s, &rt.Collective{Op: rt.%s, Group: %s, Dim: %d, InMatmul: true, Outs: ", stream, op, group, d)
+		e.tensors(in.Outs)
+		e.printf(", Ins: ")
+		e.tensors(in.Ins)
+		e.printf("})")
+		return
+	}
 	switch in.Op {
 	case "all_reduce":
 		e.printf("AllReduce(%s, %s, %q", stream, group, reduce)
 	case "all_gather":
-		if in.Attrs.Bool(program.InMatmulKey, false) {
-			e.printf("Collective(%s, &rt.Collective{Op: rt.AllGather, Group: %s, Dim: %d, InMatmul: true, Outs: ", stream, group, d)
-			e.tensors(in.Outs)
-			e.printf(", Ins: ")
-			e.tensors(in.Ins)
-			e.printf("})")
-			return
-		}
 		e.printf("AllGather(%s, %s, %d", stream, group, d)
 	case "reduce_scatter":
 		e.printf("ReduceScatter(%s, %s, %q, %d", stream, group, reduce, d)

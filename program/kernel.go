@@ -21,7 +21,8 @@ const (
 )
 
 // InMatmulKey is the attribute of an all_gather that a device should do within the matmul that takes its
-// rows next, if it has a kernel for that; the results are the same.
+// rows next, or of a reduce_scatter that it should do within the matmul directly before it, of its operand, if it has
+// a kernel for that. The results are the same, but what such a reduce_scatter leaves of its operand is undefined.
 const InMatmulKey = "in_matmul"
 
 // SizesKey is the attribute of such a launch with the sizes that its kernel takes,

@@ -270,7 +270,7 @@ type Collective struct {
 	OutSplits [][]int64 // all_to_all: for each operand, rows from each position; nil: equal parts
 	Outs, Ins []Tensor
 	Label     string // the IR op, for errors
-	InMatmul  bool   // all_gather: it should take place within the matmul that takes its rows next, if the device has a kernel for that
+	InMatmul  bool   // it should take place within a matmul, see program.InMatmulKey
 	Apart     bool   // ranks of several stages meet, so that operands and results lie at other places on each
 }
 

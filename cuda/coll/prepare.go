@@ -147,6 +147,18 @@ func (m *Member) prepareBarrier() (*Prepared, error) {
 	return p, m.AddSignal(p.cmds, driver.Main, symm.KindOf(kernels.Barrier), "barrier", chanBarrier, m.AllPeers())
 }
 
+// SentTo is where a matmul puts the pieces of a reduce_scatter with the protocol kernels.Sent, of so many
+// bytes each, by group rank; the own one is at own. Peers' staging is free once the group's calls
+// before have ended on this rank.
+func (m *Member) SentTo(own driver.Ptr, bytes uint64) []driver.Ptr {
+	to := make([]driver.Ptr, m.Group.Size())
+	for i, rank := range m.Group.Ranks() {
+		to[i] = m.Group.World().Addr(rank, m.Group.sc.Staging+uint64(m.Index)*bytes)
+	}
+	to[m.Index] = own
+	return to
+}
+
 // finish adds what depends on the rank to a launch of a call of that kind.
 func (m *Member) finish(l *kernels.Launch, k symm.CallKind) (*Prepared, error) {
 	f, err := m.Rank.Func(l.Image, l.Kernel)

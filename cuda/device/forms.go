@@ -79,6 +79,11 @@ func (r *recording) form() error {
 		if i.coll == nil {
 			continue
 		}
+		if w := i.coll.within; w != nil {
+			i.plan = w.fold
+			r.hold(w.fold)
+			continue
+		}
 		g, c, part := i.coll.g, &i.coll.c, alone
 		if i.coll.beside {
 			part = next[g]

@@ -78,7 +78,7 @@ func TestFormsOfTraced(t *testing.T) {
 			one.Backward = one.Forward
 			pair, halves = &one, halves[:1]
 		}
-		if pair, err = forCUDA(pair, "gather-in-matmuls{overhead-us=0,min-gain=0}"); err != nil {
+		if pair, err = forCUDA(pair, "collectives-in-matmuls{overhead-us=0,min-gain=0}"); err != nil {
 			t.Fatal(err)
 		}
 		for i, f := range []*ir.Func{pair.Forward, pair.Backward}[:len(halves)] {
@@ -108,7 +108,7 @@ func TestFormsOfTraced(t *testing.T) {
 			}
 			if name == "llama8b_l4_tpsp4" && i == 0 {
 				for _, d := range log.list {
-					if strings.Contains(d.name, "all_gather") != strings.HasSuffix(d.form, "_gather") {
+					if strings.Contains(d.name, "all_gather") != strings.HasSuffix(d.form, "_gather") || strings.Contains(d.name, "reduce_scatter") != strings.HasPrefix(d.form, "reduce_scatter_sent_") {
 						t.Errorf("%s: %s by %s, and not within the matmul", name, d.name, d.form)
 					}
 				}

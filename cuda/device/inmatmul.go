@@ -14,11 +14,12 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// A gather that the program marks, that nothing computes beside, and that a matmul waits for, takes place
-// within that matmul (kernels/src/gather.h): it begins with the rank's own rows while those of the others come.
-// That is a third form of a collective (forms.go), which all ranks of its group have to have.
+// A gather or a reduce_scatter that the program marks, and that nothing computes beside, takes place within
+// a matmul. That is a third form of a collective (forms.go), which all ranks of its group have to have.
+// What it takes of a reduce_scatter is in scatter.go.
 //
-// Such a kernel holds all multiprocessors while it waits for peers. So no other call that waits for
+// A matmul that waits for a gather gathers (kernels/src/gather.h): it begins with the rank's own rows while those of
+// the others come. Such a kernel holds all multiprocessors while it waits for peers. So no other call that waits for
 // peers may be under way beside it: each comes before it or behind it, by the order of streams and events,
 // on every rank.
 
@@ -27,46 +28,61 @@ type gatherer interface {
 	PlanGather(c *library.Call, a *kernels.Args) (library.Step, error)
 }
 
-// inMatmul is a gather's form within a matmul.
+// inMatmul is a collective's form within a matmul.
 type inMatmul struct {
 	matmul int // item
 	plan   *plan
+	fold   *plan // of a reduce_scatter, in its own place
 	moved  []int // items: records of the gather's stream that stand for it, which come behind the matmul then
 	waits  []int // items by which the matmul's stream waits for them
 	events [2]driver.Event
 }
 
-// withins plans the gathers that can take place within matmuls.
+// withins plans the collectives that can take place within matmuls, one in each.
 func (r *recording) withins() error {
 	var order order
+	taken := map[int]bool{}
 	for k := range r.items {
 		c := r.items[k].coll
-		if c == nil || !c.c.InMatmul || c.beside || c.c.Apart || c.c.Op != rt.AllGather || len(c.c.Ins) != 1 {
+		if c == nil || !c.c.InMatmul || c.beside || c.c.Apart || len(c.c.Ins) != 1 || c.g.m == nil {
 			continue
 		}
 		if order == nil {
 			order = r.order()
 		}
-		w := r.taker(k)
-		if w == nil || !r.alone(order, k, w.matmul) {
-			continue
-		}
+		var w *inMatmul
 		var err error
-		w.plan, err = r.gather(c, r.items[w.matmul].plan)
-		if errors.Is(err, library.ErrNotServed) {
-			continue
+		switch c.c.Op {
+		case rt.AllGather:
+			w, err = r.gathers(order, k)
+		case rt.ReduceScatter:
+			w, err = r.scatters(order, k)
 		}
-		for i := range w.events {
-			if err == nil {
-				w.events[i], err = r.d.newEvent(r.life, false)
-			}
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, library.ErrNotServed):
+		case err != nil:
 			return r.d.call(c.c.Name(), err)
+		case w != nil && !taken[w.matmul]:
+			c.within, taken[w.matmul] = w, true
 		}
-		c.within = w
 	}
 	return nil
+}
+
+// gathers plans gather k within the matmul that waits for it; nil if there is none.
+func (r *recording) gathers(order order, k int) (*inMatmul, error) {
+	w := r.taker(k)
+	if w == nil || !r.alone(order, k, w.matmul) {
+		return nil, nil
+	}
+	var err error
+	w.plan, err = r.gather(r.items[k].coll, r.items[w.matmul].plan)
+	for i := range w.events {
+		if err == nil {
+			w.events[i], err = r.d.newEvent(r.life, false)
+		}
+	}
+	return w, err
 }
 
 // taker finds the matmul that a compute stream does next when it has waited for gather k, nil if it does
@@ -145,17 +161,19 @@ func (r *recording) alone(o order, k, j int) bool {
 	return true
 }
 
+// no says why a collective and a matmul stay two calls.
+func no(why string) error { return fmt.Errorf("%w: %s", library.ErrNotServed, why) }
+
 // gather plans the gather and the matmul as one call. Errors that wrap library.ErrNotServed mean that they stay two.
 func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	d, in, out, asked := r.d, c.c.Ins[0], c.c.Outs[0], matmul.asked
-	no := func(why string) error { return fmt.Errorf("%w: %s", library.ErrNotServed, why) }
 	first := true // the dimensions before the gathered one have one element
 	for _, n := range in.Shape[:min(c.c.Dim, len(in.Shape))] {
 		first = first && n == 1
 	}
 	all, depth := asked.Ins[0], asked.Ins[0].Shape[len(asked.Ins[0].Shape)-1]
 	switch {
-	case c.g.m == nil || !first || !in.Dense() || !out.Dense() || in.DType != all.DType:
+	case !first || !in.Dense() || !out.Dense() || in.DType != all.DType:
 		return nil, no("the gather")
 	case all.At != d.at(out) || elems(all) != out.NumElems():
 		return nil, no("the matmul reads something else")
@@ -231,11 +249,12 @@ func extent(t library.Tensor) library.Memory {
 	return library.Memory{At: t.At, Bytes: uint64(last * int64(t.DType.Size()))}
 }
 
-// place puts gathers within matmuls where all ranks do: the gather's stream goes on behind the matmul.
+// place puts collectives within matmuls where all ranks do: the stream of a gather goes on behind the matmul.
 func (r *recording) place() {
+	r.placeScatters()
 	gathers, drop := map[int]int{}, map[int]bool{} // look-up only
 	for k := range r.items {
-		if c := r.items[k].coll; c != nil && c.within != nil {
+		if c := r.items[k].coll; c != nil && c.within != nil && c.within.fold == nil {
 			gathers[c.within.matmul] = k
 			for _, i := range slices.Concat(c.within.moved, c.within.waits) {
 				drop[i] = true
@@ -250,7 +269,7 @@ func (r *recording) place() {
 		k, takes := gathers[i]
 		switch {
 		case drop[i]:
-		case x.coll != nil && x.coll.within != nil:
+		case x.coll != nil && x.coll.within != nil && x.coll.within.fold == nil:
 			out = append(out, item{st: x.st, record: x.coll.within.events[0]})
 		case takes:
 			w, st := r.items[k].coll.within, r.items[k].st

@@ -1,6 +1,7 @@
 package wgmma
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -28,22 +29,54 @@ func (l *Library) PlanGather(c *library.Call, args *kernels.Args) (library.Step,
 	if !p.Swapped || p.Y.Trans || p.Batch != 1 || rows*n != p.N || p.Y.LD != p.K || own.At%16 != 0 || own.DType != gathered.DType || !isRows(own, rows, p.K) {
 		return nil, fmt.Errorf("%w: rows of %v, strides %v, gathered as %v, strides %v", library.ErrNotServed, own.Shape, own.Strides, gathered.Shape, gathered.Strides)
 	}
-	sms := l.sms
-	if c.SMs > 0 {
-		sms = min(sms, c.SMs)
-	}
 	s := shapeOf(p)
 	s.M = rows
-	m, err := kernels.NewGatheringMatmul(s, int(n), sms)
+	m, err := kernels.NewGatheringMatmul(s, int(n), l.upTo(c))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
 	}
 	// A batch is a rank's rows.
 	p.Y.Stride, p.D.Stride = rows*p.Y.LD, rows*p.D.LD
-	return l.encode(m, true, []*driver.TensorMap{
-		tensorMap(own.At, p.Y, p.K, rows, 1, m.A), tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B), tensorMap(c.Outs[1].At, p.D, p.M, rows, n, m.D),
-		tensorMap(gathered.At, p.Y, p.K, rows, n, m.A),
+	return l.encode(m, true, [][]*driver.TensorMap{
+		{tensorMap(own.At, p.Y, p.K, rows, 1, m.A)}, {tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B)}, {tensorMap(c.Outs[1].At, p.D, p.M, rows, n, m.D)},
+		{tensorMap(gathered.At, p.Y, p.K, rows, n, m.A)},
 	}, m.Gather(args, uint64(own.At), uint64(gathered.At), uint64(2*rows*p.K)))
+}
+
+// PlanScatter plans a matmul whose rows belong to the ranks of a group: each rank's go where to says
+// for it, which no other kernel may use meanwhile. rank is this one, whose rows are the last to be computed.
+// The results have the bits of Plan's.
+func (l *Library) PlanScatter(c *library.Call, to []driver.Ptr, rank int) (library.Step, error) {
+	if len(c.Ins) != 2 || len(c.Outs) != 1 {
+		return nil, fmt.Errorf("%w: %d operands and %d results", library.ErrNotServed, len(c.Ins), len(c.Outs))
+	}
+	p, err := problemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	n := int64(len(to))
+	rows := p.N / n
+	if !p.Swapped || p.Batch != 1 || rows*n != p.N || p.D.LD != p.M || p.Y.Trans && rows%8 != 0 {
+		return nil, fmt.Errorf("%w: rows of %v, strides %v, for %d ranks", library.ErrNotServed, c.Outs[0].Shape, c.Outs[0].Strides, n)
+	}
+	s := shapeOf(p)
+	s.M = rows
+	m, err := kernels.NewScatteringMatmul(s, int(n), l.upTo(c))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
+	}
+	p.Y.Stride = rows * p.Y.LD
+	if p.Y.Trans {
+		p.Y.Stride = rows
+	}
+	first := (rank + 1) % len(to)
+	maps := make([]*driver.TensorMap, kernels.MaxRanks)
+	for i := range to {
+		maps[i] = tensorMap(to[(first+i)%len(to)], p.D, p.M, rows, 1, m.D)
+	}
+	return l.encode(m, true, [][]*driver.TensorMap{
+		{tensorMap(c.Ins[0].At, p.Y, p.K, rows, n, m.A)}, {tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B)}, maps,
+	}, binary.LittleEndian.AppendUint32(nil, uint32(first)))
 }
 
 // isRows says whether t is so many rows, one behind the other.

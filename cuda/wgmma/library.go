@@ -51,17 +51,21 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	sms := l.sms
-	if c.SMs > 0 {
-		sms = min(sms, c.SMs)
-	}
 	// The problem is in cuBLAS's terms: its result lies column by column, so what it calls
 	// Y's columns are our rows.
-	m, err := kernels.NewMatmul(shapeOf(p), sms)
+	m, err := kernels.NewMatmul(shapeOf(p), l.upTo(c))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
 	}
 	return l.launch(c, p, m, true)
+}
+
+// upTo is how many multiprocessors a call may have.
+func (l *Library) upTo(c *library.Call) int {
+	if c.SMs > 0 {
+		return min(l.sms, c.SMs)
+	}
+	return l.sms
 }
 
 // problemOf is a call's problem, if the kernels serve it.
@@ -84,20 +88,27 @@ func (l *Library) launch(c *library.Call, p *lt.Problem, m *kernels.Matmul, earl
 	if p.Swapped {
 		at[0], at[1] = at[1], at[0]
 	}
-	return l.encode(m, early, []*driver.TensorMap{
-		tensorMap(at[1], p.Y, p.K, p.N, p.Batch, m.A), tensorMap(at[0], p.X, p.M, p.K, p.Batch, m.B), tensorMap(c.Outs[0].At, p.D, p.M, p.N, p.Batch, m.D),
+	return l.encode(m, early, [][]*driver.TensorMap{
+		{tensorMap(at[1], p.Y, p.K, p.N, p.Batch, m.A)}, {tensorMap(at[0], p.X, p.M, p.K, p.Batch, m.B)}, {tensorMap(c.Outs[0].At, p.D, p.M, p.N, p.Batch, m.D)},
 	})
 }
 
-// encode makes the step of a kernel whose parameters are three maps, the tiles, further maps, and more.
-func (l *Library) encode(m *kernels.Matmul, early bool, maps []*driver.TensorMap, more ...[]byte) (library.Step, error) {
-	var params [][]byte
-	for _, t := range maps {
-		b, err := l.drv.TensorMap(l.ctx, t)
-		if err != nil {
-			return nil, fmt.Errorf("%s, tensor map %+v: %w", m.Name, *t, err)
+// encode makes the step of a kernel whose parameters are three lists of maps, the tiles, further lists, and
+// more. There is no map where a list has nil.
+func (l *Library) encode(m *kernels.Matmul, early bool, maps [][]*driver.TensorMap, more ...[]byte) (library.Step, error) {
+	params := make([][]byte, len(maps))
+	for i, list := range maps {
+		for _, t := range list {
+			var b [driver.TensorMapBytes]byte
+			var err error
+			if t != nil {
+				b, err = l.drv.TensorMap(l.ctx, t)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s, tensor map %+v: %w", m.Name, *t, err)
+			}
+			params[i] = append(params[i], b[:]...)
 		}
-		params = append(params, b[:])
 	}
 	f, err := l.kernel(m)
 	if err != nil {

@@ -12,7 +12,7 @@
 //	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of something
 //	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
 //	fusion=n             the node belongs to a region, see FusionKey
-//	in_matmul=true       a gather that should take place within the matmul that waits for it, see InMatmulKey
+//	in_matmul=true       a collective that should take place within a matmul, see InMatmulKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
 // Behind the offsets of results stands that of the room for a node's bodies.
@@ -52,9 +52,27 @@ const (
 )
 
 // InMatmulKey is the annotation of an all_gather that a device should do within the matmul that
-// takes its rows next, if it has a kernel for that. The results are the same. Pass
-// gather-in-matmuls writes it.
+// takes its rows next, or of a reduce_scatter that it should do within the matmul of its operand (Sent), if it
+// has a kernel for that. The results are the same. Pass collectives-in-matmuls writes it.
 const InMatmulKey = "in_matmul"
+
+// Sent is the matmul of whose product a reduce_scatter takes all, through views, if nobody else
+// reads that; else nil.
+func Sent(n *ir.Node) *ir.Node {
+	if n.Op() != ir.OpReduceScatter || len(n.Args()) != 1 || n.Group().Size() < 2 {
+		return nil
+	}
+	elems := n.Arg(0).Type().Shape().NumElems()
+	for v := n.Arg(0); len(v.Uses()) == 1 && v.Type().Shape().NumElems().Equal(elems); v = v.Def().Arg(0) {
+		switch d := v.Def(); {
+		case d.Op() == ir.OpMatmul:
+			return d
+		case d.Op().Class() != ir.ClassView || len(d.Args()) != 1:
+			return nil
+		}
+	}
+	return nil
+}
 
 // Buffer is a range of the arena that holds one value after another in place.
 type Buffer struct {

@@ -23,12 +23,9 @@
 // Gather is the last parameter of such a kernel. The segment is the own rows, and where those of
 // rank 0 lie, in pieces of a.per units of 16 bytes.
 struct Gather {
-  static constexpr bool on = true;
+  static constexpr bool gathers = true, scatters = false;
   Args a;
   Seg seg;
-};
-struct NoGather {
-  static constexpr bool on = false;
 };
 
 enum { SENDERS = 96 }; // threads of a block that send

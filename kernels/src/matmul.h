@@ -15,6 +15,11 @@
 //
 // A may be rows of several ranks, that come while the kernel computes (gather.h): each rank's are
 // a part of the batch, the own ones, which have a map of their own, the first. All have the same B.
+//
+// D may belong to several ranks: each rank's rows are a part of the batch with a map of their own, which leads
+// to its memory, and the own ones are the last. The kernel waits for nobody. A kernel behind it
+// tells that it has ended, which is when its tiles have come, and adds up what came
+// (reducescatter_sent.cu).
 #pragma once
 #include "gather.h"
 #include "wgmma.h"
@@ -25,6 +30,18 @@ struct Matmul {
   u32 rows, cols, depth; // tiles of M and of N, a cluster's together, and of K
   u32 batch;
   u32 band; // rows of tiles that are computed before the next column of tiles, for the cache
+};
+
+// Scatter is the last parameter of a kernel whose results belong to several ranks: whose rows come first.
+struct Scatter {
+  static constexpr bool gathers = false, scatters = true;
+  u32 first;
+};
+struct Destinations {
+  TensorMap of[MAXRANKS]; // in the order in which the kernel computes
+};
+struct Alone {
+  static constexpr bool gathers = false, scatters = false;
 };
 
 enum { STEP = 64 }; // of K
@@ -50,6 +67,12 @@ DEV void tileOf(const Matmul &g, u32 t, u32 &m, u32 &n, u32 &z) {
   m = band * g.band + in - n * rows;
 }
 
+// ownerOf is whose rows the z-th are.
+DEV u32 ownerOf(const Scatter &s, const Matmul &g, u32 z) {
+  z += s.first;
+  return z >= g.batch ? z - g.batch : z;
+}
+
 template <bool HALF> DEV u32 pack(float lo, float hi) {
   u32 v;
   if constexpr (HALF)
@@ -61,8 +84,8 @@ template <bool HALF> DEV u32 pack(float lo, float hi) {
 
 // storeSlice sends a warpgroup's 64 rows of WIDTH columns through its slices in turns; sent
 // counts them over all tiles. Rows of 64 columns are swizzled; those of an odd number of 16
-// bytes meet no bank twice as they are.
-template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *map, const float *d, u32 slices, u32 &sent, u32 group, u32 x, u32 y, u32 z) {
+// bytes meet no bank twice as they are. Results that are scattered have a map for each z.
+template <int WIDTH, int TURNS, bool HALF, bool SCATTERS> DEV void storeSlice(const TensorMap *map, const float *d, u32 slices, u32 &sent, u32 group, u32 x, u32 y, u32 z) {
   static_assert(WIDTH == 64 || WIDTH / 8 % 2 == 1);
   u32 t = tid() & 127, lane = t & 31;
   u32 row = (t >> 5) * 16 + (lane & 15), half = lane >> 4;
@@ -81,7 +104,7 @@ template <int WIDTH, int TURNS, bool HALF> DEV void storeSlice(const TensorMap *
   fenceProxyShared();
   syncNamed(1 + group, 128);
   if (t == 0) {
-    tileStore(map, slice, x, y, z);
+    tileStore(SCATTERS ? map + z : map, slice, x, y, SCATTERS ? 0 : z);
     bulkCommit();
   }
 }
@@ -107,7 +130,7 @@ template <int ROWS, int N, bool HALF, int TRANSA, int TRANSB, bool FIRST, int PA
 template <int ROWS, int N, int STAGES, int WIDTH, int TURNS, bool HALF, int TRANSA, int TRANSB, int CM, int CN, int SPLIT, class G>
 DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, const Matmul &g, const TensorMap *gathered, const G &from) {
   static_assert(ROWS == 64 ? CN == 1 && SPLIT == 1 && N * 2 <= TURNS * WIDTH : ROWS == 128 || (ROWS == 256 && SPLIT == 1));
-  static_assert(!G::on || (!TRANSA && SPLIT == 1));
+  static_assert(!G::gathers || (!TRANSA && SPLIT == 1));
   using T = Tile<ROWS, N, STAGES, WIDTH, TURNS, TRANSB>;
   constexpr u32 CLUSTER = CM * CN * SPLIT, SLICES = N / WIDTH, BLOCKS = ROWS == 256 ? 2 : 1; // of 64 rows for each warpgroup
   // Whether the next tile begins while half of this one's results leave. (With halves of columns ptxas
@@ -136,7 +159,7 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
   if (group == 0) {
     registersLess<40>();
     u32 s = 0, phase = 1, call = 0, taken = 0;
-    if constexpr (G::on) {
+    if constexpr (G::gathers) {
       call = lastEpoch(from.a, CTL_GATHERS) + 1;
       syncNamed(5, 128); // all have read it before the block writes it
       if (tid() >= 32)
@@ -148,13 +171,15 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
           tileOf(g, t, m, n, z);
           const TensorMap *rows = am;
           u32 y = (m * CM + cm) * ROWS, x = (n * CN + cn) * N, zb = z;
-          if constexpr (G::on) {
+          if constexpr (G::gathers) {
             if (z > taken) // tiles come in the order of the ranks
               take(from.a, call, peerAt(from.a, taken = z));
             if (z > 0)
               rows = gathered;
             z = z > 0 ? peerAt(from.a, z) : 0, zb = 0;
           }
+          if constexpr (G::scatters)
+            z = ownerOf(from, g, z), zb = 0;
           u32 beside = 0, below = ((1 << CM) - 1) << (first + cn * CM);
           _Pragma("unroll") for (u32 i = 0; i < CN; i++) beside |= 1 << (first + i * CM + cm);
           for (u32 k = k0; k < k1; k++) {
@@ -200,7 +225,7 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
     }
     for (u32 t = bid() / CLUSTER; t < tiles; t += nblocks() / CLUSTER) {
       tileOf(g, t, m, n, z);
-      if constexpr (G::on)
+      if constexpr (G::gathers)
         z = peerAt(from.a, z);
       if constexpr (!AHEAD) {
         mbarWait(full + 8 * s, phase);
@@ -244,7 +269,7 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
             descs<T, ROWS, TRANSA, TRANSB>(ring + s * T::stage, w, da, db);
             step<ROWS, N, HALF, TRANSA, TRANSB, true, FIRST_HALF>(d, da, db);
           }
-          storeSlice<WIDTH, TURNS, HALF>(dm, d + c * (WIDTH / 2), slices, sent, w, x + c % SLICES * WIDTH, y + c / SLICES * 64, z);
+          storeSlice<WIDTH, TURNS, HALF, G::scatters>(dm, d + c * (WIDTH / 2), slices, sent, w, x + c % SLICES * WIDTH, y + c / SLICES * 64, z);
         }
         if constexpr (AHEAD)
           step<ROWS, N, HALF, TRANSA, TRANSB, true, SECOND_HALF>(d, da, db);
@@ -265,7 +290,7 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
             _Pragma("unroll") for (int i = 0; i < WIDTH / 8; i++) ldCluster4(at + i * 4096, (p ? more : sum) + i * 4);
             _Pragma("unroll") for (int i = 0; p > 0 && i < WIDTH / 2; i++) sum[i] += more[i];
           }
-          storeSlice<WIDTH, TURNS, HALF>(dm, sum, slices, sent, w, x + c * WIDTH, y, z);
+          storeSlice<WIDTH, TURNS, HALF, G::scatters>(dm, sum, slices, sent, w, x + c * WIDTH, y, z);
         }
       fenceProxy();
       syncCluster();
@@ -279,45 +304,48 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
     syncCluster(); // a block that is still at work reaches into the shared memory of others
 }
 
-#define MATMUL(NAME, ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT) \
+// A kernel's name ends by what it does beside: it is alone, or carries a collective.
+#define MATMUL(NAME, ...) \
   GLOBAL void BOUNDS(384, 1) NAME(const TensorMap, const TensorMap, const TensorMap, const Matmul g) { \
-    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSA, TRANSB, CM, CN, SPLIT>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g, nullptr, NoGather{}); \
+    matmul<__VA_ARGS__>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g, nullptr, Alone{}); \
   }
-#define GATHERING(NAME, ROWS, N, STAGES, WIDTH, TURNS, HALF, TRANSB, CM, CN) \
-  GLOBAL void BOUNDS(384, 1) NAME(const TensorMap, const TensorMap, const TensorMap, const Matmul g, const TensorMap, const Gather from) { \
-    matmul<ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, TRANSB, CM, CN, 1>(PARAM(NAME, 0), PARAM(NAME, 1), PARAM(NAME, 2), g, PARAM(NAME, 4), from); \
+#define GATHERING(NAME, ...) \
+  GLOBAL void BOUNDS(384, 1) NAME##_gather(const TensorMap, const TensorMap, const TensorMap, const Matmul g, const TensorMap, const Gather from) { \
+    matmul<__VA_ARGS__>(PARAM(NAME##_gather, 0), PARAM(NAME##_gather, 1), PARAM(NAME##_gather, 2), g, PARAM(NAME##_gather, 4), from); \
   }
-#define MATMUL_(...) MATMUL(__VA_ARGS__)
-#define GATHERING_(...) GATHERING(__VA_ARGS__)
-// MATMULS makes the kernels of a tile: A and B each as they lie (n) or transposed (t).
-#define MATMULS(TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
-  MATMUL_(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 1, CM, CN, SPLIT) \
-  MATMUL_(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 0, CM, CN, SPLIT) \
-  MATMUL_(matmul_##TYPE##_tn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 1, CM, CN, SPLIT) \
-  MATMUL_(matmul_##TYPE##_tt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 0, CM, CN, SPLIT)
-// GATHERINGS makes those that gather A, which lies as it is.
-#define GATHERINGS(TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
-  GATHERING_(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT##_gather, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, CM, CN) \
-  GATHERING_(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT##_gather, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, CM, CN)
-#define NO_GATHERINGS(...)
+#define SCATTERING(NAME, ...) \
+  GLOBAL void BOUNDS(384, 1) NAME##_scatter(const TensorMap, const TensorMap, const Destinations, const Matmul g, const Scatter to) { \
+    matmul<__VA_ARGS__>(PARAM(NAME##_scatter, 0), PARAM(NAME##_scatter, 1), PARAM(NAME##_scatter, 2), g, nullptr, to); \
+  }
+// AS_IT_LIES makes the kernels of a tile for A that lies as it is, B as it lies (n) or transposed (t);
+// TRANSPOSED those of a transposed A.
+#define AS_IT_LIES(MAKE, TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
+  MAKE(matmul_##TYPE##_nn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 1, CM, CN, SPLIT) \
+  MAKE(matmul_##TYPE##_nt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 0, 0, CM, CN, SPLIT)
+#define TRANSPOSED(MAKE, TYPE, HALF, ROWS, N, STAGES, WIDTH, TURNS, CM, CN, SPLIT) \
+  MAKE(matmul_##TYPE##_tn_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 1, CM, CN, SPLIT) \
+  MAKE(matmul_##TYPE##_tt_##ROWS##x##N##_##CM##x##CN##x##SPLIT, ROWS, N, STAGES, WIDTH, TURNS, HALF, 1, 0, CM, CN, SPLIT)
+#define EITHER(...) AS_IT_LIES(__VA_ARGS__) TRANSPOSED(__VA_ARGS__)
+#define NEITHER(...)
 // As many stages as shared memory has room for; kernels/matmul.go has the same. CUT makes those
-// that cut sums over blocks, which do not gather.
-#define TILES(MAKE, CUT, TYPE, HALF) \
-  MAKE(TYPE, HALF, 256, 176, 3, 88, 2, 1, 1, 1) \
-  MAKE(TYPE, HALF, 256, 160, 3, 40, 4, 1, 1, 1) \
-  MAKE(TYPE, HALF, 256, 128, 4, 64, 2, 1, 2, 1) \
-  MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
-  MAKE(TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 192, 5, 64, 1, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 176, 5, 88, 1, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 160, 5, 40, 2, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
-  MAKE(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
-  MAKE(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
-  CUT(TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 2) \
-  CUT(TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
-  MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
-  MAKE(TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)
-#define MATMULS_OF(TYPE, HALF) TILES(MATMULS, MATMULS, TYPE, HALF)
-#define GATHERINGS_OF(TYPE, HALF) TILES(GATHERINGS, NO_GATHERINGS, TYPE, HALF)
+// that cut sums over blocks.
+#define TILES(LIES, CUT, MAKE, TYPE, HALF) \
+  LIES(MAKE, TYPE, HALF, 256, 176, 3, 88, 2, 1, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 256, 160, 3, 40, 4, 1, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 256, 128, 4, 64, 2, 1, 2, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 256, 4, 64, 2, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 256, 4, 64, 2, 1, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 224, 4, 56, 2, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 192, 5, 64, 1, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 176, 5, 88, 1, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 160, 5, 40, 2, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 128, 6, 64, 2, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 1) \
+  CUT(MAKE, TYPE, HALF, 128, 128, 6, 64, 2, 1, 1, 2) \
+  CUT(MAKE, TYPE, HALF, 128, 64, 8, 64, 2, 1, 1, 2) \
+  LIES(MAKE, TYPE, HALF, 64, 64, 12, 64, 2, 2, 1, 1) \
+  LIES(MAKE, TYPE, HALF, 64, 64, 12, 64, 2, 1, 1, 1)
+#define MATMULS_OF(TYPE, HALF) TILES(EITHER, EITHER, MATMUL, TYPE, HALF)
+#define GATHERINGS_OF(TYPE, HALF) TILES(AS_IT_LIES, NEITHER, GATHERING, TYPE, HALF)
+#define SCATTERINGS_OF(TYPE, HALF) TILES(EITHER, EITHER, SCATTERING, TYPE, HALF)

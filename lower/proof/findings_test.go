@@ -131,3 +131,43 @@ func @two(%x: f32[4]) -> (f32[4], f32[4]) {
 		t.Error(err)
 	}
 }
+
+// A reduce_scatter within a matmul leaves nothing of the product: lowering does not ask for it where
+// somebody else reads that, and a program that does is none of the function.
+func TestWithinMatmul(t *testing.T) {
+	m, err := ir.Parse("f.ir", `world 2
+group @g = [[0, 1]]
+
+func @f(%x: bf16[4,8], %w: bf16[8,4]) -> (bf16[2,4], bf16[4,4]) {
+  %p = matmul %x, %w : bf16[4,4]
+  %s = reduce_scatter.sum %p on @g {dim=0} : async bf16[2,4] !{in_matmul=true}
+  %a = wait_tensor %s : bf16[2,4]
+  %e = neg %p : bf16[4,4]
+  return %a, %e
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := m.Funcs()[0]
+	p, err := lower.Func(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := proof.Check(f, p); err != nil {
+		t.Fatal(err)
+	}
+	const apart = `{dim=0, reduce="sum"}`
+	text := p.String()
+	if !strings.Contains(text, apart) {
+		t.Fatalf("no %s in\n%s", apart, text)
+	}
+	q, err := program.Parse("p", strings.Replace(text, apart, `{dim=0, in_matmul=true, reduce="sum"}`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "what a reduce_scatter within a matmul leaves of its operand"
+	if err := proof.Check(f, q); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}

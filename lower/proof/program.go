@@ -154,6 +154,9 @@ func (m *machine) instr(in *program.Instr) error {
 	}
 	if in.Kind == program.Collective {
 		m.m.communicate(m.b, a)
+		if in.Op == ir.OpReduceScatter.Name() && in.Attrs.Bool(program.InMatmulKey, false) {
+			m.lose(&in.Ins[0], "what a reduce_scatter within a matmul leaves of its operand")
+		}
 		var xs []termID
 		for k := range a.outs {
 			xs = append(xs, m.b.member(a, k))
@@ -162,6 +165,14 @@ func (m *machine) instr(in *program.Instr) error {
 		return nil
 	}
 	return m.launch(in, a)
+}
+
+// lose leaves something undefined where a tensor lies.
+func (m *machine) lose(t *program.Tensor, what string) {
+	typ := m.typeOf(t)
+	id := m.b.number(term{kind: unknown, group: -1, index: int32(len(m.lost)), typ: typ})
+	m.lost[id] = what
+	m.write(t, typ, id)
 }
 
 // results writes what an instruction has computed.

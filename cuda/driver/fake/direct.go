@@ -104,6 +104,18 @@ func (b *block) staged(unit uint64) error {
 	return nil
 }
 
+// sent folds what matmuls have sent.
+func (b *block) sent() error {
+	e, err := b.enter()
+	if err == nil {
+		err = b.staged(16)
+	}
+	if err != nil {
+		return err
+	}
+	return b.leave(e)
+}
+
 // coresidentCopy copies this block's units of all segments; a last unit may be shorter.
 func (b *block) coresidentCopy() error {
 	for i := b.bid; i < b.a.Units; i += b.grid {

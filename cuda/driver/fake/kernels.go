@@ -107,6 +107,7 @@ func bodyOf(name string) (func(*block) error, bool) {
 		{"all_gather_ll", func(b *block) error { return b.flagged(kernels.AllGather) }},
 		{"all_to_all_ll", func(b *block) error { return b.flagged(kernels.AllToAll) }},
 		{"all_reduce_direct", func(b *block) error { return b.direct(kernels.AllReduce) }},
+		{"reduce_scatter_sent", (*block).sent},
 		{"reduce_scatter_direct", func(b *block) error { return b.direct(kernels.ReduceScatter) }},
 		{"all_gather_direct", func(b *block) error { return b.direct(kernels.AllGather) }},
 		{"all_to_all_direct", func(b *block) error { return b.direct(kernels.AllToAll) }},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // TensorMap packs the map's own words, after the checks that the driver makes.
@@ -36,11 +37,20 @@ func tensorMap(b []byte) *driver.TensorMap {
 // matmulKernel gives the work of a matmul of kernels/src/matmul.h, or false. The sum of
 // each element, or of each part of K, is taken in float32 in order; tensor cores round otherwise.
 func matmulKernel(name string, buf []byte) (*matmul, error, bool) {
-	part := strings.Split(name, "_") // matmul, type, transposes, columns, blocks of a cluster, and perhaps gather
+	part := strings.Split(name, "_") // matmul, type, transposes, columns, blocks of a cluster, and perhaps what it carries
 	if len(part) < 5 || part[0] != "matmul" {
 		return nil, nil, false
 	}
-	if len(buf) < matmulBytes || len(part) > 5 && len(buf) < matmulBytes+driver.TensorMapBytes {
+	carries := strings.Join(part[5:], "_")
+	tiles, bytes := 3*driver.TensorMapBytes, matmulBytes
+	switch carries {
+	case "gather":
+		bytes += driver.TensorMapBytes
+	case "scatter":
+		tiles += (kernels.MaxRanks - 1) * driver.TensorMapBytes
+		bytes = tiles + 24
+	}
+	if len(buf) < bytes {
 		return nil, fmt.Errorf("%s: parameters of %d bytes", name, len(buf)), true
 	}
 	m := &matmul{typ: map[string]dtype.DType{"bf16": dtype.BF16, "f16": dtype.F16}[part[1]], transA: part[2][0] == 't', transB: part[2][1] == 't'}
@@ -50,11 +60,17 @@ func matmulKernel(name string, buf []byte) (*matmul, error, bool) {
 	for i, to := range []**driver.TensorMap{&m.a, &m.b, &m.d} {
 		*to = tensorMap(buf[i*driver.TensorMapBytes:])
 	}
-	if len(part) > 5 {
-		m.gathered = tensorMap(buf[matmulBytes:])
-	}
 	for i, to := range []*int{&m.rows, &m.cols, &m.depth, &m.batch} {
-		*to = int(binary.LittleEndian.Uint32(buf[3*driver.TensorMapBytes+4*i:]))
+		*to = int(binary.LittleEndian.Uint32(buf[tiles+4*i:]))
+	}
+	switch carries {
+	case "gather":
+		m.gathered = tensorMap(buf[matmulBytes:])
+	case "scatter":
+		for z := range m.batch {
+			m.to = append(m.to, tensorMap(buf[(2+z)*driver.TensorMapBytes:]))
+		}
+		m.first = int(binary.LittleEndian.Uint32(buf[tiles+20:]))
 	}
 	return m, nil, true
 }
@@ -66,15 +82,22 @@ type matmul struct {
 	typ                      dtype.DType
 	transA, transB           bool
 	a, b, d, gathered        *driver.TensorMap
-	height, columns          int // of a tile
-	below, beside, parts     int // blocks of a cluster
+	to                       []*driver.TensorMap // of results that belong to several ranks, in the order of the kernel
+	first                    int                 // whose are the first
+	height, columns          int                 // of a tile
+	below, beside, parts     int                 // blocks of a cluster
 	rows, cols, depth, batch int
 }
 
 // run computes the tiles of all blocks.
 func (m *matmul) run() error {
 	for z := range m.batch {
-		m.product(m.a, z, z, z)
+		if m.to != nil {
+			m.d = m.to[z]
+			m.product(m.a, (m.first+z)%m.batch, 0, 0)
+		} else {
+			m.product(m.a, z, z, z)
+		}
 	}
 	return nil
 }

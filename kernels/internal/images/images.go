@@ -38,7 +38,8 @@ var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudal
 // hopper lists the sources that need sm_90, and whether they use what no later
 // architecture has (sm_90a).
 var hopper = map[string]bool{"bench_bulk": false, "allgather_multicast": false, "allreduce_multicast": false,
-	"matmul_bf16": true, "matmul_f16": true, "matmul_bf16_gather": true, "matmul_f16_gather": true}
+	"matmul_bf16": true, "matmul_f16": true, "matmul_bf16_gather": true, "matmul_f16_gather": true,
+	"matmul_bf16_scatter": true, "matmul_f16_scatter": true}
 
 // isa lists the sources that need a later PTX ISA than Flags ask for: multimem came with
 // 8.1, its sums of narrow floats in f32 with 8.2. No other source may get it, so that any

@@ -1,0 +1,3 @@
+#include "matmul.h"
+
+SCATTERINGS_OF(bf16, false)

@@ -1,0 +1,3 @@
+#include "matmul.h"
+
+SCATTERINGS_OF(f16, true)
