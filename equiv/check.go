@@ -38,6 +38,7 @@ type Prover struct {
 
 	loops  int                   // in each other, that are being read
 	rounds int                   // operations of their rounds, so far
+	long   []*long               // that have been read by induction
 	bodies map[string][]*Meaning // by function name: those read so far that are not known to be equal
 }
 

@@ -24,6 +24,9 @@
 // Which moves come out of which reductions depends on the order of steps:
 // tensors whose normal forms differ are compared element by element, or run by run.
 //
+// A loop whose length is known is read round by round, a longer one by induction
+// (induction.go): another loop carries, after any number of rounds, values of its body.
+//
 // What cannot be proved is a [Finding] that names a node of each function and the
 // equations that were tried; it says that no proof was found, not that the
 // functions differ.

@@ -314,7 +314,7 @@ func (r *reader) wait(n *ir.Node) {
 }
 
 func (r *reader) node(n *ir.Node) {
-	if r.rounds(n) {
+	if r.rounds(n) || r.induct(n) {
 		return
 	}
 	args, eff, self := r.args(n), n.Effects(), ""

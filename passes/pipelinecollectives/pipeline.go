@@ -16,7 +16,7 @@ import (
 )
 
 // Pass is software pipelining of collectives, for loops whose length follows from constants and
-// that pass unroll has left: within one round nothing hides a gather of what the round begins with, or
+// that pass unroll has left; package equiv proves it by induction over the rounds: within one round nothing hides a gather of what the round begins with, or
 // a reduction of what it ends with.
 //
 // What a collective sends may follow from counters and from what no round changes, as a row of stacked weights
@@ -49,7 +49,7 @@ func Pass() passes.Pass {
 			{Name: "behind", Doc: "collectives that run a round behind"},
 			{Name: "stay", Doc: "collectives that could move and do not, as that saves nothing"},
 			{Name: "over-cap", Doc: "the same, as memory does not suffice"},
-			{Name: "unknown", Doc: "loops with collectives whose length a run decides, that are longer than package equiv follows, or whose costs are attached"},
+			{Name: "unknown", Doc: "loops with collectives whose length a run decides, that are too long to be counted, or whose costs are attached"},
 			{Name: "makespan-before-ms", Doc: "time of functions with loops whose collectives could move"},
 			{Name: "makespan-after-ms", Doc: "the same after the pass"},
 			{Name: "peak-before-bytes", Doc: "their largest live memory"},
@@ -123,7 +123,7 @@ func (d *decision) read(f *ir.Func, n *ir.Node) *loop {
 	l := &loop{f: f, n: n, cond: n.Bodies()[0], body: n.Bodies()[1]}
 	l.first = loops.NewKnown(f).State(n)
 	var end loops.End
-	if l.rounds, l.last, end = loops.Count(n, l.first, loops.MaxProved, d.ctx.Tick); end != loops.Counted {
+	if l.rounds, l.last, end = loops.Count(n, l.first, loops.MaxCounted, d.ctx.Tick); end != loops.Counted {
 		return nil
 	}
 	l.counts()

@@ -77,8 +77,11 @@ func follow(f *ir.Func, in []*hostops.Tensor) []*hostops.Tensor {
 	return out
 }
 
-// MaxProved bounds the operations of a loop's rounds: package equiv follows no more.
-const MaxProved = 1 << 15
+// Bounds of the operations of a loop's rounds.
+const (
+	MaxProved  = 1 << 15 // package equiv follows no more one by one
+	MaxCounted = 1 << 18
+)
 
 // End says why counting the rounds of a loop has ended.
 type End uint8

@@ -1,0 +1,328 @@
+package equiv
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Loops that are too long to be read round by round, but whose length is known from what counts.
+//
+// The first such loop names what it carries after a few rounds before its last, as it is after any number of rounds;
+// the last rounds are read from there. Of each other loop, of as many rounds or a few less, it is then
+// proved by induction that what it carries after any number of rounds are values of the first
+// loop's body, each of the round that follows or of the one behind that: what it carries itself, but also what it
+// computes on the way. The base is that the operands are those values of its first rounds, the step that from
+// such values of any round, of which nothing else is known, the other body makes those of the
+// next one. So a loop that gathers in each round what the next needs carries a value of the first
+// one's body a round early, and one that stores what the round before left carries values of the round before.
+
+// Bounds of what is followed.
+const (
+	maxCounted = 1 << 19 // operations on what counts
+	lastRounds = 4       // that are read
+)
+
+// long is a loop that others are held against.
+type long struct {
+	n      *ir.Node
+	entry  []valueID // operands
+	rounds int64
+	last   []*reader // the last rounds
+	states [][]valueID
+	first  []*reader // the first rounds, and rounds that begin with anything, once they are needed
+	any    []*reader
+}
+
+// induct reads a while by induction, and says whether that can be done.
+func (r *reader) induct(n *ir.Node) bool {
+	if n.Op() != ir.OpWhile || r.repeated != "" || n.Effects()&^ir.EffectCommunicates != 0 {
+		return false
+	}
+	text, calls := r.bodies(n)
+	l := &long{n: n, entry: r.args(n)}
+	carried, after := n.Carried(), [][]valueID(nil)
+	if calls || !r.p.count(l, &after) || l.rounds < lastRounds {
+		return false
+	}
+	r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), n.Attrs(), text), l.entry})
+	out := r.p.held(l)
+	if out == nil {
+		state := slices.Clone(l.entry)
+		for k, v := range n.DeclaredResults() {
+			state[k] = r.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprint("after ", l.rounds-lastRounds, " rounds", text), typ: plain(v.Type()), args: l.entry, node: n.Name()})
+		}
+		for i := range lastRounds {
+			counted(state, after[i])
+			l.states = append(l.states, state)
+			x := r.p.round(n, state)
+			l.last, state = append(l.last, x), x.ends(state)
+		}
+		counted(state, after[lastRounds])
+		l.states = append(l.states, state)
+		r.p.long = append(r.p.long, l)
+		out = state[:carried]
+	}
+	for k, v := range n.DeclaredResults() {
+		r.set(v, out[k:k+1:k+1], r.stored(v))
+	}
+	return true
+}
+
+func plain(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
+
+// counted puts what is known of counters into a state.
+func counted(state, known []valueID) {
+	for k, v := range known {
+		if v >= 0 {
+			state[k] = v
+		}
+	}
+}
+
+// round reads the body of a while that begins with a state.
+func (p *Prover) round(n *ir.Node, state []valueID) *reader {
+	r := p.reader(n.Bodies()[1], sources(state), &Meaning{}, -1, "")
+	for _, o := range r.f.Order() {
+		r.next(o)
+	}
+	return r
+}
+
+func sources(state []valueID) []source {
+	out := make([]source, len(state))
+	for i, v := range state {
+		out[i] = source{[]valueID{v}, []home{{i, 0, 0}}}
+	}
+	return out
+}
+
+// ends is the state that the next round begins with.
+func (r *reader) ends(state []valueID) []valueID {
+	state = slices.Clone(state)
+	for k, o := range r.m.outputs {
+		state[k] = o.tensors[0]
+	}
+	return state
+}
+
+// needed are the operations that values are computed by, in order, and the inputs that they read.
+func needed(f *ir.Func, vals []*ir.Value) (nodes []*ir.Node, in []int) {
+	need := map[*ir.Node]bool{} // look-up only
+	for _, v := range vals {
+		need[v.Def()] = true
+	}
+	for _, n := range slices.Backward(f.Order()) {
+		if !need[n] {
+			continue
+		}
+		if n.Op() == ir.OpInput {
+			in = append(in, n.At())
+			continue
+		}
+		nodes = append(nodes, n)
+		for _, a := range n.Args() {
+			need[a.Def()] = true
+		}
+	}
+	slices.Reverse(nodes)
+	return nodes, in
+}
+
+// count counts the rounds of a loop, and lists what is known of what counts after each of the last; false if that does
+// not say how many there are.
+func (p *Prover) count(l *long, after *[][]valueID) bool {
+	cond, body := l.n.Bodies()[0], l.n.Bodies()[1]
+	counts := make([]bool, l.n.Carried())
+	for k := range counts {
+		_, counts[k] = p.integer(l.entry[k])
+	}
+	decide, asked := needed(cond, cond.Return().Args())
+	operations := 0
+	for again := true; again; { // with fewer counters
+		again = false
+		var vals []*ir.Value
+		for k, v := range body.Return().Args() {
+			if counts[k] {
+				vals = append(vals, v)
+			}
+		}
+		step, read := needed(body, vals)
+		for _, in := range asked {
+			if in < len(counts) && !counts[in] {
+				return false
+			}
+		}
+		if i := slices.IndexFunc(read, func(in int) bool { return in < len(counts) && !counts[in] }); i >= 0 || slices.ContainsFunc(step, func(n *ir.Node) bool { return !n.Pure() }) {
+			again = p.drop(body, counts)
+			continue
+		}
+		state := slices.Clone(l.entry)
+		l.rounds, *after = 0, nil
+		for !again {
+			now := make([]valueID, len(counts))
+			for k := range counts {
+				if now[k] = -1; counts[k] {
+					now[k] = state[k]
+				}
+			}
+			if *after = append(*after, now); len(*after) > lastRounds+1 {
+				*after = (*after)[1:]
+			}
+			more, ok := p.integer(p.some(cond, decide, state, cond.Return().Args())[0])
+			if operations += len(decide) + len(step); !ok || operations > maxCounted {
+				return false
+			}
+			if more == 0 {
+				return true
+			}
+			out := p.some(body, step, state, vals)
+			for k, i := 0, 0; k < len(counts); k++ {
+				if !counts[k] {
+					continue
+				}
+				if _, ok := p.integer(out[i]); !ok {
+					counts[k], again = false, true
+				}
+				state[k] = out[i]
+				i++
+			}
+			l.rounds++
+		}
+	}
+	return false
+}
+
+// drop takes the first of the counters for none that does not follow from counters alone.
+func (p *Prover) drop(body *ir.Func, counts []bool) bool {
+	for k, v := range body.Return().Args() {
+		if !counts[k] {
+			continue
+		}
+		nodes, in := needed(body, []*ir.Value{v})
+		if slices.ContainsFunc(in, func(i int) bool { return i < len(counts) && !counts[i] }) || slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !n.Pure() }) {
+			counts[k] = false
+			return true
+		}
+	}
+	return false
+}
+
+// some reads a few operations of a function.
+func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []valueID, vals []*ir.Value) []valueID {
+	r := p.reader(f, sources(state), &Meaning{}, -1, "")
+	for _, n := range f.Inputs() {
+		r.next(n)
+	}
+	for _, n := range nodes {
+		r.next(n)
+	}
+	out := make([]valueID, len(vals))
+	for i, v := range vals {
+		out[i] = r.read(v)
+	}
+	return out
+}
+
+// claim is that a loop carries a value of another's body, of the round that follows or of the one
+// behind it.
+type claim struct {
+	v     *ir.Value
+	later int
+}
+
+// held are the results of a loop in terms of another that has been read before, nil if none is
+// known to compute them.
+func (p *Prover) held(l *long) []valueID {
+	for _, to := range p.long {
+		gap := int(to.rounds - l.rounds)
+		if gap < 0 || gap >= lastRounds {
+			continue
+		}
+		claims := p.relate(to, l)
+		if claims == nil {
+			continue
+		}
+		var out []valueID
+		for _, c := range claims {
+			at := lastRounds - gap + c.later
+			if c.v.Def().Op() == ir.OpInput && at <= lastRounds {
+				out = append(out, to.states[at][c.v.Def().At()])
+			} else if at < lastRounds {
+				out = append(out, to.last[at].read(c.v))
+			} else {
+				return nil // of a round that there is not
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// begin reads the first rounds of a loop, and rounds that begin with anything.
+func (l *long) begin(p *Prover) {
+	if l.first != nil {
+		return
+	}
+	state, free := l.entry, slices.Clone(l.entry)
+	for k, v := range l.n.DeclaredResults() {
+		free[k] = p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), slices.Index(p.long, l)), typ: plain(v.Type())})
+	}
+	for range 2 {
+		x := p.round(l.n, state)
+		l.first, state = append(l.first, x), x.ends(state)
+	}
+	for range 3 {
+		x := p.round(l.n, free)
+		l.any, free = append(l.any, x), x.ends(free)
+	}
+}
+
+// relate finds for each value that a loop carries one of another's body that it is, after any
+// number of rounds; nil if there are none.
+func (p *Prover) relate(to, l *long) []claim {
+	to.begin(p)
+	z := p.normal()
+	var choice [][]claim // what may be, by value that is carried
+	body := to.n.Bodies()[1]
+	for k, v := range l.n.DeclaredResults() {
+		var list []claim
+		for later := range 2 {
+			for _, n := range body.Order() {
+				for _, w := range n.DeclaredResults() {
+					if !w.Type().SameTensor(v.Type()) || later > 0 && n.Op() == ir.OpInput && n.At() >= to.n.Carried() {
+						continue
+					}
+					if z.norm(to.first[later].read(w)) == z.norm(l.entry[k]) {
+						list = append(list, claim{w, later})
+					}
+				}
+			}
+		}
+		choice = append(choice, list)
+	}
+	for {
+		state := slices.Clone(l.entry)
+		for k, list := range choice {
+			if len(list) == 0 {
+				return nil
+			}
+			state[k] = to.any[list[0].later].read(list[0].v)
+		}
+		next, wrong := p.round(l.n, state).ends(state), false
+		for k, list := range choice {
+			if z.norm(next[k]) != z.norm(to.any[list[0].later+1].read(list[0].v)) {
+				choice[k], wrong = list[1:], true
+			}
+		}
+		if wrong {
+			continue
+		}
+		var out []claim
+		for _, list := range choice {
+			out = append(out, list[0])
+		}
+		return out
+	}
+}
