@@ -16,6 +16,10 @@ type Options struct {
 	// missing or nil follows from the shapes: of an input where they leave no choice, of a result
 	// any piece will do that has its shape.
 	Inputs, Results []Placement
+
+	// Budget bounds the work of the proof; 0: DefaultBudget. It is counted in expressions and not
+	// timed, so that a proof ends alike on every machine.
+	Budget int
 }
 
 // Report says what a proof took.
@@ -70,7 +74,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	if len(a) != len(b) {
 		return nil, fmt.Errorf("%d inputs became %d", len(a), len(b))
 	}
-	t := newTable()
+	t := newTable(o.Budget)
 	one, many := &side{t: t, name: "device", f: device}, &side{t: t, name: "ranks", g: g, f: ranks}
 	if g.world > 1 && device.Module().World == g.world { // all ranks run it, with all of every input
 		one.g = g
@@ -113,6 +117,9 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			places = g.choices(x, y)
 		}
 		why := "no piece of it has this shape"
+		if t.work > t.most {
+			why, places = t.why(), nil
+		}
 		for _, at := range places {
 			at, err := g.related(w, x, y, at)
 			if err != nil {
@@ -219,6 +226,15 @@ func (g *grid) choices(device, rank *ir.Value) []Placement {
 // differs says how what ranks have is not what it should be; empty if it is. What lies behind
 // the end of a tensor does not count.
 func (s *side) differs(want, has *piece, at Placement) (why string) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case spent:
+			why = s.t.why()
+		default:
+			panic(r)
+		}
+	}()
 	if !attempt(func() bool {
 		has = s.gatheredAll(want, has, at)
 		for d := range at {

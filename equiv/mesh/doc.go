@@ -30,5 +30,6 @@
 // float type may happen before or behind a sum. What a step does that no rule tells is a base of
 // its own that differs on every rank, and is listed; nothing that depends on it is proved equal.
 //
-// Linear in the nodes and the ranks of groups; no rank is looked at by itself.
+// Linear in the nodes and the ranks of groups; no rank is looked at by itself. What is looked for
+// once is not looked for again, found or not, and all work is of one budget (Options.Budget).
 package mesh

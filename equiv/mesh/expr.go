@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -59,10 +60,30 @@ type table struct {
 	one   *expr // any number is a multiple of it
 	buf   []byte
 	depth int // of views in the making
+	work  int // done: expressions that were made, and steps of views, which count as often as they are deep
+	most  int // of work
 }
 
-func newTable() *table {
-	t := &table{exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
+// DefaultBudget is 200 times what a step of 405 billion parameters on 512 ranks takes.
+const DefaultBudget = 1 << 22
+
+// spent is that a proof has taken all of its budget: what it has not stated by then it does not know.
+type spent struct{}
+
+// spend counts work.
+func (t *table) spend(n int) {
+	if t.work += n; t.work > t.most {
+		panic(spent{})
+	}
+}
+
+// why says that the budget is spent.
+func (t *table) why() string {
+	return fmt.Sprintf("the proof has taken its budget of %d steps", t.most)
+}
+
+func newTable(budget int) *table {
+	t := &table{most: cmp.Or(budget, DefaultBudget), exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
 	t.one = t.leaf("one")
 	return t
 }
@@ -87,6 +108,9 @@ type spec struct {
 // and then for each size of its own. Loops are ordered by the operands that have them, and
 // those that go on in all operands are one.
 func (t *table) make(s *spec) (*expr, []digit) {
+	if s.kind != leaf {
+		t.spend(1)
+	}
 	e := &expr{kind: s.kind, text: s.text, args: s.args, win: s.win}
 	var of []int
 	var stride []int64

@@ -1,6 +1,8 @@
 package mesh
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/llama"
@@ -50,6 +52,18 @@ func TestLlama405B(t *testing.T) {
 	device, ranks, o := steps(t, llama405)
 	if rep, err := Check(device, ranks, o); err != nil || len(rep.Unknown) > 0 {
 		t.Fatalf("%v %v", err, rep)
+	}
+}
+
+// TestBudget takes less work than a proof needs: what it says then is not what is wrong.
+func TestBudget(t *testing.T) {
+	device, ranks, o := steps(t, llama.Step{Layers: 2, Hidden: 8, FFN: 16, Heads: 4, Keys: 2, Head: 4, Vocab: 8, Batch: 2, Seq: 4, Data: 2, Model: 2, DType: ir.F64})
+	for _, o.Budget = range []int{1, 100, 300} {
+		_, err := Check(device, ranks, o)
+		_, again := Check(device, ranks, o)
+		if want := fmt.Sprintf("the proof has taken its budget of %d steps", o.Budget); err == nil || !strings.Contains(err.Error(), want) || again.Error() != err.Error() {
+			t.Errorf("%v, and %v the second time: want %s", err, again, want)
+		}
 	}
 }
 

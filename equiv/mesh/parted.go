@@ -134,6 +134,7 @@ func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digit) digit
 // settle takes a view to what it is of at last.
 func (t *table) settle(v *view) bool {
 	for again := true; again; again = t.through(v) || t.framed(v) {
+		t.spend(1)
 		if !v.outside() {
 			v.fill = nil
 		} else if v.fill == nil {

@@ -84,6 +84,8 @@ func (s *side) node(n *ir.Node) {
 			why = r.why
 		case uneven:
 			why = "its operands are cut at places that are no parts of each other"
+		case spent:
+			why = s.t.why()
 		default:
 			panic(r)
 		}

@@ -69,13 +69,7 @@ func (v *view) outside() bool {
 	return low || high || v.dil > 1
 }
 
-// maxDepth bounds views that are made of views that are made.
-const maxDepth = 500
-
-// maxSettled bounds how often a view becomes another one: two may each want to be within the other.
-const maxSettled = 40
-
-// viewed is what a view was found to be.
+// viewed is what a view was found to be, nothing while it is looked for or where it is none.
 type viewed struct {
 	coef  float64
 	base  *expr
@@ -84,13 +78,17 @@ type viewed struct {
 
 // view is the base of a view: a factor, and for each axis the digits that are it, major first.
 // Views are found once: of what is computed of several views of one tensor, and so on, there
-// are twice as many ways down with each step.
+// are twice as many ways down with each step. One that leads to itself is none.
 func (t *table) view(v view) (float64, *expr, [][]digit) {
 	key := v.key()
 	x, ok := t.views[key]
 	if !ok {
+		t.views[key] = x
 		x.coef, x.base, x.where = t.find(v)
 		t.views[key] = x
+	}
+	if x.base == nil {
+		panic(uneven{})
 	}
 	where := make([][]digit, len(x.where))
 	for i, l := range x.where {
@@ -121,15 +119,16 @@ func (v *view) key() string {
 // find finds the base of a view.
 func (t *table) find(v view) (float64, *expr, [][]digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
-	if t.depth++; t.depth > maxDepth {
-		panic(uneven{})
-	}
+	t.depth++
 	v.axes = slices.Clone(v.axes)
-	steps := 0
+	were := map[string]bool{} // two may each want to be within the other
 	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) {
-		if steps++; steps > maxSettled {
+		t.spend(t.depth)
+		key := v.key()
+		if were[key] {
 			panic(uneven{})
 		}
+		were[key] = true
 		if !v.outside() {
 			v.fill = nil
 		} else if v.fill == nil {
