@@ -76,7 +76,7 @@ func newSearch(p *problem, ref []int32, floor int64, goal float64) *search {
 // under returns the best schedule found within cap with at most runs runs; ok is
 // false if there is none.
 func (s *search) under(cap int64, runs int) (schedule, bool) {
-	s.cap, s.runs, s.found = cap, runs, false
+	s.cap, s.runs, s.found = cap, min(runs, max(leastRuns, jobsTried/max(1, s.p.n()))), false
 	s.enough = s.floor + s.floor/50
 	s.best = schedule{}
 	s.engines = map[[2]float64]*engine{}
@@ -121,12 +121,15 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 }
 
 // Programs of up to smallJobs jobs get shakes more runs, larger ones as many as
-// make the budget of jobs scheduled.
+// make the budget of jobs scheduled. Where the policies that pay on smaller programs would
+// schedule more than jobsTried jobs, only the first of them are tried.
 const (
 	smallJobs = 128
 	shakes    = 120
 	budget    = 200_000
 	maxRefine = 48
+	jobsTried = 2 * budget
+	leastRuns = 4
 )
 
 // small tries random priorities, which is cheap on small programs, where a single
