@@ -117,7 +117,7 @@ func (a *attempt) variant(c scenario) *attempt {
 	}
 	v.goal = v.r.goal(v.opts)
 	v.search = newSearch(&p, a.search.ref, a.search.floor, v.r.Bounds.Bound)
-	v.search.inFlight, v.search.light = a.opts.InFlight, true
+	v.search.inFlight, v.search.light = a.opts.InFlight, v.opts.light()
 	return v
 }
 

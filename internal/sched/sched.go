@@ -100,6 +100,18 @@ const (
 	DefaultExactStates    = 20_000
 )
 
+// runs is Runs, or its default.
+func (o *Options) runs() int {
+	if o.Runs <= 0 {
+		return DefaultRuns
+	}
+	return o.Runs
+}
+
+// light reports whether a search makes no random variations: who asks for fewer policies than
+// usual wants to know soon about what a schedule comes to.
+func (o *Options) light() bool { return o.runs() < DefaultRuns }
+
 // Result is a schedule.
 type Result struct {
 	Order   []int32      // all nodes; a legal order
@@ -213,7 +225,7 @@ func newAttempt(m *sim.Model, opts Options) (*attempt, error) {
 	ref, floor := p.minMemory(r.Cap)
 	r.Floor = floor
 	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
-	a.search.inFlight = opts.InFlight
+	a.search.inFlight, a.search.light = opts.InFlight, opts.light()
 	a.goal = r.goal(opts)
 	return a, nil
 }
@@ -273,13 +285,9 @@ func (a *attempt) once(cap int64) (*bucketed, error) {
 
 // under returns the best outcome under one cap, nil if none was found.
 func (a *attempt) under(cap int64) (*bucketed, error) {
-	runs := a.opts.Runs
-	if runs <= 0 {
-		runs = DefaultRuns
-	}
 	s := schedule{makespan: math.Inf(1)}
 	if a.search.floor <= cap {
-		if out, ok := a.search.under(cap, runs); ok {
+		if out, ok := a.search.under(cap, a.opts.runs()); ok {
 			s = out
 		}
 	}
@@ -300,7 +308,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if !a.near(best) {
-		b, err := scheduleOptimistically(a.p, a.opts, cap, a.goal, a.search.light)
+		b, err := scheduleOptimistically(a.p, a.opts, cap, a.goal)
 		if err != nil {
 			return nil, err
 		}
@@ -312,7 +320,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if best != nil && !a.near(best) {
-		if best, err = again(a.p, best, a.opts, cap, a.goal, a.search.light); err != nil {
+		if best, err = again(a.p, best, a.opts, cap, a.goal); err != nil {
 			return nil, err
 		}
 	}

@@ -130,15 +130,15 @@ func evaluate(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*b
 // again schedules anew with the buckets of b as single collectives, which take
 // less time than their members did, and lets them join further. It returns b if
 // that does not shorten the makespan.
-func again(p *problem, b *bucketed, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
+func again(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*bucketed, error) {
 	q := p.merge(b.jobs, b.found)
 	ref, floor := q.inputJobs(), b.t.Peak
 	if least, peak := q.minMemory(cap); peak <= cap {
 		ref, floor = least, peak
 	}
 	s := newSearch(q, ref, floor, goal)
-	s.inFlight, s.light = opts.InFlight, light
-	out, ok := s.under(cap, againRuns)
+	s.inFlight, s.light = opts.InFlight, opts.light()
+	out, ok := s.under(cap, min(againRuns, opts.runs()))
 	if !ok || out.makespan >= b.t.Makespan*(1-closeEnough) {
 		return b, nil
 	}
@@ -153,7 +153,7 @@ func again(p *problem, b *bucketed, opts Options, cap int64, goal float64, light
 // scheduleOptimistically schedules as if reductions that only the output needs took no latency,
 // which is nearly so once they have joined buckets, then lets them join and evaluates
 // by what they really take. It returns nil if that comes to nothing.
-func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
+func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64) (*bucketed, error) {
 	q := *p
 	q.dur = slices.Clone(p.dur)
 	any := false
@@ -170,8 +170,8 @@ func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64, l
 	}
 	ref, floor := p.minMemory(cap)
 	s := newSearch(&q, ref, floor, goal)
-	s.inFlight, s.light = opts.InFlight, light
-	out, ok := s.under(cap, againRuns)
+	s.inFlight, s.light = opts.InFlight, opts.light()
+	out, ok := s.under(cap, min(againRuns, opts.runs()))
 	if !ok {
 		return nil, nil
 	}
