@@ -43,7 +43,7 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	s := newSession(p)
 	if job != nil {
 		own := *job
-		job, own.silence = &own, p.HeartbeatTimeout
+		job, own.silence, own.control = &own, p.HeartbeatTimeout, true
 		s.wrap, s.silence = job.wrap, p.HeartbeatTimeout
 	}
 	var ln *Listener
