@@ -168,7 +168,8 @@ func @b(%x: f32[4]) -> (f32[4], f32[4]) {
 }
 
 // TestBubble holds the simulated stages of a step of equal layers against the formulas: with F
-// of 1 and B and W of 1 each, 1F1B waits (p-1)(F+B), and zero-bubble (p-1)(F+B-W).
+// of 1 and B and W of 1 each, 1F1B waits (p-1)(F+B), of v chunks each interleaved (p-1)(F+B)/v, and
+// zero-bubble (p-1)(F+B-W).
 func TestBubble(t *testing.T) {
 	const layers, stages, micro = 8, 4, 8
 	b := ir.NewBuilder(1)
@@ -196,7 +197,7 @@ func TestBubble(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for schedule, wait := range map[string]float64{"1f1b": (stages - 1) * 4, "zero-bubble": (stages - 1) * 2} {
+	for schedule, wait := range map[string]float64{"1f1b": (stages - 1) * 4, "interleaved": (stages - 1) * 4 / 2, "zero-bubble": (stages - 1) * 2} {
 		p, err := standard.Table().Parse("pipeline{stages=4,micro-batches=8,schedule=" + schedule + "}")
 		if err != nil {
 			t.Fatal(err)
