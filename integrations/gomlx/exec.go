@@ -200,6 +200,9 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 		for k, i := range l.c.params {
 			at := j*np + k
 			u, gives := bufs[at], donate != nil && donate[at]
+			if err := l.bindCopy(args[j], u, j, i); err != nil {
+				return nil, errors.WithMessage(err, x.input(at))
+			}
 			same, err := l.bind(&args[j][i], u, j, i)
 			if err != nil {
 				return nil, errors.WithMessage(err, x.input(at))
@@ -230,7 +233,7 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 		if vs == nil { // another process's: results have one place on all ranks
 			vs = results[l.w.mine]
 		}
-		for i, v := range vs {
+		for i, v := range vs[:len(x.outputs)] {
 			u := &Buffer{b: x.b, shape: x.outputs[i], dev: l.w.devices[j], at: &place{l, j, v.Place}}
 			if x.b.place != nil && len(l.w.ranks) > 1 {
 				u.spread(x.replicated[i])

@@ -27,6 +27,7 @@ type compiled struct {
 	mod       *rt.Module
 	constants []rt.Value // by input: what the text holds; no data where it is a parameter
 	params    []int      // inputs that are parameters
+	copies    []copied   // the other inputs, which nobody else sees
 }
 
 // compile makes a program of a computation, or finds the one that it has made of its text.
@@ -72,6 +73,9 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 		return nil, errors.WithStack(err)
 	}
 	c := &compiled{}
+	if p.Module.World == 1 {
+		c.copies = carry(p.Module.Funcs()[0])
+	}
 	c.prog, err = b.keep(text, func() (*program.Program, error) {
 		if err := compile.Partition(p.Module); err != nil {
 			return nil, errors.WithStack(err)
@@ -98,7 +102,7 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 		v := rt.Value{DType: t.DType, Shape: t.Shape}
 		if i < len(p.Constants) && p.Constants[i] != nil {
 			v.Data = p.Constants[i].Expand()
-		} else {
+		} else if i < len(p.Constants) {
 			c.params = append(c.params, i)
 		}
 		c.constants = append(c.constants, v)
