@@ -127,35 +127,43 @@ func TestMutants(t *testing.T) {
 		if _, err := mesh.Check(device, p.to, o); err != nil {
 			continue
 		}
-		r := rand.New(rand.NewPCG(s, 5))
-		before := m.String()
-		for range 8 {
-			c := m.Clone()
-			f := c.Funcs()[0]
-			if !mutate(r, f) || c.Verify() != nil || c.String() == before {
-				continue
-			}
-			tried++
-			if _, err := mesh.Check(device, f, o); err != nil {
-				continue
-			}
-			got, err := p.runs(f, number)
-			if err != nil { // a place that is none, in what nobody reads
-				continue
-			}
-			if !real(p.want) || !real(got) { // of which proofs say nothing
-				continue
-			}
-			proved++
-			if err := p.compare(got, 1e-4); err != nil {
-				t.Fatalf("seed %d: a mutant is proved that computes something else: %v\n%s\n%s\n%s", s, err, whole, before, c)
-			}
-		}
+		n, k := survivors(t, p, device, o, s, 8)
+		tried, proved = tried+n, proved+k
 	}
 	t.Logf("%d mutants, %d of them proved and equal", tried, proved)
 	if tried == 0 {
 		t.Errorf("want some")
 	}
+}
+
+// survivors changes a program of pieces many times, each time once, and runs what is proved all the
+// same: it computes what it should.
+func survivors(t *testing.T, p *trial, device *ir.Func, o mesh.Options, seed uint64, times int) (tried, proved int) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	before := p.to.Module().String()
+	for range times {
+		c := p.to.Module().Clone()
+		f := c.Funcs()[0]
+		if !mutate(r, f) || c.Verify() != nil || c.String() == before {
+			continue
+		}
+		tried++
+		if _, err := mesh.Check(device, f, o); err != nil {
+			continue
+		}
+		got, err := p.runs(f, number)
+		if err != nil { // a place that is none, in what nobody reads
+			continue
+		}
+		if !real(p.want) || !real(got) { // of which proofs say nothing
+			continue
+		}
+		proved++
+		if err := p.compare(got, 1e-4); err != nil {
+			t.Fatalf("seed %d: a mutant is proved that computes something else: %v\n%s\n%s\n%s", seed, err, device.Module(), before, c)
+		}
+	}
+	return tried, proved
 }
 
 // A step of a convolutional net whose images are cut into rows takes halos, and is proved.

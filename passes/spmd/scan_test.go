@@ -28,7 +28,7 @@ func alongText(body string, n, c int) string {
 }
 
 // What runs along a dimension that is cut moves less than all of it, computes what it does whole,
-// and is proved to.
+// and is proved to; what is proved of a changed one computes that, too.
 func TestAlong(t *testing.T) {
 	for name, body := range runs {
 		for _, n := range []int{12, 10, 9} {
@@ -36,19 +36,28 @@ func TestAlong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			whole := m.Clone()
-			if text, err := agree(m, 1, true, 1e-5); err != nil {
-				t.Errorf("%s of %d: %v\n%s", name, n, err, text)
+			device := m.Clone().Funcs()[0]
+			p, err := try(m, 1, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := p.runs(p.to, nothing)
+			if err == nil {
+				err = p.compare(got, 1e-5)
+			}
+			if err != nil {
+				t.Errorf("%s of %d: %v\n%s", name, n, err, m)
 				continue
 			}
-			device, ranks := whole.Funcs()[0], m.Funcs()[0]
-			o, err := mesh.Annotated(device, ranks)
+			o, err := mesh.Annotated(device, p.to)
 			if err == nil {
-				_, err = mesh.Check(device, ranks, o)
+				_, err = mesh.Check(device, p.to, o)
 			}
 			if err != nil && n != 9 { // of which one rank has nothing
 				t.Errorf("%s of %d: %v\n%s", name, n, err, m)
 			}
+			tried, proved := survivors(t, p, device, o, uint64(n), *mutants)
+			t.Logf("%s of %d: %d of %d mutants are proved, and equal", name, n, proved, tried)
 		}
 		m, err := ir.Parse("f.ir", alongText(body, 1000, 4096))
 		if err != nil {
