@@ -1,5 +1,12 @@
 package mesh
 
+import (
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
 // folded is the largest of an operand over loops, or the like; of one that is such a fold
 // itself, over all loops at once.
 func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digit) {
@@ -88,8 +95,45 @@ func (t *table) unseen(name string, a arg) bool {
 	return false
 }
 
+// named begins the names of numbers that are no multiples of one: what is not finite, and integers
+// that a factor would round.
+const named = "number "
+
 // least and largest name numbers that change no largest and no least one.
 const (
-	least   = "number -Inf"
-	largest = "number +Inf"
+	least   = named + "-Inf"
+	largest = named + "+Inf"
 )
+
+// exact bounds integers that are factors: more digits than these have are not told apart.
+const exact = 1e10
+
+// integer is a whole number.
+func (t *table) integer(n int64) arg {
+	if n < -exact || n > exact {
+		return arg{base: t.leaf(named + strconv.FormatInt(n, 10)), coef: 1}
+	}
+	return arg{base: t.one, coef: float64(n)}
+}
+
+// isNumber reports whether an expression is a number.
+func (t *table) isNumber(e *expr) bool {
+	return e == t.one || e.kind == leaf && strings.HasPrefix(e.text, named)
+}
+
+// number64 is the number of an element type that an attribute says.
+func (u *use) number64(key string, dt ir.DType) arg {
+	x := u.n.Attrs().Float(key, 0)
+	switch v, _ := u.n.Attrs().Get(key); {
+	case x-x != 0:
+		return arg{base: u.t.leaf(named + strconv.FormatFloat(x, 'g', -1, 64)), coef: 1}
+	case !dt.IsFloat():
+		if n, ok := v.AsInt(); ok {
+			return u.t.integer(n)
+		}
+		if x < -exact || x > exact {
+			return u.t.integer(int64(x))
+		}
+	}
+	return arg{base: u.t.one, coef: x}
+}

@@ -156,7 +156,7 @@ func (t *table) framed(v *view) bool {
 	var fill *arg
 	front := int64(0)
 	for k, a := range s.e.args {
-		switch number := a.base == t.one || a.base.text == least || a.base.text == largest; {
+		switch number := t.isNumber(a.base); {
 		case !number && mid < 0:
 			mid = k
 		case !number, fill != nil && !fill.equal(&arg{base: a.base, coef: a.coef * v.arg.coef}):

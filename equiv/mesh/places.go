@@ -173,7 +173,7 @@ func (t *table) looked(s *spec) (c float64, e *expr, where []digit, ok bool) {
 // guarded is a choice of a number where the place that something is read at is outside.
 func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool) {
 	other := args[2]
-	if args[0].coef != 1 || other.base != t.one && other.base.text != least && other.base.text != largest || args[0].base.kind != block {
+	if args[0].coef != 1 || !t.isNumber(other.base) || args[0].base.kind != block {
 		return 0, nil, nil, false
 	}
 	coefs, lo, hi, ok := t.condition(args[0].base)

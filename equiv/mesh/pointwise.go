@@ -16,7 +16,11 @@ func (u *use) pointwise() *piece {
 	}
 	chooses := op == ir.OpWhere && dt != ir.Bool
 	if attrs.Has("scalar") {
-		u.constant(attrs.Float("scalar", 0))
+		x := arg{base: u.t.one, coef: attrs.Float("scalar", 0)}
+		if of := u.n.Arg(0).Type().DType(); !of.IsFloat() {
+			x = u.number64("scalar", of)
+		}
+		u.in = append(u.in, &piece{base: x.base, coef: x.coef, held: nil})
 		if attrs.Bool("reverse", false) {
 			u.in[0], u.in[1] = u.in[1], u.in[0]
 		}

@@ -67,11 +67,8 @@ func (u *use) alone() {
 }
 
 func (u *use) full() {
-	x := u.n.Attrs().Float("value", 0)
-	p := &piece{base: u.t.one, coef: x, held: u.everywhere()}
-	if x-x != 0 { // not finite
-		p.base, p.coef = u.t.leaf("number "+strconv.FormatFloat(x, 'g', -1, 64)), 1
-	}
+	x := u.number64("value", u.n.Result(0).Type().DType())
+	p := &piece{base: x.base, coef: x.coef, held: u.everywhere()}
 	for _, n := range u.result(0) {
 		p.dims = append(p.dims, add(nil, repeated(n)))
 	}

@@ -125,7 +125,7 @@ func (u *use) extremes(dt ir.DType) (arg, arg) {
 		return arg{base: u.t.leaf(least), coef: 1}, arg{base: u.t.leaf(largest), coef: 1}
 	}
 	lo, hi := dt.Range()
-	return arg{base: u.t.one, coef: float64(lo)}, arg{base: u.t.one, coef: float64(hi)}
+	return u.t.integer(lo), u.t.integer(hi)
 }
 
 // convolution is a sum over channels and windows of products; batches and rows are loops.

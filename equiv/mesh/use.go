@@ -29,12 +29,6 @@ func (u *use) result(i int) []int64 { return sizes(u.n.Result(i))[0] }
 // int is an attribute.
 func (u *use) int(key string, def int64) int64 { return u.n.Attrs().Int(key, def) }
 
-// constant makes a number the next operand.
-func (u *use) constant(x float64) int {
-	u.in = append(u.in, &piece{base: u.t.one, coef: x, held: nil})
-	return len(u.in) - 1
-}
-
 // align makes loops of what dimensions of operands have in common: by operand its dimension,
 // none where it has none. It returns their numbers, major first.
 func (u *use) align(dims []int, summed bool) []int {

@@ -136,6 +136,35 @@ func TestMutants(t *testing.T) {
 	}
 }
 
+// Integers that differ in their last digits are not one number.
+func TestLongNumbers(t *testing.T) {
+	for _, value := range []string{"-9223372036854775807", "100000000000001"} {
+		text := `world 2
+
+func @f(%x: i64[4]) -> (i64[4], i64[4]) {
+  %f = full {value=VALUE} : i64[4]
+  %y = maximum %x, %f : i64[4]
+  %z = add %x {scalar=VALUE} : i64[4]
+  return %y, %z
+}`
+		of := func(value string) *ir.Func {
+			m, err := ir.Parse("f.ir", strings.ReplaceAll(text, "VALUE", value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m.Funcs()[0]
+		}
+		o := mesh.Options{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "x", Size: 2}}}}
+		if _, err := mesh.Check(of(value), of(value), o); err != nil {
+			t.Error(err)
+		}
+		next := value[:len(value)-1] + "8"
+		if _, err := mesh.Check(of(value), of(next), o); err == nil || strings.Count(err.Error(), "result") < 2 {
+			t.Errorf("%s for %s: %v", next, value, err)
+		}
+	}
+}
+
 // survivors changes a program of pieces many times, each time once, and runs what is proved all the
 // same: it computes what it should.
 func survivors(t *testing.T, p *trial, device *ir.Func, o mesh.Options, seed uint64, times int) (tried, proved int) {
