@@ -253,7 +253,7 @@ func (x *scattersT) among(rounds int) error {
 	}
 	x.fill(0)
 	// By member and call, the sending form and reductions by pushes and otherwise.
-	forms := make([][][3]func(*driver.Commands), len(x.g.Members()))
+	forms, firsts := make([][][3]func(*driver.Commands), len(x.g.Members())), make([]scattering, len(x.g.Members()))
 	for j, m := range x.g.Members() {
 		rank := m.Rank.ID
 		for _, out := range outs {
@@ -271,13 +271,14 @@ func (x *scattersT) among(rounds int) error {
 				}
 				list[1+i] = r.AddTo
 			}
-			forms[j] = append(forms[j], list)
-			if out != outs[0] {
-				continue
-			}
-			if err := x.run(m, p.addApart); err != nil { // the product, and what all calls have to give
-				return err
-			}
+			forms[j], firsts[j] = append(forms[j], list), p
+		}
+	}
+	// The product, and what all calls have to give. All are planned: a kernel that waits for a peer keeps the
+	// driver from loading code.
+	for j, m := range x.g.Members() {
+		if err := x.run(m, firsts[j].addApart); err != nil {
+			return err
 		}
 	}
 	rng := rand.New(rand.NewPCG(11, 11))
