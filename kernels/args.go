@@ -136,6 +136,11 @@ func (a *Args) PackUneven(b []byte, t Table) []byte {
 	return b
 }
 
+// PackTable appends the arguments of the kernel that finds its table in memory.
+func (a *Args) PackTable(b []byte, table uint64) []byte {
+	return binary.LittleEndian.AppendUint64(a.packHead(b), table)
+}
+
 // Table is the pieces of an uneven all_to_all: row d is what goes to group rank d
 // (Send bytes at Src) and what comes from it (Recv bytes to Dst).
 type Table struct {
@@ -174,21 +179,39 @@ func Unpack(b []byte, segs int) (*Args, error) {
 // UnpackTable reads what PackUneven wrote.
 func UnpackTable(b []byte) (*Args, Table, error) {
 	var t Table
-	if len(b) < headBytes+4*8*MaxRanks {
+	if len(b) < headBytes+TableBytes {
 		return nil, t, fmt.Errorf("argument buffer of %d bytes is too short for a table", len(b))
 	}
 	a, err := Unpack(b, 0)
 	if err != nil {
 		return nil, t, err
 	}
-	b = b[headBytes:]
+	return a, ReadTable(b[headBytes:]), nil
+}
+
+// UnpackPlace reads what PackTable wrote.
+func UnpackPlace(b []byte) (a *Args, table uint64, err error) {
+	if a, err = Unpack(b, 0); err == nil && len(b) < headBytes+8 {
+		err = fmt.Errorf("argument buffer of %d bytes is too short for a table's address", len(b))
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return a, binary.LittleEndian.Uint64(b[headBytes:]), nil
+}
+
+// TableBytes is how much a Table in memory is.
+const TableBytes = 4 * 8 * MaxRanks
+
+// ReadTable reads a Table from memory.
+func ReadTable(b []byte) (t Table) {
 	for _, col := range [...]*[MaxRanks]uint64{&t.Src, &t.Dst, &t.Send, &t.Recv} {
 		for i := range col {
 			col[i] = binary.LittleEndian.Uint64(b)
 			b = b[8:]
 		}
 	}
-	return a, t, nil
+	return t
 }
 
 // align is the log2 of the alignment that source, destination and size share, at most 4.

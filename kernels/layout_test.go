@@ -56,7 +56,7 @@ func TestSourceNumbers(t *testing.T) {
 		"poison.h":              {"POISON": Poison},
 		"flagged.h":             {"WIPES": Wipes},
 		"direct.h":              {"REFRESH": Refresh},
-		"alltoall_ll.cu":        {"DEPTH": UnevenDepth},
+		"uneven.h":              {"DEPTH": UnevenDepth},
 		"allreduce_push.cu":     {"CHUNK": PushUnits, "WINDOW": PushWindow},
 		"reducescatter_push.cu": {"CHUNK": ScatterUnits, "DEPTH": ScatterDepth, "FEW": ScatterFew},
 	} {

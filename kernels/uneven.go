@@ -59,7 +59,7 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	a := &l.Args
 	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
 	a.Region, a.Per = sc.Uneven(n)
-	most, rounds := MostUneven(n, sc), uint64(0)
+	most := MostUneven(n, sc)
 	for r := range n {
 		for _, p := range []struct {
 			what      string
@@ -71,14 +71,25 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 			case r == rank || p.bytes <= a.Region:
 			case p.bytes > most:
 				return nil, fail("a piece of %d bytes %s rank %d: slots of %d bytes take %d (GroupOptions.Flagged)", p.bytes, p.what, r, a.Slot, most)
-			default:
-				chunks := (p.bytes-1)/uint64(a.Per) + 1
-				rounds = max(rounds, (chunks-1)/uint64(l.Grid)+1)
 			}
 		}
 	}
-	if a.Units = uint32(rounds); rounds > 0 {
+	if a.Units = a.Rounds(t, rank, l.Grid); a.Units > 0 {
 		l.Kernel = "all_to_all_uneven_chunks"
 	}
 	return l, nil
+}
+
+// Rounds is how many chunks of the largest piece a block moves on a rank, 0 if all go by packets.
+func (a *Args) Rounds(t Table, rank, grid int) uint32 {
+	rounds := uint64(0)
+	for r := range int(a.N) {
+		for _, bytes := range [...]uint64{t.Send[r], t.Recv[r]} {
+			if r != rank && bytes > a.Region {
+				chunks := (bytes-1)/uint64(a.Per) + 1
+				rounds = max(rounds, (chunks-1)/uint64(grid)+1)
+			}
+		}
+	}
+	return uint32(rounds)
 }

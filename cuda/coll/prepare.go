@@ -206,6 +206,11 @@ func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
 
 // uneven is PrepareUneven as a part of a call of that kind.
 func (m *Member) uneven(k symm.CallKind, send, recv []Piece) (*Prepared, error) {
+	return m.unevenTable(k, send, recv, 0)
+}
+
+// unevenTable is uneven, with the table in memory if that is not 0.
+func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.Ptr) (*Prepared, error) {
 	n := m.Group.Size()
 	if len(send) != n || len(recv) != n {
 		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
@@ -215,9 +220,15 @@ func (m *Member) uneven(k symm.CallKind, send, recv []Piece) (*Prepared, error) 
 		t.Src[r], t.Send[r] = uint64(send[r].At), send[r].Bytes
 		t.Dst[r], t.Recv[r] = uint64(recv[r].At), recv[r].Bytes
 	}
+	if table != 0 {
+		t.Send[m.Index], t.Recv[m.Index] = 0, 0 // of bounds nothing follows
+	}
 	l, err := kernels.PlanUneven(t, n, m.Index, m.Group.sc)
 	if err != nil {
 		return nil, err
+	}
+	if table != 0 {
+		l.Image, l.Kernel = "alltoall_read", "all_to_all_uneven_read"
 	}
 	f, err := m.Rank.Func(l.Image, l.Kernel)
 	if err != nil {
@@ -227,8 +238,22 @@ func (m *Member) uneven(k symm.CallKind, send, recv []Piece) (*Prepared, error) 
 	a.Scratch, a.Half, a.Slot, a.Region = l.Args.Scratch, l.Args.Half, l.Args.Slot, l.Args.Region
 	a.Per, a.Units = l.Args.Per, l.Args.Units
 	p := &Prepared{m: m, cmds: &driver.Commands{}}
-	p.cmds.Launch(driver.Main, f, l.Grid, l.Block, 0, a.PackUneven(nil, t))
+	args := a.PackUneven(nil, t)
+	if table != 0 {
+		args = a.PackTable(nil, uint64(table))
+	}
+	p.cmds.Launch(driver.Main, f, l.Grid, l.Block, 0, args)
 	return p, nil
+}
+
+// PrepareUnevenSized is PrepareUneven where kernels have put the table into memory before:
+// kernels.Table's columns one behind the other. The pieces here are the largest that there can be.
+func (m *Member) PrepareUnevenSized(table driver.Ptr, send, recv []Piece) (*Prepared, error) {
+	if err := m.Begin(); err != nil {
+		return nil, err
+	}
+	defer m.Done()
+	return m.unevenTable(symm.KindOf(kernels.AllToAllUneven), send, recv, table)
 }
 
 // inArena checks that a tensor that is said to be symmetric lies in this rank's part.

@@ -43,6 +43,19 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 		}
 		return blocks(a, abortable(name, func(b *block) error { return b.uneven(t, large) })), nil
 	}
+	if name == "all_to_all_uneven_read" {
+		a, table, err := kernels.UnpackPlace(buf)
+		if err != nil {
+			return nil, err
+		}
+		return blocks(a, abortable(name, func(b *block) error {
+			t, own := kernels.ReadTable(bytesAt(driver.Ptr(table), kernels.TableBytes)), *b
+			args := *b.a
+			args.Units = args.Rounds(t, int(args.Rank), int(b.grid))
+			own.a = &args
+			return own.uneven(t, true)
+		})), nil
+	}
 	if name == "choose" {
 		return f.choose(buf)
 	}
