@@ -111,7 +111,7 @@ var layers = []struct {
 	{"cuda/device/internal/progress", []string{"runtime/rendezvous"}},
 	{"cuda/device/internal/domain", []string{"cuda/coll", "cuda/driver", "cuda/symm", "cuda/topo", "runtime", "kernels"}},
 	{"cuda/device/internal/layout", []string{"runtime", "internal/hostops"}},
-	{"cuda/device", []string{"cuda/attention", "cuda/coll", "cuda/cudnn", "cuda/driver", "cuda/gemm", "cuda/internal/hostmem", "cuda/library", "cuda/lt", "cuda/nccl", "cuda/nvrtc", "cuda/symm", "cuda/topo", "cuda/wgmma", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops", "internal/lifecycle"}},
+	{"cuda/device", []string{"cuda/attention", "cuda/coll", "cuda/cudnn", "cuda/driver", "cuda/gemm", "cuda/internal/hostmem", "cuda/library", "cuda/lt", "cuda/nccl", "cuda/nvrtc", "cuda/symm", "cuda/topo", "cuda/wgmma", "runtime", "kernels", "program", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops", "internal/lifecycle"}},
 	{"internal/joint", []string{"ir", "interp", "internal/attr"}},
 	{"internal/llama", []string{"ir"}},
 	{"internal/gpubench", []string{"cost/calibration", "cuda", "kernels", "runtime", "internal/dtype", "internal/tempdir"}},

@@ -72,6 +72,7 @@ type Step struct {
 	syms map[string]int64
 	cap  Captured
 	host *ChoiceError // why the host chooses in replays, nil if it does not
+	read []sizesRead  // sizes that tensors hold once it has run
 }
 
 // Prepare collects a step of a loaded module without running it: with graph false the
@@ -119,7 +120,7 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 		r.dev.Abort(x.err) // the peers wait for this rank
 		return nil, x.err
 	}
-	s := &Step{r: r, m: m, opts: opts, syms: x.syms}
+	s := &Step{r: r, m: m, opts: opts, syms: x.syms, read: x.unread}
 	if s.cap, err = dev.EndCapture(ctx, graph); errors.As(err, &s.host) {
 		s.cap, err = &hosted{s: s, dev: dev, step: step}, r.plan(ctx, x, step)
 	}
@@ -177,6 +178,10 @@ func (s *Step) begin(inputs []Value) (*Exec, error) {
 func (s *Step) once(ctx context.Context, x *Exec) ([]Value, error) {
 	if err := s.enqueueAndWait(ctx); err != nil {
 		return nil, err
+	}
+	x.unread = slices.Clone(s.read)
+	if err := x.readAll(); err != nil {
+		return nil, s.broke(err)
 	}
 	for _, w := range x.bound {
 		if err := w.settle(nil); err != nil {

@@ -148,6 +148,7 @@ type Kernel struct {
 	Code      *Code   // of op "fused": the kernel, for the sizes of the launch
 	Sizes     []int64 // of op "fused": what the kernel takes behind its pointers
 	Unit      int     // of op "fused": which of Spec.Units the kernel belongs to
+	Late      *Late   // in a captured step: sizes that tensors hold, which are at their bounds here
 }
 
 // Name is the kernel's name in errors.
@@ -271,6 +272,7 @@ type Collective struct {
 	Outs, Ins []Tensor
 	Label     string // the IR op, for errors
 	InMatmul  bool   // it should take place within a matmul, see program.InMatmulKey
+	Late      *Late  // in a captured step: sizes that tensors hold, which are at their bounds here
 	Apart     bool   // ranks of several stages meet, so that operands and results lie at other places on each
 }
 

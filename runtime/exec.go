@@ -26,6 +26,7 @@ type Exec struct {
 	read     map[string]int64 // sizes that tensors hold, those that are known
 	unread   []sizesRead      // and those that are not
 	varies   bool             // the instruction at hand needs such a size
+	byHost   bool             // a step is captured whose sizes the host has to know: calls are left out
 	node     string           // IR node of the next call
 	recorded []string         // by event: the stream that recorded it last
 	bound    []*Work          // async inputs

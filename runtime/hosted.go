@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// hosted is a step whose loops and branches the device cannot do by itself: each replay enqueues
-// it anew, and waits for the numbers that decide.
+// hosted is a step whose loops and branches the device cannot do by itself, or whose sizes it cannot
+// read: each replay enqueues it anew, and waits for the numbers that decide.
 type hosted struct {
 	s    *Step
 	dev  Capturer
@@ -15,8 +15,8 @@ type hosted struct {
 	x    *Exec // the last replay
 }
 
-// HostChooses is why the host goes round the loops of the step and chooses its branches, nil if
-// there are none, or if the device does. The error is a *ChoiceError.
+// HostChooses is why the host goes round the loops of the step, chooses its branches and reads its
+// sizes, nil if there are none, or if the device does. The error is a *ChoiceError.
 func (s *Step) HostChooses() error {
 	if s.host == nil {
 		return nil

@@ -271,6 +271,11 @@ func (x *Exec) instr(p *program.Program, in *program.Instr) {
 		x.Wait(stream, in.Event)
 		return
 	}
+	if x.ways == written && x.names(in) && !x.byHost {
+		x.varies = true
+		x.late(p, in)
+		return
+	}
 	name := opName("%" + in.Node)
 	outs, err := x.resolve(p, in.Outs)
 	if err != nil {

@@ -34,6 +34,11 @@ type recording struct {
 	before map[*group]*stream       // who used a group last before the capture
 	sums   map[*group]hash.Hash     // of what was collected for a group, see agree.go
 	open   map[*group][]*collective // those of a group whose form is open, in order
+
+	hostReads error                  // why the host has to read sizes, see sizes.go
+	words     map[wordKey]driver.Ptr // sizes that kernels of a stream have computed
+	free      driver.Ptr             // memory for words
+	left      uint64                 // bytes of it
 }
 
 // item is one call, or the recording of an event, or a wait for one.

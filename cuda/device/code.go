@@ -2,6 +2,7 @@ package device
 
 import (
 	_ "embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +29,7 @@ type code struct {
 	own    []byte              // image of the device's kernels, nil without a compiler
 	copies map[int]driver.Func // by element size
 	draws  map[dtype.DType]driver.Func
+	sizes  driver.Func // 0 without a compiler
 }
 
 type unit struct {
@@ -166,6 +168,9 @@ func (c *code) load(d *Device) error {
 			return err
 		}
 	}
+	if c.sizes, err = d.drv.Function(d.rank.Ctx, m, "concert_sizes"); err != nil {
+		return err
+	}
 	for _, dt := range drawn {
 		if c.draws[dt], err = d.drv.Function(d.rank.Ctx, m, "concert_rand_"+dt.String()); err != nil {
 			return err
@@ -224,6 +229,19 @@ func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 	const block, per = 256, 4
 	grid := min((count+block*per-1)/(block*per), 2048)
 	cmds.Launch(driver.Main, f, int(max(grid, 1)), block, 0, params)
+	return nil
+}
+
+// copySized adds a copy whose sizes and strides may lie in memory, to a result that is at its bounds.
+func (c *code) copySized(cmds *driver.Commands, to, from driver.Ptr, dst rt.Tensor, n int64, shape, ts, fs []int64) error {
+	f, ok := c.copies[dst.DType.Size()]
+	if !ok {
+		return fmt.Errorf("a copy of a size that a tensor holds needs a kernel: %w", c.none)
+	}
+	params, _ := copyParams(to, from, shape, ts, fs)
+	binary.LittleEndian.PutUint64(params[16:], uint64(n))
+	const block, per = 256, 4
+	cmds.Launch(driver.Main, f, int(max(min((dst.NumElems()+block*per-1)/(block*per), 2048), 1)), block, 0, params)
 	return nil
 }
 

@@ -24,6 +24,9 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
+	if c.Late != nil {
+		return d.orHost(c.Name(), d.collectiveLate(st, g, c))
+	}
 	part := alone
 	if d.rec != nil && len(d.rec.nested) > 0 {
 		part = inBlock

@@ -38,6 +38,7 @@ func (d *Device) Bracket(s rt.Stream, b rt.Bracket) error {
 	if err := d.rec.nest(b.Kind); err != nil {
 		return d.call(b.Kind.String(), err)
 	}
+	d.rec.words = nil
 	d.rec.add(item{st: st, bracket: &b})
 	return nil
 }
@@ -111,6 +112,9 @@ func (r *recording) blocks() bool {
 
 // unfit is why the step cannot choose by itself, nil if it can, or need not.
 func (r *recording) unfit() error {
+	if r.hostReads != nil {
+		return r.hostReads
+	}
 	if !r.blocks() {
 		return nil
 	}

@@ -6,20 +6,27 @@ struct walk {
 	long long shape[8], to[8], from[8];
 };
 
+// A size or a stride is a number, or less than 0 where it lies in memory, at the address of the
+// other bits.
+static __device__ __forceinline__ long long size_of(long long n)
+{
+	return n < 0 ? *(const long long *)(n & 0x7fffffffffffffff) : n;
+}
+
 template <typename T>
 static __device__ __forceinline__ void copy(T *to, const T *from, const walk &w)
 {
-	long long step = (long long)gridDim.x * blockDim.x;
-	for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < w.count; i += step) {
+	long long step = (long long)gridDim.x * blockDim.x, count = size_of(w.count);
+	for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
 		long long rest = i, a = 0, b = 0;
 #pragma unroll
 		for (int d = 7; d >= 0; d--) {
 			if (w.shape[d] == 0)
 				break;
-			long long q = rest / w.shape[d], x = rest - q * w.shape[d];
+			long long n = size_of(w.shape[d]), q = rest / n, x = rest - q * n;
 			rest = q;
-			a += x * w.to[d];
-			b += x * w.from[d];
+			a += x * size_of(w.to[d]);
+			b += x * size_of(w.from[d]);
 		}
 		to[a] = from ? from[b] : T(0);
 	}
@@ -106,3 +113,77 @@ DRAW8(f8e4m3fn, 3, 7)
 DRAW8(f8e5m2fnuz, 2, 16)
 DRAW8(f8e4m3fnuz, 3, 8)
 DRAW8(f8e4m3b11fnuz, 3, 11)
+
+// Sizes that tensors hold, for kernels behind this one (sizes.go): code has the address and the
+// bound of each symbol, then of each expression where its code begins and which word it goes to,
+// below 0 for one that must not be negative. Where a symbol or an expression is wrong, the
+// number of the check and the symbols are told, once, and from then on all words are 0:
+// nothing is computed with a size that memory is not laid out for.
+struct sizes {
+	const long long *code;
+	long long *words;
+	unsigned *wrong;
+	unsigned *told; // the host's: the check, and the symbols behind 8 bytes
+	int symbols, expressions, check;
+};
+
+static __device__ long long evaluate(const long long *code, const long long *symbols)
+{
+	long long stack[16];
+	int n = 0;
+	for (; code[0] != 0; code += 2) {
+		long long v = code[1];
+		switch (code[0]) {
+		case 1:
+			stack[n++] = v;
+			break;
+		case 2:
+			stack[n++] = symbols[v];
+			break;
+		case 3:
+			n--;
+			stack[n - 1] += stack[n];
+			break;
+		case 4:
+			n--;
+			stack[n - 1] *= stack[n];
+			break;
+		case 5:
+			stack[n - 1] = stack[n - 1] / v - (stack[n - 1] % v < 0);
+			break;
+		}
+	}
+	return stack[0];
+}
+
+extern "C" __global__ void concert_sizes(const sizes s)
+{
+	__shared__ long long symbols[64];
+	__shared__ unsigned wrong, before;
+	if (threadIdx.x == 0)
+		wrong = before = *(volatile unsigned *)s.wrong;
+	__syncthreads();
+	for (int i = threadIdx.x; i < s.symbols; i += blockDim.x) {
+		symbols[i] = *(const volatile long long *)s.code[2 * i];
+		if (symbols[i] < 0 || symbols[i] > s.code[2 * i + 1])
+			wrong = 1;
+	}
+	__syncthreads();
+	const long long *table = s.code + 2 * s.symbols;
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = threadIdx.x; i < s.expressions; i += blockDim.x) {
+			long long word = table[2 * i + 1];
+			if (pass == 0 && word < 0 && !wrong && evaluate(s.code + table[2 * i], symbols) < 0)
+				wrong = 1;
+			if (pass == 1 && word >= 0)
+				s.words[word] = wrong ? 0 : evaluate(s.code + table[2 * i], symbols);
+		}
+		__syncthreads();
+	}
+	if (threadIdx.x == 0 && wrong && !before && atomicExch(s.wrong, 1u) == 0) {
+		for (int i = 0; i < s.symbols; i++)
+			((volatile long long *)s.told)[1 + i] = symbols[i];
+		__threadfence_system();
+		*(volatile unsigned *)s.told = s.check + 1;
+	}
+}

@@ -60,6 +60,7 @@ type Device struct {
 
 	mu    sync.Mutex // of those who change what follows
 	table atomic.Pointer[table]
+	told  told
 	// retired are plans that nobody holds and that a library has yet to take back; under mu.
 	retired []*plan
 }

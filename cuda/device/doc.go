@@ -61,6 +61,9 @@
 // conditional nodes (conditional.go). What cannot be one on some rank is chosen by the host on
 // all, in replays that enqueue the step anew.
 //
+// Sizes that tensors hold, the kernels of a captured step read from memory (sizes.go, late.go). Where one
+// has no kernel that does, the host reads them in replays, on all ranks.
+//
 // # Failure
 //
 // Waiting polls, so that a rank hears of timeouts, lost peers and aborts while it

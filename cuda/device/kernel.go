@@ -42,6 +42,9 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		return err
 	}
 	defer d.leave()
+	if k.Late != nil {
+		return d.orHost(k.Name(), d.launchLate(st, k))
+	}
 	var p *plan
 	if k.Op == "rand" { // with another seed each time
 		p, err = d.planKernel(k, st)

@@ -9,7 +9,7 @@ struct args {
 	const B *b;
 	const C *c; // nothing without one
 	TO *out;
-	i64 m, n, k, across, tiles; // tiles: of a product, across of them beside each other
+	i64 m, n, k, across, tiles; // sizes and strides of rows and columns as size_of takes them; tiles: of a product, across of them beside each other
 	i64 sizes[6];               // of the batch, 1 where there are fewer
 	operand as, bs, cs, outs;
 	DOMAIN alpha, beta;
@@ -33,12 +33,17 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const args g)
 	constexpr int lanes = LANES(256);
 	__shared__ DOMAIN x[16][65], y[16][65];
 	next_may_begin();
+	const i64 m = size_of(g.m), n = size_of(g.n), inner = size_of(g.k);
+	const i64 a_row = size_of(g.as.row), a_col = size_of(g.as.col), b_row = size_of(g.bs.row), b_col = size_of(g.bs.col);
+	const i64 out_row = size_of(g.outs.row), out_col = size_of(g.outs.col);
 	const int lane = threadIdx.x % lanes;
 	const i64 at = blockIdx.x % g.tiles, row = at / g.across * 64, col = at % g.across * 64;
 	const A *a = g.a;
 	const B *b = g.b;
 	const C *c = g.c;
 	TO *out = g.out;
+	if (row >= m || col >= n)
+		return; // the grid is that of bounds
 	i64 rest = blockIdx.x / g.tiles;
 	for (int d = 5; d >= 0; d--) {
 		const i64 i = rest % g.sizes[d];
@@ -49,13 +54,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const args g)
 		out += i * g.outs.batch[d];
 	}
 	DOMAIN sum[256 / lanes][16] = {};
-	for (i64 k = 0; k < g.k; k += 16) {
-		tile(x, a, row, g.m, k, g.k, g.as.row, g.as.col, lane, lanes);
-		tile(y, b, col, g.n, k, g.k, g.bs.col, g.bs.row, lane, lanes);
+	for (i64 k = 0; k < inner; k += 16) {
+		tile(x, a, row, m, k, inner, a_row, a_col, lane, lanes);
+		tile(y, b, col, n, k, inner, b_col, b_row, lane, lanes);
 		meet();
 		for (int u = 0; u < 256 / lanes; u++) {
 			const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) % 16;
-			for (int q = 0; q < 16 && k + q < g.k; q++)
+			for (int q = 0; q < 16 && k + q < inner; q++)
 #pragma unroll
 				for (int e = 0; e < 16; e++)
 					sum[u][e] = add_product(x[q][i + e / 4 * 16], y[q][j + e % 4 * 16], sum[u][e]);
@@ -66,13 +71,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const args g)
 #pragma unroll
 		for (int e = 0; e < 16; e++) {
 			const i64 i = row + (lane + u * lanes) / 16 + e / 4 * 16, j = col + (lane + u * lanes) % 16 + e % 4 * 16;
-			if (i >= g.m || j >= g.n)
+			if (i >= m || j >= n)
 				continue;
 			DOMAIN v = sum[u][e];
 			if (g.alpha != 1)
 				v = mul_of(v, g.alpha);
 			if (g.beta != 0)
 				v = add_of(v, mul_of(g.beta, (DOMAIN)load(c + (i * g.cs.row + j * g.cs.col))));
-			store(out + (i * g.outs.row + j * g.outs.col), ROUND(v));
+			store(out + (i * out_row + j * out_col), ROUND(v));
 		}
 }

@@ -46,10 +46,28 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if l.host != nil {
 		return library.OnHost(l.host, "gemm", c), nil
 	}
-	s := &step{}
 	if blocks == 0 {
-		return s, nil
+		return &step{}, nil
 	}
+	return l.launch(p, blocks, across, tiles)
+}
+
+// PlanSized implements library.SizeReader.
+func (l *Library) PlanSized(bounds, sized *library.Call) (library.Step, error) {
+	p, err := problemOf(bounds)
+	if err != nil {
+		return nil, err
+	}
+	blocks, across, tiles, ok := p.blocks()
+	if !ok || blocks == 0 || len(p.out.Shape) != 2 {
+		return nil, fmt.Errorf("%w: %s %v of sizes in memory", library.ErrNotServed, bounds.Op, p.out.Shape)
+	}
+	p.a, p.b, p.c, p.out = sized.Ins[0], sized.Ins[1], sized.Outs[0], sized.Outs[0]
+	return l.launch(p, blocks, across, tiles)
+}
+
+func (l *Library) launch(p *problem, blocks, across, tiles int64) (library.Step, error) {
+	s := &step{}
 	f, err := l.code.Function(p.unit(), "gemm", 0)
 	if err != nil {
 		return nil, err

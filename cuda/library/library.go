@@ -122,3 +122,11 @@ type Library interface {
 	// Close frees what the library holds. All its work has ended.
 	Close() error
 }
+
+// SizeReader is a Library whose kernels take sizes from the device's memory.
+type SizeReader interface {
+	// PlanSized is Plan of a call whose tensors have their sizes and strides in sized: numbers,
+	// or less than 0 for those that lie in memory, at the address of the other bits.
+	// bounds has the bounds of all of them.
+	PlanSized(bounds, sized *Call) (Step, error)
+}

@@ -55,6 +55,12 @@ FN void next_may_begin() {
 #endif
 }
 
+// size_of is a size that a kernel is given: a number, or less than 0 where it lies in memory, at
+// the address of the other bits.
+FN i64 size_of(i64 n) {
+  return n < 0 ? *(const i64 *)(n & 0x7fffffffffffffff) : n;
+}
+
 // Single precision operations that are rounded each by itself.
 #ifdef __CUDA_ARCH__
 FN f32 add_rn(f32 a, f32 b) { return __fadd_rn(a, b); }

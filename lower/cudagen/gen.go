@@ -156,6 +156,9 @@ func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, block int) 
 		params = append(params, fmt.Sprintf("i64 %s /* %s */", sizeName(i), d))
 	}
 	fmt.Fprintf(&b, "\n    %s) {\n  next_may_begin();\n", strings.Join(params, ",\n    "))
+	for i := range sizes {
+		fmt.Fprintf(&b, "  %[1]s = size_of(%[1]s);\n", sizeName(i))
+	}
 	return b.String()
 }
 

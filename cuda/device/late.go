@@ -1,0 +1,260 @@
+package device
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
+	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Calls of captured steps whose sizes tensors hold (sizes.go): generated kernels, products by the
+// kernel of package gemm, copies, and exchanges. The host reads the sizes of all others.
+
+// inMemory says that a size is the word at an address, as size_of of the kernels takes it.
+func inMemory(at driver.Ptr) int64 { return int64(uint64(at) | 1<<63) }
+
+// sizeReader gives a call's sizes to kernels: numbers, or places in memory. The words of a
+// stream serve its later calls, up to the next loop or branch.
+type sizeReader struct {
+	d    *Device
+	st   *stream
+	l    *rt.Late
+	want []dim.Dim
+}
+
+type wordKey struct {
+	st   *stream
+	expr string
+}
+
+func (s *sizeReader) needs(list ...dim.Dim) {
+	for _, e := range list {
+		if _, ok := s.number(e); ok {
+			continue
+		}
+		if _, ok := s.d.rec.words[wordKey{s.st, e.String()}]; !ok && !slices.ContainsFunc(s.want, e.Equal) {
+			s.want = append(s.want, e)
+		}
+	}
+}
+
+// number is the value of an expression over sizes that the caller gave.
+func (s *sizeReader) number(e dim.Dim) (int64, bool) { return e.Eval(s.l.Value(nil)) }
+
+// settle adds the kernel for all that is needed and not there yet.
+func (s *sizeReader) settle() error {
+	if len(s.want) == 0 {
+		return nil
+	}
+	at, err := s.d.settle(s.st, s.l, s.want, -1)
+	if err != nil {
+		return err
+	}
+	if s.d.rec.words == nil {
+		s.d.rec.words = map[wordKey]driver.Ptr{}
+	}
+	for i, e := range s.want {
+		s.d.rec.words[wordKey{s.st, e.String()}] = at + driver.Ptr(8*i)
+	}
+	s.want = nil
+	return nil
+}
+
+// at is an expression as kernels take it, which has been needed before the last settle.
+func (s *sizeReader) at(e dim.Dim) int64 {
+	if n, ok := s.number(e); ok {
+		return n
+	}
+	return inMemory(s.d.rec.words[wordKey{s.st, e.String()}])
+}
+
+func (s *sizeReader) all(list []dim.Dim) []int64 {
+	out := make([]int64, len(list))
+	for i, e := range list {
+		out[i] = s.at(e)
+	}
+	return out
+}
+
+// strides are those of a tensor of such a shape.
+func strides(t rt.Tensor, shape []dim.Dim) []dim.Dim {
+	out, run := make([]dim.Dim, len(shape)), dim.New(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		out[i], run = run, run.Mul(shape[i])
+		if t.Strides != nil {
+			out[i] = dim.New(t.Strides[i])
+		}
+	}
+	return out
+}
+
+func product(shape []dim.Dim) dim.Dim {
+	n := dim.New(1)
+	for _, s := range shape {
+		n = n.Mul(s)
+	}
+	return n
+}
+
+// launchLate adds a launch.
+func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
+	if err := d.inArena(k.Outs, k.Ins); err != nil {
+		return err
+	}
+	p := &plan{name: k.Name(), stream: st}
+	s := &sizeReader{d: d, st: st, l: k.Late}
+	var add func() error
+	switch l := k.Late; {
+	case k.Op == program.OpFused:
+		s.needs(l.Sizes...)
+		add = func() error {
+			at := *k
+			at.Sizes = s.all(l.Sizes)
+			return d.planFused(p, &at)
+		}
+	case k.Op == "clone" && len(k.Ins) == 1 && len(k.Outs) == 1 && len(k.Outs[0].Shape) <= layout.MaxDims:
+		n, to, from := product(l.Outs[0]), strides(k.Outs[0], l.Outs[0]), strides(k.Ins[0], l.Ins[0])
+		s.needs(append(slices.Concat(l.Outs[0], to, from), n)...)
+		add = func() error {
+			return d.code.copySized(&p.cmds, d.at(k.Outs[0]), d.at(k.Ins[0]), k.Outs[0], s.at(n), s.all(l.Outs[0]), s.all(to), s.all(from))
+		}
+	case k.Op == "matmul" && len(k.Ins) == 2 && len(k.Outs) == 1 && len(k.Outs[0].Shape) == 2:
+		for i, t := range slices.Concat(k.Outs, k.Ins) {
+			shape := slices.Concat(l.Outs, l.Ins)[i]
+			s.needs(slices.Concat(shape, strides(t, shape))...)
+		}
+		add = func() error { return d.productLate(p, k, s) }
+	default:
+		return fmt.Errorf("%s of a size that a tensor holds: %w", k.Name(), rt.ErrUnsupported)
+	}
+	if d.host != nil { // the texts are for GPUs
+		d.host.add(&p.cmds, d, p.name, func() error {
+			at, err := k.At(k.Late.Read(d.hostBytes))
+			if err != nil || d.wrongSizes() {
+				return err
+			}
+			run, err := at.OnHost(d.hostBytes)
+			if err == nil {
+				err = run()
+			}
+			return err
+		})
+		return d.emit(st, p)
+	}
+	if err := s.settle(); err != nil {
+		return err
+	}
+	if err := add(); err != nil {
+		return err
+	}
+	return d.emit(st, p)
+}
+
+// wrongSizes reports whether a check has found sizes to be wrong, on the fake driver.
+func (d *Device) wrongSizes() bool {
+	return binary.LittleEndian.Uint32(driver.HostBytes(d.told.wrong, 4)) != 0
+}
+
+// productLate adds a product by the library that reads sizes.
+func (d *Device) productLate(p *plan, k *rt.Kernel, s *sizeReader) error {
+	l := k.Late
+	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
+	read := func(t library.Tensor, of rt.Tensor, shape []dim.Dim) library.Tensor {
+		t.Shape, t.Strides = s.all(shape), s.all(strides(of, shape))
+		return t
+	}
+	sized := *c
+	sized.Outs = []library.Tensor{read(c.Outs[0], k.Outs[0], l.Outs[0])}
+	sized.Ins = []library.Tensor{read(c.Ins[0], k.Ins[0], l.Ins[0]), read(c.Ins[1], k.Ins[1], l.Ins[1])}
+	for _, lib := range d.libs {
+		r, ok := lib.(library.SizeReader)
+		if !ok {
+			continue
+		}
+		step, err := r.PlanSized(c, &sized)
+		if err != nil {
+			return err
+		}
+		p.algo = step.String()
+		step.AddTo(&p.cmds)
+		return nil
+	}
+	return fmt.Errorf("no library reads the sizes of %s: %w", k.Name(), rt.ErrUnsupported)
+}
+
+// collectiveLate adds an exchange of rows.
+func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
+	if err := d.inArena(c.Outs, c.Ins); err != nil {
+		return err
+	}
+	if g.m == nil || g.nc != nil {
+		return fmt.Errorf("%s of sizes that tensors hold, which peers exchange over memory of theirs: %w", c.Name(), rt.ErrUnsupported)
+	}
+	if staged, err := layout.Overlaps(c); staged || err != nil {
+		return fmt.Errorf("%s of sizes that tensors hold, with a result over an operand: %w", c.Name(), rt.ErrUnsupported)
+	}
+	p := &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}
+	for k := range c.Ins {
+		table, most, err := d.exchangeTable(g, c, k)
+		if err != nil {
+			return err
+		}
+		at, err := d.settle(st, c.Late, table, -1)
+		if err != nil {
+			return err
+		}
+		q, err := g.m.PrepareUnevenSized(at, most[0], most[1])
+		if err != nil {
+			return err
+		}
+		q.AddTo(&p.cmds)
+	}
+	p.algo = "packets and chunks of each pair, sizes in memory"
+	if err := d.takeTurn(g, st); err != nil {
+		return err
+	}
+	d.rec.says(g, c)
+	return d.emit(st, p)
+}
+
+// exchangeTable is the table of an exchange of operand k, and the bounds of its pieces.
+func (d *Device) exchangeTable(g *group, c *rt.Collective, k int) ([]dim.Dim, [2][]coll.Piece, error) {
+	var most [2][]coll.Piece
+	in, out := c.Ins[k], c.Outs[k]
+	row := int64(in.DType.Size())
+	for _, n := range in.Shape[1:] {
+		row *= n
+	}
+	inner := slices.Concat(c.Late.Ins[k][1:], c.Late.Outs[k][1:])
+	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Late.Value(nil)); return !ok }) {
+		return nil, most, fmt.Errorf("%s of rows that do not lie one behind the other: %w", c.Name(), rt.ErrUnsupported)
+	}
+	if bits.Len64(uint64(row)) > 40 {
+		return nil, most, fmt.Errorf("%s: rows of %d bytes", c.Name(), row)
+	}
+	var table [4][kernels.MaxRanks]dim.Dim
+	for i, q := range [...]struct {
+		t      rt.Tensor
+		splits []dim.Dim
+		bounds []int64
+	}{{in, c.Late.InSplits[k], c.InSplits[k]}, {out, c.Late.OutSplits[k], c.OutSplits[k]}} {
+		at := dim.New(int64(d.at(q.t)))
+		for r, n := range q.splits {
+			bytes := n.Mul(dim.New(row))
+			table[i][r], table[2+i][r] = at, bytes
+			at = at.Add(bytes)
+			most[i] = append(most[i], coll.Piece{At: d.at(q.t), Bytes: uint64(q.bounds[r] * row)})
+		}
+	}
+	return slices.Concat(table[0][:], table[1][:], table[2][:], table[3][:]), most, nil
+}
