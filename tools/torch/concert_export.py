@@ -71,6 +71,29 @@ def pretend(world, rank=0):
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
 
 
+_permutations = {}  # source and destination of each rank in permute_tensor, by group and how much this rank sends and receives
+
+
+@torch._dynamo.assume_constant_result
+def _permutes(group, to):
+    group = dist.group.WORLD if group is None else group
+    if isinstance(group, dist.ProcessGroup):
+        to, me = list(to), dist.get_rank(group)
+        for way in (to, [to.index(r) for r in range(len(to))] if sorted(to) == list(range(len(to))) else None):  # and backward
+            if way is not None:
+                _permutations.setdefault((group.group_name, way[me], way.index(me)), []).append(way)
+
+
+def _permute_tensor(self, src_dst, group, tag=""):
+    _permutes(group, tuple(src_dst))
+    return _traced_permute_tensor(self, src_dst, group, tag)
+
+
+# AOT autograd's graphs have exchanges in the place of permutations, with the sizes of one rank.
+_traced_permute_tensor = dist._functional_collectives.permute_tensor
+dist._functional_collectives.permute_tensor = _permute_tensor
+
+
 def fsdp(model, group=None, reduce_dtype=None):
     """Shards a module's parameters over a group: each is gathered where it is read, its gradient reduced and scattered.
 
@@ -533,6 +556,42 @@ class _Writer:
             at["reduce"] = bound["reduce_op"].lower()
         if at["group"] not in self.groups:
             self.groups[at["group"]] = _partition(at["group"])
+        if name == "all_to_all_single" and all(isinstance(d, int) for d in bound["input_split_sizes"] + bound["output_split_sizes"]):
+            to = _destinations(n, bound)
+            if to is not None:
+                at.update(op="permute", target="_c10d_functional.permute_tensor.default", args=_text((bound["input"], to, at["group"])), kwargs="")
+
+
+def _destinations(n, bound):
+    """Where the rows of each rank go in an exchange that is a permutation, None if it has the same sizes on all ranks."""
+    sent, received, name = bound["input_split_sizes"], bound["output_split_sizes"], bound["group_name"]
+    if len(set(sent + received)) <= 1:
+        return None
+    if dist.get_backend() == "fake":
+        me = dist.get_rank(dist.distributed_c10d._resolve_process_group(name))
+        ways = []
+        if sum(d != 0 for d in sent) == sum(d != 0 for d in received) == 1:
+            key = name, next(k for k, d in enumerate(sent) if d), next(k for k, d in enumerate(received) if d)
+            ways = _permutations.get(key, [])
+        if len(ways) > 0 and all(w == ways[0] for w in ways):
+            return ways[0]
+        if len(sent) <= 3:
+            return None  # what one rank does says it all
+        raise NotImplementedError("%s: rank %d sends %s rows, and what the others send is not known: call torch.distributed._functional_collectives.permute_tensor by that name, once concert_export is imported, or trace on a process group with all ranks%s" % (n.name, me, sent, _where(n)))
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, (dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name)), sent, received))
+    if all(e[1:] == every[0][1:] for e in every):
+        return None
+    found = set()
+    for group in sorted({tuple(e[0]) for e in every}):
+        rows = [every[r][1] for r in group]
+        to = tuple(next((k for k, d in enumerate(row) if d), -1) for row in rows)
+        if any(sum(d != 0 for d in row) != 1 for row in rows) or sorted(to) != list(range(len(group))):
+            raise NotImplementedError("%s: ranks %s send %s rows, each others: only permutations differ by rank, or sizes that tensors hold%s" % (n.name, list(group), rows, _where(n)))
+        found.add(to)
+    if len(found) != 1:
+        raise NotImplementedError("%s: the groups permute in different ways, %s%s" % (n.name, sorted(found), _where(n)))
+    return list(found.pop())
 
 
 def _where(n):
