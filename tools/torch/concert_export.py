@@ -578,8 +578,7 @@ def _destinations(n, bound):
         if len(sent) <= 3:
             return None  # what one rank does says it all
         raise NotImplementedError("%s: rank %d sends %s rows, and what the others send is not known: call torch.distributed._functional_collectives.permute_tensor by that name, once concert_export is imported, or trace on a process group with all ranks%s" % (n.name, me, sent, _where(n)))
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, (dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name)), sent, received))
+    every = _of_all((dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name)), sent, received))
     if all(e[1:] == every[0][1:] for e in every):
         return None
     found = set()
@@ -637,6 +636,14 @@ def _text(a):
     return repr(a)
 
 
+def _of_all(value):
+    """The values that all ranks of the world give, in their order."""
+    every = [None] * dist.get_world_size()
+    with unset_fake_temporarily():  # backends are called while tensors are faked
+        dist.all_gather_object(every, value)
+    return every
+
+
 def _partition(name):
     """The rank lists of all groups that are made as this one: together they are the world."""
     ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name))
@@ -644,9 +651,7 @@ def _partition(name):
     if len(ranks) == world:
         return [ranks]
     if dist.get_backend() != "fake":
-        every = [None] * world
-        dist.all_gather_object(every, ranks)
-        found = [list(r) for r in sorted({tuple(r) for r in every})]
+        found = [list(r) for r in sorted({tuple(r) for r in _of_all(ranks)})]
     else:  # the other ranks' groups lie as this one does, in a grid
         stride, size = ranks[1] - ranks[0] if len(ranks) > 1 else 1, len(ranks)
         block = stride * size
