@@ -61,11 +61,7 @@ func embeddingBag(c *call) error {
 	}
 	out := traced.SizesOf(ts[0])
 	n, bags, width := traced.SizeAt(indices, 0), out[0], out[1]
-	if c.Bool("include_last_offset", false) && traced.SizeAt(offsets, 0) == bags+1 {
-		t := offsets.Type()
-		offsets = c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(bags)), ir.Tensor(t.DType(), bags).WithStrides(t.Strides()), offsets)
-	}
-	if traced.SizeAt(offsets, 0) != bags {
+	if offsets = c.beginnings(offsets, bags, c.Bool("include_last_offset", false)); offsets == nil {
 		return traced.ErrForm
 	}
 	bag, each := c.bagOf(offsets, n, bags)
@@ -110,6 +106,21 @@ func embeddingBag(c *call) error {
 	}
 	largest := traced.SizesOf(ts[3])
 	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
+}
+
+// beginnings are the offsets of so many bags without the end of the last one, which may stand behind
+// them; nil if they are not as many.
+func (c *call) beginnings(offsets *ir.Value, bags int64, end bool) *ir.Value {
+	t := offsets.Type()
+	switch {
+	case t.Rank() != 1:
+		return nil
+	case end && traced.SizeAt(offsets, 0) == bags+1:
+		return c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(bags)), ir.Tensor(t.DType(), bags).WithStrides(t.Strides()), offsets)
+	case traced.SizeAt(offsets, 0) == bags:
+		return offsets
+	}
+	return nil
 }
 
 // largestOfBags gives the largest elements of bags, zeros of those without rows, and which
@@ -168,7 +179,7 @@ func embeddingBagBackward(c *call) error {
 		if c.Err != nil {
 			return c.Err
 		}
-		if !offsets.Type().Shape().Equal(ir.Dims(bags)) {
+		if offsets = c.beginnings(offsets, bags, true); offsets == nil {
 			return traced.ErrForm
 		}
 		bag, _ = c.bagOf(offsets, traced.SizeAt(indices, 0), bags)
