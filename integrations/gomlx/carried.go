@@ -26,7 +26,8 @@ const carriedSize = 1 << 16
 // copied is an input that is another one in fewer bits.
 type copied struct{ input, of int }
 
-// carry makes inputs of copies for products, and returns them.
+// carry makes inputs of the copies that products read, of variables whose place a result takes,
+// and returns them.
 func carry(f *ir.Func) (out []copied) {
 	inputs, ret := f.Inputs(), f.Return()
 	var more []*ir.Value
