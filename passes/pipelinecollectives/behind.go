@@ -108,9 +108,9 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 	cut, stored := l.cut(nodes), l.stored(nodes)
 	var start, end, rest []*ir.Node
 	var kept, moved []*ir.Value
-	end0 := map[*ir.Value]bool{}
+	given := map[*ir.Value]bool{}
 	for _, v := range cut {
-		end0[v] = true
+		given[v] = true
 	}
 	for k, v := range ret {
 		if stored[k] {
@@ -121,7 +121,7 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 	}
 	rest = before(body, slices.Concat(kept, cut), nil, true)
 	brought := set{}
-	for _, n := range before(body, moved, end0, false) {
+	for _, n := range before(body, moved, given, false) {
 		if brought[n] = n.Op() == ir.OpWaitTensor || slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return brought[a.Def()] }); brought[n] {
 			end = append(end, n)
 		} else {
