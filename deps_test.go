@@ -55,6 +55,7 @@ var layers = []struct {
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},
 	{"equiv", []string{"ir", "internal/attr", "internal/dim", "internal/intmath"}},
+	{"equiv/internal/scalar", []string{"ir", "internal/attr"}},
 	{"equiv/internal/layout", []string{"ir", "internal/intmath"}},
 	{"equiv/memory", []string{"ir", "equiv"}},
 	{"equiv/mesh", []string{"ir", "internal/intmath", "internal/window"}},

@@ -1,10 +1,10 @@
 package equiv
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -20,19 +20,12 @@ const maxElements = 1 << 21
 // maxCone bounds how many terms that are.
 const maxCone = 1 << 14
 
-// elemID names an element: equal expressions have one.
-type elemID int32
-
 // elements holds the elements of terms.
 type elements struct {
 	z *normalizer
-	numbered[element, element]
-	lists [][]int64
-	texts numbered[string, string]
-	args  map[string]int32      // look-up only, as are the following
-	of    map[termID][][]elemID // by rank
-	sums  map[elemID]linear     // what sums of multiples are of
-	twins map[string]bool       // texts of which several opaque terms are compared
+	*scalar.Table
+	of    map[termID][][]scalar.ID // by rank; look-up only, as are the following
+	twins map[string]bool          // texts of which several opaque terms are compared
 	whole map[vector]int32
 	run   map[termID]int64 // elements that count as one
 	lines bool             // what computes lines of lines is looked into, see lines.go
@@ -47,8 +40,8 @@ type vector struct {
 }
 
 func newElements(z *normalizer) *elements {
-	return &elements{z: z, args: map[string]int32{},
-		of: map[termID][][]elemID{}, sums: map[elemID]linear{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+	return &elements{z: z, Table: scalar.NewTable(z.p.opts.Reassociate),
+		of: map[termID][][]scalar.ID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
 }
 
 // elementwise proves that two terms are equal on all ranks.
@@ -126,11 +119,11 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 func (e *elements) make(id termID) {
 	z, t := e.z, e.z.at(id)
 	n := e.units(t, e.run[id])
-	rows := make([][]elemID, z.p.world)
+	rows := make([][]scalar.ID, z.p.world)
 	e.of[id] = rows
-	args := make([][]elemID, len(t.args))
+	args := make([][]scalar.ID, len(t.args))
 	for r := range rows {
-		rows[r] = make([]elemID, n)
+		rows[r] = make([]scalar.ID, n)
 		for k, a := range t.args {
 			if known := e.of[a]; known != nil {
 				args[k] = known[r]
@@ -141,35 +134,35 @@ func (e *elements) make(id termID) {
 }
 
 // fill makes the elements of t on rank r from those of its operands there.
-func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID) {
+func (e *elements) fill(id termID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
 	switch t.kind {
 	case kindFull:
-		c := e.number(t.dt, t.text)
+		c := e.Number(t.dt, t.text)
 		for i := range out {
 			out[i] = c
 		}
 	case kindIota:
 		for i := range out {
-			out[i] = e.integer(t.dt, t.base+int64(i)*t.scale)
+			out[i] = e.Integer(t.dt, t.base+int64(i)*t.scale)
 		}
 	case kindMove:
 		e.move(e.byRuns(t, e.run[id]), r, out, e.of[t.args[0]])
 	case kindPoint:
-		list := make([]elemID, len(args))
+		list, from := make([]scalar.ID, len(args)), e.z.at(t.args[0]).dt
 		for i := range out {
 			for k, a := range args {
 				list[k] = at(a, int64(i))
 			}
-			out[i] = e.point(t, list)
+			out[i] = e.Point(t.scalar(), from, list)
 		}
 	case kindReduce:
 		row := e.z.rows.all[t.rows][r]
-		list := make([]elemID, len(row))
+		list := make([]scalar.ID, len(row))
 		for i := range out {
 			for k, q := range row {
 				list[k] = at(e.of[t.args[0]][q], int64(i))
 			}
-			out[i] = e.reduce(t.red, t.dt, list)
+			out[i] = e.Reduce(t.red, t.dt, list)
 		}
 	case kindLookup:
 		e.lookup(t, t.scale/e.run[id], r, out, args)
@@ -181,31 +174,31 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 }
 
 // move reads elements as a layout says.
-func (e *elements) move(l layout.Layout, r int, out []elemID, source [][]elemID) {
+func (e *elements) move(l layout.Layout, r int, out []scalar.ID, source [][]scalar.ID) {
 	list := out[:0]
 	l.Each(r, func(rank int32, from int64) { list = append(list, at(source[rank], from)) })
 }
 
 // lookup takes rows at positions that are known, and is a lookup in a column elsewhere.
-func (e *elements) lookup(t *term, row int64, r int, out []elemID, args [][]elemID) {
+func (e *elements) lookup(t *term, row int64, r int, out []scalar.ID, args [][]scalar.ID) {
 	for i := range out {
 		p, c := at(args[1], int64(i)/row), int64(i)%row
-		if v, ok := e.value(p); ok && v >= 0 && v < t.base {
+		if v, ok := e.Value(p); ok && v >= 0 && v < t.base {
 			out[i] = at(args[0], v*row+c)
 			continue
 		}
-		out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, row)), t.base, int64(p))
+		out[i] = e.Intern(e.Head(t.op, t.dt, ""), int64(e.vector(t.args[0], r, c, row)), t.base, int64(p))
 	}
 }
 
 // scatter adds rows at positions that are known, in order, and is a sum of a column
 // elsewhere.
-func (e *elements) scatter(t *term, row int64, r int, out []elemID, args [][]elemID) {
-	added := make([][]elemID, len(out))
+func (e *elements) scatter(t *term, row int64, r int, out []scalar.ID, args [][]scalar.ID) {
+	added := make([][]scalar.ID, len(out))
 	count, _ := e.z.at(t.args[2]).n.Const()
 	for k := range count {
 		p := at(args[2], k)
-		v, ok := e.value(p)
+		v, ok := e.Value(p)
 		if v < 0 {
 			v += t.base
 		}
@@ -220,25 +213,25 @@ func (e *elements) scatter(t *term, row int64, r int, out []elemID, args [][]ele
 	for i := range out {
 		switch c := int64(i) % row; {
 		case added == nil:
-			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, row)), int64(e.vector(t.args[1], r, c, row)),
+			out[i] = e.Intern(e.Head(t.op, t.dt, ""), int64(e.vector(t.args[0], r, c, row)), int64(e.vector(t.args[1], r, c, row)),
 				int64(e.vector(t.args[2], r, 0, 1)), t.base, int64(i)/row)
 		case added[i] == nil:
 			out[i] = at(args[0], int64(i))
 		case e.z.anyOrder(ir.Sum, t.dt):
-			out[i] = e.reduce(ir.Sum, t.dt, append(added[i], at(args[0], int64(i))))
+			out[i] = e.Reduce(ir.Sum, t.dt, append(added[i], at(args[0], int64(i))))
 		default:
 			list := []int64{int64(at(args[0], int64(i)))}
 			for _, x := range added[i] {
 				list = append(list, int64(x))
 			}
-			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt, text: -1}, list...)
+			out[i] = e.Intern(e.Head(t.op, t.dt, "added"), list...)
 		}
 	}
 }
 
 // opaque makes elements of what no equation looks into: of all elements of the operands
 // where these are known, else of the term.
-func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elemID) {
+func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
 	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) || e.lines && ofLines(t) && e.line(t, out, args) {
 		return
 	}
@@ -259,15 +252,15 @@ func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elem
 		}
 	}
 	list := append(head, 0)
-	h := element{kind: elemOp, op: t.op, dt: t.dt, text: e.text(t.text)}
+	h := e.Head(t.op, t.dt, t.text)
 	for i := range out {
 		list[len(head)] = int64(i)
-		out[i] = e.intern(h, list...)
+		out[i] = e.Intern(h, list...)
 	}
 }
 
 // cat takes elements of the operands in turn, where runs of them end where operands do.
-func (e *elements) cat(id termID, t *term, out []elemID, args [][]elemID) bool {
+func (e *elements) cat(id termID, t *term, out []scalar.ID, args [][]scalar.ID) bool {
 	if t.types == nil {
 		return false
 	}
@@ -293,7 +286,7 @@ func (e *elements) cat(id termID, t *term, out []elemID, args [][]elemID) bool {
 }
 
 // argmax is the first of the largest along a dimension, of numbers that are known.
-func (e *elements) argmax(t *term, out []elemID, args [][]elemID) bool {
+func (e *elements) argmax(t *term, out []scalar.ID, args [][]scalar.ID) bool {
 	v := &e.z.p.values[t.from]
 	if v.op != ir.OpArgmax || len(args) != 1 || args[0] == nil {
 		return false
@@ -311,7 +304,7 @@ func (e *elements) argmax(t *term, out []elemID, args [][]elemID) bool {
 	for i := range out {
 		best, most := 0, int64(0)
 		for k := range n {
-			x, ok := e.value(args[0][(i/inner*n+k)*inner+i%inner])
+			x, ok := e.Value(args[0][(i/inner*n+k)*inner+i%inner])
 			if !ok {
 				return false
 			}
@@ -319,7 +312,7 @@ func (e *elements) argmax(t *term, out []elemID, args [][]elemID) bool {
 				best, most = k, x
 			}
 		}
-		out[i] = e.integer(t.dt, int64(best))
+		out[i] = e.Integer(t.dt, int64(best))
 	}
 	return true
 }
@@ -337,26 +330,8 @@ func (e *elements) vector(t termID, r int, column, width int64) int32 {
 		if !slices.ContainsFunc(list, func(x int64) bool { return x != list[0] }) {
 			list = list[:1] // as of a constant, which has one for all
 		}
-		id = e.list(list)
+		id = e.List(list)
 		e.whole[v] = id
 	}
 	return id
 }
-
-// list numbers a list of numbers.
-func (e *elements) list(l []int64) int32 {
-	b := e.z.buf[:0]
-	for _, v := range l {
-		b = binary.AppendVarint(b, v)
-	}
-	e.z.buf = b
-	id, ok := e.args[string(b)]
-	if !ok {
-		id = int32(len(e.lists))
-		e.lists = append(e.lists, slices.Clone(l))
-		e.args[string(b)] = id
-	}
-	return id
-}
-
-func (e *elements) text(s string) int32 { return e.texts.number(s, s) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -30,12 +31,12 @@ type count struct {
 type indexed struct {
 	e      *elements
 	z      *normalizer
-	vars   []ir.Dim          // what the variables count to
-	labels []string          // and what they are called
-	names  map[string]int    // look-up only, as are the following
-	memo   map[string]elemID // by value, rank and index
-	cuts   map[int][]ir.Dim  // variables that count in pieces of sizes
-	cut    int               // the variable that has to be cut before the proof can go on, -1 for none
+	vars   []ir.Dim             // what the variables count to
+	labels []string             // and what they are called
+	names  map[string]int       // look-up only, as are the following
+	memo   map[string]scalar.ID // by value, rank and index
+	cuts   map[int][]ir.Dim     // variables that count in pieces of sizes
+	cut    int                  // the variable that has to be cut before the proof can go on, -1 for none
 	budget int
 }
 
@@ -46,7 +47,7 @@ const (
 )
 
 // unknown is no element.
-const unknown = elemID(-1)
+const unknown = scalar.ID(-1)
 
 // everywhere proves that two values are equal on all ranks and at every index.
 func (z *normalizer) everywhere(x, y valueID) bool {
@@ -67,7 +68,7 @@ func (z *normalizer) everywhere(x, y valueID) bool {
 // proved compares two values, and cuts variables until that can be told.
 func (p *indexed) proved(x, y valueID) bool {
 	for len(p.cuts) <= maxCuts {
-		p.memo, p.budget, p.cut = map[string]elemID{}, maxIndexed, -1
+		p.memo, p.budget, p.cut = map[string]scalar.ID{}, maxIndexed, -1
 		if p.equal(x, y) {
 			return true
 		}
@@ -208,7 +209,7 @@ func (p *indexed) split(v int, off ir.Dim, sizes []ir.Dim) {
 }
 
 // at is the element of a value on a rank at an index.
-func (p *indexed) at(id valueID, r int, at []index) elemID {
+func (p *indexed) at(id valueID, r int, at []index) scalar.ID {
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %d", id, r)
 	for _, i := range at {
@@ -225,15 +226,15 @@ func (p *indexed) at(id valueID, r int, at []index) elemID {
 	return x
 }
 
-func (p *indexed) compute(id valueID, r int, at []index) elemID {
+func (p *indexed) compute(id valueID, r int, at []index) scalar.ID {
 	v := &p.z.p.values[id]
 	if v.self == "" && v.index >= 0 {
 		switch {
 		case v.op == ir.OpFull:
-			return p.e.number(v.typ.DType(), number(v.attrs, "value"))
+			return p.e.Number(v.typ.DType(), number(v.attrs, "value"))
 		case v.op == ir.OpIota && v.typ.DType().IsInt():
 			i := index{off: ir.D(v.attrs.Int("start", 0))}.plus(at[0], v.attrs.Int("step", 1))
-			return p.e.intern(element{kind: elemOp, op: v.op, dt: v.typ.DType(), text: p.e.text(i.text())})
+			return p.e.Intern(p.e.Head(v.op, v.typ.DType(), i.text()))
 		case v.op.Info().Elementwise:
 			return p.point(v, r, at)
 		case v.op == ir.OpAllReduce:
@@ -279,16 +280,15 @@ func broadcast(from ir.Shape, at []index) []index {
 	return at
 }
 
-func (p *indexed) point(v *value, r int, at []index) elemID {
-	args := make([]elemID, len(v.args))
-	t := term{kind: kindPoint, op: v.op, dt: v.typ.DType(), attrs: v.attrs, text: v.attrs.String()}
+func (p *indexed) point(v *value, r int, at []index) scalar.ID {
+	args := make([]scalar.ID, len(v.args))
 	for k, a := range v.args {
-		t.args = append(t.args, p.z.norm(a))
 		if args[k] = p.at(a, r, broadcast(p.shape(a), at)); args[k] == unknown {
 			return unknown
 		}
 	}
-	return p.e.point(&t, args)
+	op := scalar.Operation{Op: v.op, DType: v.typ.DType(), Attrs: v.attrs, Text: v.attrs.String()}
+	return p.e.Point(op, p.z.p.values[v.args[0]].typ.DType(), args)
 }
 
 // shifted is an index behind so many pieces of the size of v's.
@@ -298,8 +298,8 @@ func shifted(v *value, at []index, pieces int64) []index {
 	return at
 }
 
-func (p *indexed) reduce(v *value, r int, at []index) elemID {
-	var list []elemID
+func (p *indexed) reduce(v *value, r int, at []index) scalar.ID {
+	var list []scalar.ID
 	for _, q := range p.z.p.groups[v.group].list[r] {
 		x := p.at(v.args[0], int(q), at)
 		if x == unknown {
@@ -307,11 +307,11 @@ func (p *indexed) reduce(v *value, r int, at []index) elemID {
 		}
 		list = append(list, x)
 	}
-	return p.e.reduce(ir.Reduction(v.attrs.Str("reduce", "")), v.typ.DType(), list)
+	return p.e.Reduce(ir.Reduction(v.attrs.Str("reduce", "")), v.typ.DType(), list)
 }
 
 // moved follows what moves elements to where one comes from.
-func (p *indexed) moved(v *value, r int, at []index) (elemID, bool) {
+func (p *indexed) moved(v *value, r int, at []index) (scalar.ID, bool) {
 	x, from, g := v.args[0], p.shape(v.args[0]), (*rankGroup)(nil)
 	if v.group >= 0 {
 		g = p.z.p.groups[v.group]
@@ -357,13 +357,13 @@ func (p *indexed) moved(v *value, r int, at []index) (elemID, bool) {
 				return p.at(x, int(g.list[r][pairs[i]]), at), true
 			}
 		}
-		return p.e.number(v.typ.DType(), "0"), true
+		return p.e.Number(v.typ.DType(), "0"), true
 	case ir.OpClone:
 		y := p.at(x, r, at)
 		if y == unknown {
 			return y, true
 		}
-		return p.e.converted(v.typ.DType(), y), true
+		return p.e.Converted(v.typ.DType(), y), true
 	}
 	at, ok := viewed(v, r, g, from, at)
 	if !ok {
@@ -429,7 +429,7 @@ func reshaped(from, to ir.Shape, at []index) ([]index, bool) {
 
 // leaf is an element of what is not looked into: of equal operands, or of the value on
 // the first of the ranks that are known to have it alike.
-func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
+func (p *indexed) leaf(id valueID, v *value, r int, at []index) scalar.ID {
 	t := p.z.norm(id)
 	class := p.z.parts.all[p.z.at(t).same][r]
 	head := []int64{-3, int64(t), int64(class)}
@@ -439,9 +439,9 @@ func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
 		return unknown
 	}
 	for _, i := range at {
-		head = append(head, int64(p.e.text(i.text())))
+		head = append(head, int64(p.e.Text(i.text())))
 	}
-	return p.e.intern(element{kind: elemOp, op: v.op, dt: v.typ.DType(), text: p.e.text(fmt.Sprint(v.index, v.group, v.attrs, v.typ))}, head...)
+	return p.e.Intern(p.e.Head(v.op, v.typ.DType(), fmt.Sprint(v.index, v.group, v.attrs, v.typ)), head...)
 }
 
 // operands are those of an operation, at an index for all of them: on the rank alone where each rank
@@ -456,7 +456,7 @@ func (p *indexed) operands(v *value, r int) ([]int64, bool) {
 	}
 	head, from, to := []int64{-4, sized(r, sizes...)}, r, r
 	if v.self != "" || v.index < 0 || v.group >= 0 || v.op.IsCollective() || v.op.Info().Effects != 0 || layoutMatters(v.op) {
-		head, from, to = []int64{-5, int64(r), int64(p.e.text(v.self))}, 0, p.z.p.world-1
+		head, from, to = []int64{-5, int64(r), int64(p.e.Text(v.self))}, 0, p.z.p.world-1
 	}
 	for _, a := range v.args {
 		for q := from; q <= to; q++ {
@@ -468,7 +468,7 @@ func (p *indexed) operands(v *value, r int) ([]int64, bool) {
 				head = append(head, int64(x))
 			}
 		}
-		head = append(head, int64(p.e.text(p.shape(a).String())))
+		head = append(head, int64(p.e.Text(p.shape(a).String())))
 	}
 	return head, true
 }

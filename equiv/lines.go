@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -29,12 +30,12 @@ func ofLines(t *term) bool {
 }
 
 // line makes elements of the lines that they are made of, in order.
-func (e *elements) line(t *term, out []elemID, args [][]elemID) bool {
-	if slices.ContainsFunc(args, func(x []elemID) bool { return x == nil }) {
+func (e *elements) line(t *term, out []scalar.ID, args [][]scalar.ID) bool {
+	if slices.ContainsFunc(args, func(x []scalar.ID) bool { return x == nil }) {
 		return false
 	}
 	shape, _ := t.types[0].Shape().Static()
-	h := element{kind: elemOp, op: t.op, dt: t.dt, text: e.text(t.head)}
+	h := e.Head(t.op, t.dt, t.head)
 	index := make([]int64, len(shape))
 	for i := range out {
 		rest := int64(i)
@@ -52,7 +53,7 @@ func (e *elements) line(t *term, out []elemID, args [][]elemID) bool {
 		if d := int(t.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
 			list = append(list, index[d])
 		}
-		out[i] = e.intern(h, list...)
+		out[i] = e.Intern(h, list...)
 	}
 	return true
 }
@@ -115,7 +116,7 @@ func operandLine(t *term, k int, index []int64) []int64 {
 
 // line is the element of a value that is made of lines at an index: of elements of the operands at
 // what of the index counts in them, and at all of the dimensions that do not.
-func (p *indexed) line(v *value, r int, at []index) elemID {
+func (p *indexed) line(v *value, r int, at []index) scalar.ID {
 	t := term{op: v.op, attrs: v.attrs, types: []ir.Type{v.typ}, args: make([]termID, len(v.args))}
 	for _, a := range v.args {
 		t.types = append(t.types, p.z.p.values[a].typ)
@@ -123,7 +124,7 @@ func (p *indexed) line(v *value, r int, at []index) elemID {
 	lines := make([][]int64, len(v.args))
 	for k, a := range v.args {
 		of, sizes := p.along(&t, k, at)
-		lines[k] = []int64{-1, int64(p.e.text(fmt.Sprint(sizes))), sized(r, sizes...)}
+		lines[k] = []int64{-1, int64(p.e.Text(fmt.Sprint(sizes))), sized(r, sizes...)}
 		for _, i := range of {
 			x := p.at(a, r, i)
 			if x == unknown {
@@ -134,9 +135,9 @@ func (p *indexed) line(v *value, r int, at []index) elemID {
 	}
 	list := listed(v.op, lines)
 	if d := int(v.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
-		list = append(list, int64(p.e.text(at[d].text())))
+		list = append(list, int64(p.e.Text(at[d].text())))
 	}
-	return p.e.intern(element{kind: elemOp, op: v.op, dt: v.typ.DType(), text: p.e.text(v.attrs.String())}, list...)
+	return p.e.Intern(p.e.Head(v.op, v.typ.DType(), v.attrs.String()), list...)
 }
 
 // along lists the indices in operand k that the element of t at an index is made of, and the sizes

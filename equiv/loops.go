@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -74,7 +75,7 @@ func (z *normalizer) constant(id termID) (int64, bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(t.text, 64)
-	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < maxExact
+	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < scalar.MaxExact
 }
 
 // arithmeticOfConstants computes on integers that are known, and takes what a condition chooses
@@ -95,15 +96,15 @@ func arithmeticOfConstants(z *normalizer, t *term) (termID, bool) {
 		args[i] = v
 	}
 	if s, has := t.attrs.Get("scalar"); has {
-		v, ok := whole(s)
-		if !ok || len(t.args) != 1 || len(t.attrs) != 1 || max(v, -v) >= maxExact {
+		v, ok := scalar.Whole(s)
+		if !ok || len(t.args) != 1 || len(t.attrs) != 1 || max(v, -v) >= scalar.MaxExact {
 			return 0, false
 		}
 		args[1] = v
 	} else if len(t.attrs) > 0 && t.op != ir.OpClamp || len(t.args) == 0 {
 		return 0, false
 	}
-	v, ok := arithmetic(t, args[0], args[1])
+	v, ok := t.scalar().Arithmetic(args[0], args[1])
 	if t.op == ir.OpConvert {
 		v, ok = args[0], true
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -49,6 +50,11 @@ type term struct {
 	args   []termID
 	same   int32   // number of the partition of the ranks on whose blocks the term is known to be equal
 	from   valueID // the value that it was first made for
+}
+
+// scalar is what an elementwise operation computes.
+func (t *term) scalar() scalar.Operation {
+	return scalar.Operation{Op: t.op, DType: t.dt, Attrs: t.attrs, Text: t.text}
 }
 
 // normalizer brings values into normal form.

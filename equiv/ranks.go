@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -179,15 +180,8 @@ func (z *normalizer) lists(of [][]int32) int32 {
 	return z.rows.number(string(b), of)
 }
 
-// anyOrder reports whether a reduction gives the same in any order and grouping:
-// minimum and maximum, sums and products of integers, which wrap around, and what
-// the options allow of floats. Averages of integers truncate at each step.
+// anyOrder reports whether a reduction gives the same in any order and grouping, with what
+// the options allow of floats.
 func (z *normalizer) anyOrder(red ir.Reduction, dt ir.DType) bool {
-	switch {
-	case red == ir.Min || red == ir.Max:
-		return true
-	case dt.IsInt():
-		return red != ir.Avg
-	}
-	return z.p.opts.Reassociate && dt.IsFloat()
+	return scalar.AnyOrder(red, dt, z.p.opts.Reassociate)
 }

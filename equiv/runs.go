@@ -2,6 +2,7 @@ package equiv
 
 import (
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -21,7 +22,7 @@ func (e *elements) units(t *term, run int64) int64 {
 }
 
 // at is element i of what may be a constant.
-func at(x []elemID, i int64) elemID {
+func at(x []scalar.ID, i int64) scalar.ID {
 	if len(x) == 1 {
 		return x[0]
 	}

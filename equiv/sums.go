@@ -1,9 +1,7 @@
 package equiv
 
 import (
-	"math"
 	"strconv"
-	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -91,15 +89,15 @@ func factorOfFactor(z *normalizer, t *term) (termID, bool) {
 	}
 	x := z.at(t.args[0])
 	inner := x.kind == kindPoint && (x.op == ir.OpMul || x.op == ir.OpDiv) && len(x.args) == 1 && z.at(x.args[0]).dt == t.dt
-	if inner && integerFactor(t) && integerFactor(x) {
+	if inner && t.scalar().IntegerFactor() && x.scalar().IntegerFactor() {
 		return z.times(x.args[0], attr.Int(t.attrs.Int("scalar", 0)*x.attrs.Int("scalar", 0))), true
 	}
-	if !z.p.opts.Reassociate || !plainConstant(t) || constantOf(t, "scalar", 0) == 0 {
+	if !z.p.opts.Reassociate || !t.scalar().PlainConstant() || t.scalar().Constant("scalar", 0) == 0 {
 		return 0, false
 	}
-	c, arg := factorOf(t), t.args[0]
-	if inner && plainConstant(x) && constantOf(x, "scalar", 0) != 0 {
-		c, arg = c*factorOf(x), x.args[0]
+	c, arg := t.scalar().Factor(), t.args[0]
+	if inner && x.scalar().PlainConstant() && x.scalar().Constant("scalar", 0) != 0 {
+		c, arg = c*x.scalar().Factor(), x.args[0]
 	}
 	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(c)})
 	switch near := strconv.FormatFloat(c, 'e', 11, 64); {
@@ -112,18 +110,9 @@ func factorOfFactor(z *normalizer, t *term) (termID, bool) {
 	}
 }
 
-// factorOf is what p multiplies with.
-func factorOf(p *term) float64 {
-	c := p.attrs.Float("scalar", 0)
-	if p.op == ir.OpDiv {
-		return 1 / c
-	}
-	return c
-}
-
 // factorOfSum takes a factor into sums, differences and negations.
 func factorOfSum(z *normalizer, t *term) (termID, bool) {
-	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || !integerFactor(t) && !(z.p.opts.Reassociate && plainConstant(t)) {
+	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || !t.scalar().IntegerFactor() && !(z.p.opts.Reassociate && t.scalar().PlainConstant()) {
 		return 0, false
 	}
 	x := *z.at(t.args[0])
@@ -133,65 +122,12 @@ func factorOfSum(z *normalizer, t *term) (termID, bool) {
 	return z.each(x, func(a termID) termID { return z.with(t, t.dt, a) }), true
 }
 
-// integerFactor reports whether p multiplies integers with an integer, wrapping around.
-func integerFactor(p *term) bool {
-	c, _ := p.attrs.Get("scalar")
-	return p.op == ir.OpMul && p.dt.IsInt() && len(p.attrs) == 1 && c.Kind() == attr.KindInt
-}
-
 func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
-	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 || !z.monotone(&x) {
+	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 || !x.scalar().Monotone(z.at(x.args[0]).dt, z.p.opts.Reassociate) {
 		return 0, false
 	}
 	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
-}
-
-// monotone reports whether an elementwise operation of one operand does not decrease
-// and takes NaN, and nothing else, to NaN. Rounding does not decrease; arithmetic of
-// integers wraps around, which does, and floats of a byte make NaN of what is too large.
-func (z *normalizer) monotone(p *term) bool {
-	from := z.at(p.args[0]).dt
-	if p.dt.IsFloat8() {
-		return false
-	}
-	if p.op == ir.OpConvert {
-		return from.IsFloat() && p.dt.IsFloat()
-	}
-	if from != p.dt || !from.IsFloat() && !from.IsInt() {
-		return false
-	}
-	switch p.op {
-	case ir.OpFloor:
-		return true
-	case ir.OpRelu: // of floats: -1 becomes +0, but -0 stays
-		return p.dt.IsInt() || z.p.opts.Reassociate
-	case ir.OpClamp:
-		low, high := constantOf(p, "min", 1), constantOf(p, "max", 1) // a zero takes the place of others, and the other zero stays
-		swaps := low == 0 && !math.Signbit(low) || high == 0 && math.Signbit(high)
-		return p.dt.IsInt() || z.p.opts.Reassociate || !swaps
-	case ir.OpMul, ir.OpDiv:
-		return plainConstant(p) && constantOf(p, "scalar", 0) > 0
-	case ir.OpAdd, ir.OpSub:
-		return plainConstant(p)
-	}
-	return false
-}
-
-// constantOf is a constant as the arithmetic on floats of p's type holds it; a factor that
-// factorOfFactor made is the number that it stands for.
-func constantOf(p *term, key string, absent float64) float64 {
-	c := p.attrs.Float(key, absent)
-	if p.dt != ir.F64 && strings.HasPrefix(p.text, "{") {
-		c = float64(float32(c))
-	}
-	return c
-}
-
-// plainConstant reports whether p computes op(x, c) of floats with a finite constant.
-func plainConstant(p *term) bool {
-	c := constantOf(p, "scalar", 0)
-	return p.dt.IsFloat() && p.attrs.Has("scalar") && len(p.attrs) == 1 && c-c == 0
 }
 
 // distributes reports whether op(reduce(a), reduce(b)) = reduce(op(a, b)), and the
@@ -209,10 +145,10 @@ func (z *normalizer) distributes(p *term, red ir.Reduction) bool {
 	case ir.OpNeg:
 		return red == ir.Sum || red == ir.Avg
 	case ir.OpMul:
-		return two && red == ir.Product || !two && red == ir.Sum && integerFactor(p) ||
-			!two && (red == ir.Sum || red == ir.Avg) && plainConstant(p) && constantOf(p, "scalar", 0) != 0
+		return two && red == ir.Product || !two && red == ir.Sum && p.scalar().IntegerFactor() ||
+			!two && (red == ir.Sum || red == ir.Avg) && p.scalar().PlainConstant() && p.scalar().Constant("scalar", 0) != 0
 	case ir.OpDiv:
-		return !two && (red == ir.Sum || red == ir.Avg) && plainConstant(p) && constantOf(p, "scalar", 0) != 0
+		return !two && (red == ir.Sum || red == ir.Avg) && p.scalar().PlainConstant() && p.scalar().Constant("scalar", 0) != 0
 	case ir.OpMaximum:
 		return two && red == ir.Max
 	case ir.OpMinimum:
@@ -238,7 +174,7 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 		!z.p.opts.Reassociate && (t.dt.Size() != 2 || x.dt != ir.F32) {
 		return 0, false
 	}
-	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && plainConstant(x) {
+	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && x.scalar().PlainConstant() {
 		return z.with(x, t.dt, z.convert(x.args[0], t.dt)), true
 	}
 	by := int32(-1)
