@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/equiv/internal/scalar"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -265,10 +266,7 @@ func (e *elements) cat(id termID, t *term, out []scalar.ID, args [][]scalar.ID) 
 		return false
 	}
 	shape, _ := t.types[0].Shape().Static()
-	blocks := int64(1)
-	for _, n := range shape[:t.attrs.Int("dim", 0)] {
-		blocks *= n
-	}
+	blocks := intmath.Product(shape[:t.attrs.Int("dim", 0)])
 	list := out[:0]
 	for b := range blocks {
 		for k, x := range args {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -20,11 +21,7 @@ func catOfParts(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	outer := int64(1)
-	for _, n := range shape[:t.attrs.Int("dim", 0)] {
-		outer *= n
-	}
-	return z.joined(outer, t.args)
+	return z.joined(intmath.Product(shape[:t.attrs.Int("dim", 0)]), t.args)
 }
 
 // joined is the term whose blocks are those of the parts, one behind the other; false where
@@ -216,10 +213,7 @@ type cut struct {
 func (p *parted) cuts() []cut {
 	var out []cut
 	shape, _ := p.terms[0].types[0].Shape().Static()
-	before, behind := int64(1), int64(1)
-	for _, n := range shape {
-		behind *= n
-	}
+	before, behind := int64(1), intmath.Product(shape)
 	for d, n := range shape {
 		behind /= n
 		if byRows(&p.terms[0], d) && p.outer%before == 0 && n%(p.outer/before) == 0 && behind*(n/(p.outer/before)) == p.width[0] {

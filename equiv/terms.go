@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -423,17 +424,8 @@ func (z *normalizer) lookup(v *value) (termID, bool) {
 	if !ok || len(v.args) != 2 || len(table) == 0 || v.op == ir.OpIndex && (len(dims) != 1 || dims[0] != 0) {
 		return 0, false
 	}
-	return z.make(term{kind: kindLookup, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: rowSize(table),
+	return z.make(term{kind: kindLookup, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
 		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]]}}), true
-}
-
-// rowSize is how many elements a row of a table has.
-func rowSize(table []int64) int64 {
-	size := int64(1)
-	for _, n := range table[1:] {
-		size *= n
-	}
-	return size
 }
 
 // scatter is rows added to a table at positions: its first dimension is indexed, and
@@ -448,6 +440,6 @@ func (z *normalizer) scatter(v *value) (termID, bool) {
 	if !start.Shape().Equal(v.typ.Shape()) || !vals.Shape().Equal(append(slices.Clone(ids.Shape()), v.typ.Shape()[1:]...)) {
 		return 0, false
 	}
-	return z.make(term{kind: kindScatter, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: rowSize(table),
+	return z.make(term{kind: kindScatter, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
 		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]], z.memo[v.args[2]]}}), true
 }

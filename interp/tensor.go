@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -125,11 +126,7 @@ func (t Tensor) Check() error {
 
 // NumElems is the number of elements.
 func (t Tensor) NumElems() int64 {
-	n := int64(1)
-	for _, d := range t.Shape {
-		n *= d
-	}
-	return n
+	return intmath.Product(t.Shape)
 }
 
 // Clone returns a copy that shares nothing with t.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/window"
 )
 
@@ -60,7 +61,7 @@ func newConvolution(c *library.Call) (*convolution, error) {
 		if rank := len(t.Shape); rank < 3 || rank > 5 || rank != len(x.Shape) {
 			return nil, not("a tensor of shape %v", t.Shape)
 		}
-		if elements(t.Shape) == 0 {
+		if intmath.Product(t.Shape) == 0 {
 			return nil, not("nothing to compute")
 		}
 	}
@@ -97,7 +98,7 @@ type reading struct {
 // there are windows is a gradient's, and so is one that is read from its end.
 func (r *reading) forms() []func() *convolution {
 	switch {
-	case elements(r.w.Shape[2:]) > elements(r.y.Shape[2:]):
+	case intmath.Product(r.w.Shape[2:]) > intmath.Product(r.y.Shape[2:]):
 		return []func() *convolution{r.filter, r.forward, r.data}
 	case !r.every(straight):
 		return []func() *convolution{r.data, r.forward}
@@ -232,7 +233,7 @@ func (v *convolution) in(last bool) {
 // image of single channels, of f32 or with windows apart: with channels first, those take 2 to
 // 3 times as long as with copies (BENCHMARKS.md).
 func (v *convolution) channelsLast() bool {
-	if v.kind == convData && v.w.Shape[1] == 1 && v.x.Shape[1] > 1 && elements(v.x.Shape[2:]) >= 128 && (v.x.DType == dtype.F32 || slices.Max(v.stride) > 1) {
+	if v.kind == convData && v.w.Shape[1] == 1 && v.x.Shape[1] > 1 && intmath.Product(v.x.Shape[2:]) >= 128 && (v.x.DType == dtype.F32 || slices.Max(v.stride) > 1) {
 		return true
 	}
 	for _, t := range []*operand{&v.x, &v.y, &v.w} {
@@ -325,7 +326,7 @@ func (v *convolution) graph(tf32 bool) (*graph, []move) {
 // moved puts a tensor in the workspace, and gives what copies it there or back.
 func (t *operand) moved(g *graph, x *tensor, last, back bool) move {
 	x.role, x.strides = moved, lay(t.Shape, last)
-	g.place(x, uint64(elements(t.Shape))*uint64(t.DType.Size()))
+	g.place(x, uint64(intmath.Product(t.Shape))*uint64(t.DType.Size()))
 	m := move{port: x.port, back: back, offset: x.offset, size: t.DType.Size(), shape: t.Shape, from: t.Strides, to: x.strides}
 	if t.groups > 1 {
 		k := t.Shape[0] / t.groups

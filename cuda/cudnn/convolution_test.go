@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // slide computes a convolution or a gradient: every product of a place of the filter with an
@@ -157,8 +158,8 @@ func (c *convCase) calls(typ dtype.DType) []convCall {
 
 // held gives a tensor memory and a call's operand.
 func held(rng *rand.Rand, t library.Tensor) hostops.Tensor {
-	h := hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.Strides, Data: make([]byte, elements(t.Shape)*int64(t.DType.Size()))}
-	for i := range elements(t.Shape) {
+	h := hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.Strides, Data: make([]byte, intmath.Product(t.Shape)*int64(t.DType.Size()))}
+	for i := range intmath.Product(t.Shape) {
 		dtype.StoreFloat(t.DType, h.Data[i*int64(t.DType.Size()):], rng.NormFloat64())
 	}
 	return h

@@ -11,14 +11,15 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // laid places a tensor with numbers of about an amount.
 func (g *gpu) laid(t *testing.T, x library.Tensor, amount float64) *placed {
-	p := &placed{Tensor: x, bytes: make([]byte, elements(x.Shape)*int64(x.DType.Size()))}
+	p := &placed{Tensor: x, bytes: make([]byte, intmath.Product(x.Shape)*int64(x.DType.Size()))}
 	const period = 65521 // numbers of their own are enough
 	size := int64(x.DType.Size())
-	for i := range min(elements(x.Shape), period) {
+	for i := range min(intmath.Product(x.Shape), period) {
 		dtype.StoreFloat(x.DType, p.bytes[i*size:], amount*g.rng.NormFloat64())
 	}
 	for n := int64(period) * size; n < int64(len(p.bytes)); n *= 2 {

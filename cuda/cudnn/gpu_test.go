@@ -22,6 +22,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 var (
@@ -137,7 +138,7 @@ func (l layout) strides(shape []int64) []int64 {
 
 func (g *gpu) place(t *testing.T, typ dtype.DType, l layout, amount float64, shape ...int64) *placed {
 	p := &placed{Tensor: library.Tensor{DType: typ, Shape: shape, Strides: packed(shape)}}
-	n := elements(shape)
+	n := intmath.Product(shape)
 	if len(shape) == 4 {
 		p.Strides = l.strides(shape)
 		if l == spread {
@@ -200,7 +201,7 @@ func heads(p *placed, data []byte, b, lo, hi int64) hostops.Tensor {
 // distance is |x - want| / |want| in the 2-norm.
 func distance(x, want hostops.Tensor) float64 {
 	var diff, size float64
-	n := elements(want.Shape)
+	n := intmath.Product(want.Shape)
 	for i := range n {
 		at := func(t hostops.Tensor) float64 {
 			off, r := t.Offset, i

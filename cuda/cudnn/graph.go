@@ -3,6 +3,8 @@ package cudnn
 import (
 	"fmt"
 	"math"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // dataType is cuDNN's number of an element type.
@@ -150,7 +152,7 @@ func (g *graph) scalar(name string, v float32) *tensor {
 // workspace gives a packed f32 tensor in the workspace.
 func (g *graph) workspace(name string, dims []int64) *tensor {
 	t := g.add(name, typeF32, scratch, dims, nil)
-	g.place(t, 4*uint64(elements(dims)))
+	g.place(t, 4*uint64(intmath.Product(dims)))
 	return t
 }
 

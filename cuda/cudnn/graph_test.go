@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // shape4 is a case of the host tests.
@@ -33,7 +34,7 @@ func filled(rng *rand.Rand, typ dtype.DType, dims ...int64) hostops.Tensor {
 	if err != nil {
 		panic(err)
 	}
-	for i := range elements(dims) {
+	for i := range intmath.Product(dims) {
 		v := float32(rng.NormFloat64())
 		if typ == dtype.BF16 {
 			u := dtype.BF16FromF32(v)
@@ -116,12 +117,12 @@ func (v *value) get(idx ...int64) float64 {
 	return v.at[off]
 }
 
-func newValue(dims []int64) *value { return &value{dims, make([]float64, elements(dims))} }
+func newValue(dims []int64) *value { return &value{dims, make([]float64, intmath.Product(dims))} }
 
 // each calls f with every index of dims.
 func each(dims []int64, f func(flat int64, idx []int64)) {
 	idx := make([]int64, len(dims))
-	for i := range elements(dims) {
+	for i := range intmath.Product(dims) {
 		r := i
 		for k := len(dims) - 1; k >= 0; k-- {
 			idx[k] = r % dims[k]

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // Options say which cuDNN, and what its plans may do.
@@ -172,7 +173,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 // ready fixes a step's addresses and loads what it needs.
 func (l *Library) ready(s *step, r *request) error {
 	for _, z := range r.zero {
-		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(elements(z.Shape)) / 4})
+		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(intmath.Product(z.Shape)) / 4})
 	}
 	for _, m := range r.moves {
 		f, err := l.code.Function(moveUnit, fmt.Sprintf("move%d", m.size), 0)
@@ -250,14 +251,6 @@ func addresses(p *attention.Problem) [numPorts]uintptr {
 		a[portBias] = uintptr(p.Bias.At)
 	}
 	return a
-}
-
-func elements(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }
 
 // engine gives the plan of a request with at most limit bytes of workspace, made on first

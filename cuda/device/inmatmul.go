@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -175,7 +176,7 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	switch {
 	case !first || !in.Dense() || !out.Dense() || in.DType != all.DType:
 		return nil, no("the gather")
-	case all.At != d.at(out) || elems(all) != out.NumElems():
+	case all.At != d.at(out) || intmath.Product(all.Shape) != out.NumElems():
 		return nil, no("the matmul reads something else")
 	case extent(asked.Ins[1]).Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
 		return nil, no("both operands are gathered")
@@ -229,15 +230,6 @@ func (d *Device) planGather(p *plan, l gatherer, call *library.Call) error {
 		prepared.AddTo(&p.cmds)
 	}
 	return err
-}
-
-// elems is how many elements a dense tensor of that shape has.
-func elems(t library.Tensor) int64 {
-	n := int64(1)
-	for _, s := range t.Shape {
-		n *= s
-	}
-	return n
 }
 
 // extent is the memory from a tensor's first to its last element.

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -61,7 +62,7 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, fold *plan, err 
 	switch {
 	case !ok || count != 1:
 		return nil, nil, no("the reduce_scatter")
-	case asked.Outs[0].At != d.at(in) || asked.Outs[0].DType != in.DType || elems(asked.Outs[0]) != in.NumElems():
+	case asked.Outs[0].At != d.at(in) || asked.Outs[0].DType != in.DType || intmath.Product(asked.Outs[0].Shape) != in.NumElems():
 		return nil, nil, no("the matmul makes something else")
 	case own.At != dst.At && own.Overlaps(dst):
 		return nil, nil, no("the result lies over a part of the own rows")

@@ -112,10 +112,7 @@ func (q *Routing) Fill(p Part, s Source, data []byte, d dtype.DType, shape []int
 	if err := q.Check(); err != nil {
 		return err
 	}
-	elems := int64(1)
-	for _, n := range shape {
-		elems *= n
-	}
+	elems := intmath.Product(shape)
 	ok := d.Size() > 0 && int64(len(data)) == elems*int64(d.Size()) && p.Axis < max(len(shape), 1) && d.IsInt() == (p.Role == roleIDs)
 	switch p.Role {
 	case roleTable, roleRouter:
@@ -150,10 +147,7 @@ func (q *Routing) Fill(p Part, s Source, data []byte, d dtype.DType, shape []int
 	if p.Role == roleNorm {
 		set = 1
 	}
-	inner := int64(1)
-	for _, n := range shape[p.Axis+1:] {
-		inner *= n
-	}
+	inner := intmath.Product(shape[p.Axis+1:])
 	return rows(data, []int64{elems / inner, inner}, func(out []byte, row int64) {
 		if c := p.First + row%shape[p.Axis]; q.ofRouter(c) {
 			for ; len(out) > 0; out = out[d.Size():] {

@@ -3,6 +3,7 @@ package fusion
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -69,7 +70,7 @@ func pulled(n *ir.Node) bool {
 		return slices.Equal(Sizes(n.Arg(1)), want)
 	}
 	index, ok := UpdatesRows(n)
-	return ok && count64(Sizes(index)) <= MostPlaces
+	return ok && intmath.Product(Sizes(index)) <= MostPlaces
 }
 
 // rowsFit checks the nodes that list rows: one at most, whose positions lie in
@@ -88,7 +89,7 @@ func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
 				return false
 			}
 		}
-		if lists > 1 || r.shape != nil || !r.Given(index) || count64(Sizes(n.Result(0))) != count {
+		if lists > 1 || r.shape != nil || !r.Given(index) || intmath.Product(Sizes(n.Result(0))) != count {
 			return false
 		}
 	}
@@ -230,7 +231,7 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		if !r.Writes(n) {
 			continue
 		}
-		c := count64(Sizes(n.Result(0)))
+		c := intmath.Product(Sizes(n.Result(0)))
 		switch {
 		case r.shape != nil:
 			if c != r.rows && c != r.cells {
@@ -251,7 +252,7 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		if n.Op().IsView() || !n.Op().Info().Costly || r.kind[n.Result(0)] != anywhere {
 			continue
 		}
-		if c := count64(Sizes(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {
+		if c := intmath.Product(Sizes(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {
 			return false
 		}
 	}
@@ -268,12 +269,4 @@ func Sizes(v *ir.Value) []int64 {
 		out[d] = v.Def().Func().Module().Bound(n)
 	}
 	return out
-}
-
-func count64(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }

@@ -9,3 +9,12 @@ func GCD(a, b int64) int64 {
 	}
 	return max(a, -a)
 }
+
+// Product multiplies numbers: of sizes it is how many elements there are, of none 1.
+func Product(list []int64) int64 {
+	p := int64(1)
+	for _, n := range list {
+		p *= n
+	}
+	return p
+}

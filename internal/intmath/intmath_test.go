@@ -23,3 +23,14 @@ func TestGCD(t *testing.T) {
 		t.Errorf("of the largest number and a seventh of it: %d", got) // 2^63-1 is a multiple of 7
 	}
 }
+
+func TestProduct(t *testing.T) {
+	for _, c := range []struct {
+		list []int64
+		want int64
+	}{{nil, 1}, {[]int64{7}, 7}, {[]int64{2, 3, 4}, 24}, {[]int64{2, 0, 4}, 0}} {
+		if got := Product(c.list); got != c.want {
+			t.Errorf("Product(%v) = %d, want %d", c.list, got, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -118,7 +119,7 @@ func (p *weights) fits(k int64) bool {
 		if v == nil {
 			continue
 		}
-		if n := traced.Count(traced.Static(v)); n != 1 && n != most {
+		if n := intmath.Product(traced.Static(v)); n != 1 && n != most {
 			return false // scales of blocks
 		}
 	}
@@ -135,7 +136,7 @@ func (c *node) rows(x, scale *ir.Value, p weights, t ir.DType) *ir.Value {
 	shape := traced.Static(x)
 	k := shape[len(shape)-1]
 	shape[len(shape)-1] = traced.Static(p.b)[1]
-	m, n := traced.Count(shape[:len(shape)-1]), shape[len(shape)-1]
+	m, n := intmath.Product(shape[:len(shape)-1]), shape[len(shape)-1]
 	x = c.Shaped(x, m, k)
 	if scale == nil {
 		return c.Shaped(c.Make(ir.OpMatmul, nil, x, p.b), shape...)
@@ -153,7 +154,7 @@ func (c *node) rows(x, scale *ir.Value, p weights, t ir.DType) *ir.Value {
 
 // scaled is y times a scale for each row or column, or one number.
 func (c *node) scaled(y, scale *ir.Value, rows, cols int64) *ir.Value {
-	if traced.Count(traced.Static(scale)) == 1 {
+	if intmath.Product(traced.Static(scale)) == 1 {
 		rows, cols = 1, 1
 	}
 	return c.Make(ir.OpMul, nil, y, c.Shaped(c.In(dtype.F32, scale), rows, cols))
@@ -217,7 +218,7 @@ func gatherMatmul(c *node) error {
 		}
 	}
 	sharded := scaled && rowWise(scale, traced.Static(a)) && int(d) < last
-	if scaled && !sharded && traced.Count(traced.Static(scale)) != 1 && !rowWise(scale, full) {
+	if scaled && !sharded && intmath.Product(traced.Static(scale)) != 1 && !rowWise(scale, full) {
 		return traced.ErrForm
 	}
 	c.Shares = len(bs)
@@ -232,7 +233,7 @@ func gatherMatmul(c *node) error {
 		front = 0
 	}
 	x := c.first(whole, front)
-	if scaled && traced.Count(traced.Static(scale)) > 1 {
+	if scaled && intmath.Product(traced.Static(scale)) > 1 {
 		scale = c.first(scale, front)
 	}
 	for k, p := range all {
@@ -274,7 +275,7 @@ func matmulScatter(c *node) error {
 	shape := append(slices.Clone(in[:last]), traced.Static(b)[1])
 	front := int64(0)
 	if scale != nil {
-		if n := traced.Count(traced.Static(scale)); n != 1 && n != traced.Count(in[:last]) {
+		if n := intmath.Product(traced.Static(scale)); n != 1 && n != intmath.Product(in[:last]) {
 			return traced.ErrForm
 		}
 		if c.Arg("output_shape") != nil {
@@ -285,7 +286,7 @@ func matmulScatter(c *node) error {
 	} else if int(d) < last {
 		front = d
 	}
-	if d < 0 || int(d) >= len(shape) || traced.Count(shape) != traced.Count(in[:last])*traced.Static(b)[1] {
+	if d < 0 || int(d) >= len(shape) || intmath.Product(shape) != intmath.Product(in[:last])*traced.Static(b)[1] {
 		return traced.ErrForm
 	}
 	c.Shares = 1

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -60,7 +61,7 @@ func alone(name string, r *region) (*Kernel, error) {
 // constant copies data that is declared before the kernel, word by word for its alignment.
 func (g *generator) constant(name string, n *ir.Node) (declared string, err error) {
 	out := n.Result(0)
-	count := numel(sizes(out))
+	count := intmath.Product(sizes(out))
 	data, err := n.Attrs().Bytes("data")
 	if err != nil || count == 0 {
 		return "", unsupported(n, "%s", out.Type())
@@ -100,7 +101,7 @@ func (g *generator) scatters(n *ir.Node) bool {
 			return false
 		}
 	}
-	return places[d] >= 32 && shape[d] <= 8192 && numel(shape) <= 1<<30 && held(x.Type().DType()) == held(n.Result(0).Type().DType())
+	return places[d] >= 32 && shape[d] <= 8192 && intmath.Product(shape) <= 1<<30 && held(x.Type().DType()) == held(n.Result(0).Type().DType())
 }
 
 // scatterLines finds for every position of a line the last place that writes it.
@@ -117,8 +118,8 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	}
 	f := g.f
 	f.block, f.lanes = 512, 512
-	f.big = numel(shape) > 1<<30
-	g.grid = numel(others)
+	f.big = intmath.Product(shape) > 1<<30
+	g.grid = intmath.Product(others)
 	g.ins = []*ir.Value{x, index}
 	row := g.x.newAtom("row", g.grid-1, 1, g.top)
 	at := func(v *ir.Value, name string, size int64) string {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -51,7 +52,7 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 	if err != nil || batch != "" && (c.batches > 1 || fusion.Open(c.w)) {
 		return nil, unsupported(n, "sizes known at run time only, but for a batch")
 	}
-	each := numel(sizes(c.out)[2:])
+	each := intmath.Product(sizes(c.out)[2:])
 	if c.windows = fmt.Sprint(c.batch * each); batch != "" {
 		c.windows = fmt.Sprintf("%s * %d", batch, each)
 	}
@@ -120,7 +121,7 @@ func times(v string, k int64) string {
 // direct has a thread for each element of the result.
 func (c *convolution) direct(g *generator) {
 	shape := sizes(c.out)
-	count, t := numel(shape), g.intType()
+	count, t := intmath.Product(shape), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
@@ -178,8 +179,8 @@ func (c *convolution) direct(g *generator) {
 func (c *convolution) tiled(g *generator) {
 	const side, depth = 64, 16
 	shape, t := sizes(c.out), g.intType()
-	windows := numel(shape) / shape[1]
-	taps := numel(sizes(c.w)[2:])
+	windows := intmath.Product(shape) / shape[1]
+	taps := intmath.Product(sizes(c.w)[2:])
 	terms := sizes(c.w)[1] * taps
 	rowTiles, tiles := (c.rows+side-1)/side, (windows+side-1)/side
 	g.f.block, g.f.lanes = 256, 256

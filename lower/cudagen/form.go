@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -67,7 +68,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 	largest := int64(0)
 	for _, n := range r.nodes {
 		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-			span := numel(sizes(v))
+			span := intmath.Product(sizes(v))
 			if elements(v).Equal(ir.D(0)) {
 				if n.Op() == ir.OpCat && v != n.Result(0) {
 					continue // passed over
@@ -83,9 +84,9 @@ func newForm(r *region, lim *limits) (*form, error) {
 	}
 	f.big = largest > 1<<30
 	count := elements(r.outs[0])
-	f.count = numel(sizes(r.outs[0]))
+	f.count = intmath.Product(sizes(r.outs[0]))
 	if f.rows {
-		f.count, f.length = numel(f.kept()), numel(f.reduced())
+		f.count, f.length = intmath.Product(f.kept()), intmath.Product(f.reduced())
 		for d, s := range f.walked {
 			if f.gone[d] {
 				f.goneSizes = append(f.goneSizes, s)
@@ -163,7 +164,7 @@ func (g *generator) there(s ir.Shape) ir.Dim {
 func (g *generator) length() string { return g.x.count(g.r.extents(g.f.goneSizes)).text() }
 
 // of is how many elements there are of a shape whose size 0 is the bound of rows.
-func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(numel(shape[1:]))) }
+func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(intmath.Product(shape[1:]))) }
 
 // spelled is a product of numbers and names in C++.
 func spelled(n ir.Dim) string { return strings.ReplaceAll(n.String(), "*", " * ") }
@@ -199,7 +200,7 @@ func (f *form) traffic(r *region) (narrow, wide int64, full int) {
 	}
 	seen := map[*ir.Value]bool{} // look-up only
 	add := func(v *ir.Value) {
-		if seen[v] || numel(sizes(v))*2 < all {
+		if seen[v] || intmath.Product(sizes(v))*2 < all {
 			return
 		}
 		seen[v] = true
@@ -244,7 +245,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 		}
 	}
 	if f.limits != nil && !f.limits.vector {
-		inner = append(inner, numel(sizes(r.outs[0])[1:])) // nor the last one
+		inner = append(inner, intmath.Product(sizes(r.outs[0])[1:])) // nor the last one
 	}
 	f.width = even(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
 	f.block, f.trips = 256, 1

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -329,7 +330,7 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 		pre.emit("vec<%s, %d> %s;", t, g.width, name)
 		g.body.emit("store(%s.at + v, %s);", name, text)
 		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name)
-		if g.f.limits != nil && numel(sizes(v)[1:])%g.width != 0 {
+		if g.f.limits != nil && intmath.Product(sizes(v)[1:])%g.width != 0 {
 			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base.text(), name)
 		}
 		pre.after = append(pre.after, store)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -322,10 +323,10 @@ func (f *form) planList(r *region) {
 			continue
 		}
 		shape := sizes(n.Arg(0))
-		places := numel(sizes(index))
-		row := numel(shape) / max(shape[0], 1)
+		places := intmath.Product(sizes(index))
+		row := intmath.Product(shape) / max(shape[0], 1)
 		const most = math.MaxInt32 / 8192 // a list has a place times the rows of a block, which are 8192 at most
-		if f.list != nil || numel(shape) != f.count || !r.Given(index) || places > most || places < 64 || f.big && row > 1<<30 {
+		if f.list != nil || intmath.Product(shape) != f.count || !r.Given(index) || places > most || places < 64 || f.big && row > 1<<30 {
 			continue
 		}
 		width := even(f.width, row) // a thread's consecutive elements are of one row

@@ -160,11 +160,3 @@ func sizes(v *ir.Value) []int64 {
 
 // elements is how many v has.
 func elements(v *ir.Value) ir.Dim { return v.Type().Shape().NumElems() }
-
-func numel(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}

@@ -3,6 +3,7 @@ package cudagen
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -14,11 +15,11 @@ func (g *generator) scans(n *ir.Node) bool {
 	if len(shape) == 0 || shape[d] < 64 {
 		return false
 	}
-	inner := numel(shape[d+1:]) == 1
+	inner := intmath.Product(shape[d+1:]) == 1
 	if st := x.Type().Strides(); st != nil {
 		inner = st[d] == 1
 	}
-	return inner || numel(shape)/shape[d] < 4096
+	return inner || intmath.Product(shape)/shape[d] < 4096
 }
 
 // scan has a block for each line. Its lanes take some elements each, and one piece of the

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -64,7 +65,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	f := &form{block: 256, width: 1, lanes: 1, open: true}
 	for _, n := range r.nodes {
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
-			f.big = f.big || numel(sizes(v)) > 1<<30
+			f.big = f.big || intmath.Product(sizes(v)) > 1<<30
 		}
 	}
 	if len(shape) > 1 {
@@ -98,7 +99,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	s.emit("const bool mine = c0 + threadIdx.x * %d < columns;", f.width)
 	s.emit("const %s c = mine ? c0 + threadIdx.x * %d : columns - %d; // all threads help to list", t, f.width, f.width)
 	g.row = g.x.newAtom("row", shape[0].n-1, 1, each)
-	g.col = g.x.newAtom("c", numel(sizes(x))/shape[0].n-f.width, f.width, s)
+	g.col = g.x.newAtom("c", intmath.Product(sizes(x))/shape[0].n-f.width, f.width, s)
 	if f.width > 1 {
 		g.elem = g.x.newAtom("v", f.width-1, 1, s)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -27,7 +28,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	for _, v := range append([]*ir.Value{out}, g.ins...) {
 		g.f.big = g.f.big || extentOf(v) > 1<<30
 	}
-	count, t := numel(shape), g.intType()
+	count, t := intmath.Product(shape), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
@@ -110,5 +111,5 @@ func extentOf(v *ir.Value) int64 {
 	for d, s := range strides(v) {
 		last += (sizes(v)[d] - 1) * abs(s)
 	}
-	return max(last, numel(sizes(v)))
+	return max(last, intmath.Product(sizes(v)))
 }

@@ -3,6 +3,7 @@ package fusecollectives
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sharding"
 )
@@ -127,9 +128,9 @@ func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
 	if !ok || !okA || !okB || len(n.Args()) != 1 || len(n.Results()) != 1 {
 		return flow{}, false
 	}
-	runs, row := t.runs*product(a[:t.dim]), t.each*product(a[t.dim+1:])
+	runs, row := t.runs*intmath.Product(a[:t.dim]), t.each*intmath.Product(a[t.dim+1:])
 	for d := range b {
-		before, behind := product(b[:d]), product(b[d+1:])
+		before, behind := intmath.Product(b[:d]), intmath.Product(b[d+1:])
 		if b[d] == 1 || before == 0 || behind == 0 || runs == 0 || row == 0 || runs%before != 0 || row%behind != 0 || b[d]%(runs/before*(row/behind)) != 0 {
 			continue
 		}
@@ -140,14 +141,6 @@ func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
 		return flow{[]track{u}, []track{t}}, true
 	}
 	return flow{}, false
-}
-
-func product(sizes []int64) int64 {
-	p := int64(1)
-	for _, n := range sizes {
-		p *= n
-	}
-	return p
 }
 
 // factored follows the factor of the rows through the rule of an operation.

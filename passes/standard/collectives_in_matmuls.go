@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
@@ -164,15 +165,7 @@ func multiplies(m, g *ir.Node) bool {
 // outermost reports whether a gather lays whole rows behind each other, or a reduce_scatter gives out such.
 func outermost(g *ir.Node) bool {
 	shape, ok := g.Arg(0).Type().Shape().Static()
-	return ok && product(shape[:g.Attrs().Int("dim", 0)]) == 1
-}
-
-func product(sizes []int64) int64 {
-	p := int64(1)
-	for _, n := range sizes {
-		p *= n
-	}
-	return p
+	return ok && intmath.Product(shape[:g.Attrs().Int("dim", 0)]) == 1
 }
 
 // tileRows are the rows of a tile of the kernel.
@@ -198,10 +191,10 @@ func scatterWithin(ctx *passes.Context, f *ir.Func, s, m *ir.Node) {
 func cutByRanks(ctx *passes.Context, c, m *ir.Node) (ms float64, ok bool) {
 	shape, ok := m.Arg(0).Type().Shape().Static()
 	ranks := int64(c.Group().Size())
-	if !ok || len(shape) == 0 || product(shape) == 0 {
+	if !ok || len(shape) == 0 || intmath.Product(shape) == 0 {
 		return 0, false
 	}
-	rows := product(shape[:len(shape)-1])
+	rows := intmath.Product(shape[:len(shape)-1])
 	if rows%ranks != 0 {
 		return 0, false
 	}

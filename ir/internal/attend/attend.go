@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -82,10 +83,7 @@ func match(exp *ir.Node) (*softmax, bool) {
 		return nil, false
 	}
 	s.s, s.t = shape[r-2], shape[r-1]
-	rows := int64(1)
-	for _, d := range shape[:r-1] {
-		rows *= d
-	}
+	rows := intmath.Product(shape[:r-1])
 	if rows == 0 {
 		return nil, false
 	}

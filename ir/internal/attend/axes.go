@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -193,10 +194,7 @@ func (m matrix) viewed(w *writer, b, h int64) *ir.Value {
 		shape[i], back[order[i]] = f.size, int64(i)
 		step *= f.size
 	}
-	n := int64(1)
-	for _, d := range sizes(m.root) {
-		n *= d
-	}
+	n := intmath.Product(sizes(m.root))
 	if n != step {
 		return nil
 	}

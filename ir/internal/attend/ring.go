@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -237,10 +238,7 @@ func (f *follower) seen(mask *ir.Value) bool {
 // shaped reports whether a value has an element for each score, or for each row of them.
 func (f *follower) shaped(v *ir.Value) bool {
 	s := sizes(v)
-	n := int64(1)
-	for _, d := range s {
-		n *= d
-	}
+	n := intmath.Product(s)
 	return len(s) > 0 && (n == f.rows || n == f.rows*f.keys && s[len(s)-1] == f.keys)
 }
 

@@ -163,11 +163,3 @@ func ones(n int) []int64 {
 	}
 	return l
 }
-
-func product(l []int64) int64 {
-	n := int64(1)
-	for _, v := range l {
-		n *= v
-	}
-	return n
-}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
@@ -45,18 +46,10 @@ func floats(t *testing.T, dt ir.DType, vals []float64, shape ...int64) interp.Te
 	return x
 }
 
-func product(l []int64) int64 {
-	n := int64(1)
-	for _, v := range l {
-		n *= v
-	}
-	return n
-}
-
 // each calls fn for every index of a shape, in row-major order.
 func each(shape []int64, fn func(at []int64)) {
 	at := make([]int64, len(shape))
-	for i := int64(0); i < product(shape); i++ {
+	for i := int64(0); i < intmath.Product(shape); i++ {
 		rest := i
 		for d := len(shape) - 1; d >= 0; d-- {
 			at[d] = rest % shape[d]
@@ -202,7 +195,7 @@ func (n numbering) place(at []int64, starts []float64, clamp bool) (to []int64, 
 }
 
 func random(t *testing.T, r *rand.Rand, dt ir.DType, least, most int64, shape ...int64) interp.Tensor {
-	vals := make([]float64, product(shape))
+	vals := make([]float64, intmath.Product(shape))
 	for i := range vals {
 		vals[i] = float64(least + r.Int64N(most-least+1))
 	}
@@ -269,7 +262,7 @@ func TestScatter(t *testing.T) {
 			dt = ir.I16
 		}
 		x, idx, up := random(t, r, dt, least, 9, n.shape...), random(t, r, ir.I64, -1, 4, n.indices...), random(t, r, dt, least, 2, n.out...)
-		if product(n.out) > 60 && j.op == ir.OpSub {
+		if intmath.Product(n.out) > 60 && j.op == ir.OpSub {
 			continue
 		}
 		got := run(t, []interp.Tensor{x, idx, up}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {

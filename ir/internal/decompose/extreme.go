@@ -3,6 +3,7 @@ package decompose
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -86,7 +87,7 @@ func counted(v *ir.Value, dim int) bool {
 		case ir.OpView: // of a line
 			from := sizes(def.Arg(0))
 			at := slices.Index(from, n)
-			if product(from) != n || sizes(v)[dim] != n || at < 0 {
+			if intmath.Product(from) != n || sizes(v)[dim] != n || at < 0 {
 				return false
 			}
 			dim = at

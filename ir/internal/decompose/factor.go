@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -72,7 +73,7 @@ func columns(to Emitter, what string, a *ir.Value) (*solver, *ir.Value, error) {
 		return nil, nil, fmt.Errorf("%s: matrices of %d columns, at most %d are factored column by column", what, min(shape[r-1], shape[r-2]), maxColumns)
 	}
 	s := &solver{emit: emit{to}}
-	x := s.view(a, []int64{product(shape[:r-2]), shape[r-2], shape[r-1]})
+	x := s.view(a, []int64{intmath.Product(shape[:r-2]), shape[r-2], shape[r-1]})
 	if x.Type().DType().Size() < 4 {
 		x = s.convert(x, ir.F32)
 	}
@@ -147,7 +148,7 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 		}
 		return s.permute(x, turn), nil
 	}
-	flat := []int64{product(shape[:r-2]), shape[r-2], shape[r-1]}
+	flat := []int64{intmath.Product(shape[:r-2]), shape[r-2], shape[r-1]}
 	at := f.order
 	if !adjoint {
 		b = s.view(s.rows(s.view(b, flat), at), shape)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -244,7 +245,7 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 		}
 		return out, nil
 	}
-	if product(w.Dimensions) <= maxSteps {
+	if intmath.Product(w.Dimensions) <= maxSteps {
 		return w.steps(e, body, p, inits, out, counts)
 	}
 	for d := len(shape) - 1; d >= 0; d-- { // the innermost first, which is row-major order
@@ -287,7 +288,7 @@ func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value, count
 		}
 	}
 	at := make([]int64, len(counts))
-	for k := range product(w.Dimensions) {
+	for k := range intmath.Product(w.Dimensions) {
 		for d, rest := len(at)-1, k; d >= 0; d-- {
 			at[d], rest = rest%w.Dimensions[d]*w.WindowDilations[d], rest/w.Dimensions[d]
 		}

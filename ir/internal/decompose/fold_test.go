@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
@@ -81,7 +82,7 @@ func TestReduce(t *testing.T) {
 				}
 				return decompose.Reduce(f, in[:2], inits, dims, fd.body)
 			})
-			want := make([][2]float64, product(left))
+			want := make([][2]float64, intmath.Product(left))
 			for i := range want {
 				want[i] = fd.inits
 			}

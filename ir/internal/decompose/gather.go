@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -164,7 +165,7 @@ func (w *windows) rows() (n int64, at, outside *ir.Value) {
 		at = w.e.integer(ir.I64, 0, ones(len(w.batch))...)
 	}
 	full := w.arranged()[:len(w.batch)+len(w.inner)]
-	flat := func(x *ir.Value) *ir.Value { return w.e.view(w.e.expand(x, full), []int64{product(full)}) }
+	flat := func(x *ir.Value) *ir.Value { return w.e.view(w.e.expand(x, full), []int64{intmath.Product(full)}) }
 	if outside != nil {
 		at, outside = w.e.where(outside, w.e.integer(ir.I64, 0), at), flat(outside)
 	}

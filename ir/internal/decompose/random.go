@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -80,7 +81,7 @@ func (g *random) threeFry(x, key [2]*ir.Value) [2]*ir.Value {
 }
 
 func (g *random) threeFry64(shape []int64) (next, out *ir.Value) {
-	at, next := g.counters(product(shape))
+	at, next := g.counters(intmath.Product(shape))
 	x := g.threeFry(g.halves(at), g.halves(g.word(0)))
 	return next, g.view(g.joined(x[0], x[1]), shape)
 }
@@ -98,7 +99,7 @@ func (g *random) threeFry32(shape []int64) (next, out *ir.Value) {
 	}
 	half := slices.Clone(whole)
 	half[d] = (half[d] + 1) / 2
-	at, next := g.counters(product(half))
+	at, next := g.counters(intmath.Product(half))
 	x := g.threeFry(g.halves(at), g.halves(g.word(0)))
 	single := slices.Insert(slices.Clone(half), d+1, 1)
 	pairs := g.cat(d+1, g.view(x[0], single), g.view(x[1], single))
@@ -110,7 +111,7 @@ func (g *random) threeFry32(shape []int64) (next, out *ir.Value) {
 // philox is Philox-4x32 of 10 rounds, from the same article. It draws four numbers of 32 bits
 // for each count of 128 bits.
 func (g *random) philox(shape []int64, wide bool) (next, out *ir.Value) {
-	n := product(shape)
+	n := intmath.Product(shape)
 	each := int64(4)
 	if wide {
 		each = 2

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -27,7 +28,7 @@ func TriangularSolve(to Emitter, a, b *ir.Value, left, lower, ones, transpose bo
 	if len(shape) != r || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || a.Type().DType() != b.Type().DType() {
 		return nil, fmt.Errorf("triangular_solve: %s and %s do not fit", a.Type(), b.Type())
 	}
-	bs := s.view(b, append([]int64{product(shape[:r-2])}, shape[r-2:]...))
+	bs := s.view(b, append([]int64{intmath.Product(shape[:r-2])}, shape[r-2:]...))
 	s.ones, s.lower = ones, lower
 	if !left {
 		bs = s.permute(bs, []int{0, 2, 1})
@@ -90,7 +91,7 @@ func matrices(to Emitter, what string, a *ir.Value) (*solver, *ir.Value, error) 
 		return nil, nil, fmt.Errorf("%s: matrices of %d rows, at most %d are solved row by row", what, shape[r-1], maxRows)
 	}
 	s := &solver{emit: emit{to}}
-	x := s.view(a, []int64{product(shape[:r-2]), shape[r-2], shape[r-1]})
+	x := s.view(a, []int64{intmath.Product(shape[:r-2]), shape[r-2], shape[r-1]})
 	if x.Type().DType().Size() < 4 {
 		x = s.convert(x, ir.F32)
 	}

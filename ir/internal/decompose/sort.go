@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -35,7 +36,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 		return nil, fmt.Errorf("sort: dimension %d is outside the %d dimensions", dim, len(shape))
 	}
 	length := shape[dim]
-	if length <= 1 || product(shape) == 0 {
+	if length <= 1 || intmath.Product(shape) == 0 {
 		return xs, nil
 	}
 	p, err := probePairs(before, xs)
@@ -52,7 +53,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 	for whole < length {
 		whole *= 2
 	}
-	s := &network{e: emit{to}, before: before, length: length, whole: whole, outer: product(shape[:dim]), inner: product(shape[dim+1:])}
+	s := &network{e: emit{to}, before: before, length: length, whole: whole, outer: intmath.Product(shape[:dim]), inner: intmath.Product(shape[dim+1:])}
 	e := s.e
 	lines := []int64{s.outer, length, s.inner}
 	var all []*ir.Value

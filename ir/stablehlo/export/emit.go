@@ -349,15 +349,6 @@ func (e *emitter) product(a, b val, batch, contract [2][]int64, dt ir.DType) val
 	return e.typed("stablehlo.dot_general", dt, shape, attrs, a, b)
 }
 
-// numel is the number of elements of a shape.
-func numel(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
-
 // dense is a tensor of whole numbers that the text lists.
 func (e *emitter) dense(dt ir.DType, l []int64) val {
 	return e.constant(dt, []int64{int64(len(l))}, "["+ints(l)+"]")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -34,7 +35,7 @@ func constant(e *emitter, _ []val) val {
 func counted(e *emitter, _ []val) val {
 	dt, shape, attrs := e.dtype(0), e.shape(0), e.node.Attrs()
 	start, step := attrs.Int("start", 0), attrs.Int("step", 1)
-	if (start == 0 && step == 1 || numel(shape) == 0) && dt != ir.Bool {
+	if (start == 0 && step == 1 || intmath.Product(shape) == 0) && dt != ir.Bool {
 		return e.iota(dt, shape, 0)
 	}
 	x := e.iota(ir.I64, shape, 0)
@@ -119,7 +120,7 @@ func asStrided(e *emitter, vs []val) val {
 	}
 	t := e.node.Result(0).Type()
 	shape := e.shape(0)
-	if numel(shape) == 0 {
+	if intmath.Product(shape) == 0 {
 		return e.broadcast(e.whole(0, t.DType(), nil), shape)
 	}
 	flat, ok := e.storage(root)
@@ -157,7 +158,7 @@ func (e *emitter) storage(v *ir.Value) (val, bool) {
 			return cmp.Compare(x.shape[b], x.shape[a])
 		})
 	}
-	return e.reshape(e.transpose(x, order), []int64{numel(x.shape)}), true
+	return e.reshape(e.transpose(x, order), []int64{intmath.Product(x.shape)}), true
 }
 
 // sliceScatter puts the elements between those that stay.
@@ -165,7 +166,7 @@ func sliceScatter(e *emitter, vs []val) val {
 	x, d := vs[0], int(e.node.Attrs().Int("dim", 0))
 	start, end, step := e.ranged(x.shape[d])
 	src := e.to(vs[1], x.dt)
-	if numel(src.shape) == 0 {
+	if intmath.Product(src.shape) == 0 {
 		return x
 	}
 	if step == 1 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -72,7 +73,7 @@ func wholeText(n int64, dt ir.DType) string {
 // denseText spells elements in row-major order: one for all, or truth values, as such,
 // others as their bytes.
 func denseText(data []byte, dt ir.DType, shape []int64) string {
-	n := numel(shape)
+	n := intmath.Product(shape)
 	switch {
 	case n == 0:
 		return ""

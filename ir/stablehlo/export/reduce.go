@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -45,8 +46,8 @@ func sum(mean bool) func(*emitter, []val) val {
 		x := e.to(vs[0], dt)
 		r := e.reduce("stablehlo.add", x, e.whole(0, dt, nil), e.dims(len(x.shape)))
 		if mean {
-			n := numel(x.shape) / max(numel(r.shape), 1)
-			if numel(r.shape) == 0 {
+			n := intmath.Product(x.shape) / max(intmath.Product(r.shape), 1)
+			if intmath.Product(r.shape) == 0 {
 				n = 1
 			}
 			r = e.simple("stablehlo.divide", r, e.whole(n, dt, r.shape))
@@ -181,7 +182,7 @@ func softmax(log bool) func(*emitter, []val) val {
 func cumsum(e *emitter, vs []val) val {
 	dt := summed(e.dtype(0), vs[0])
 	x, d := e.to(vs[0], dt), e.node.Attrs().Int("dim", 0)
-	if numel(x.shape) == 0 || len(x.shape) == 0 {
+	if intmath.Product(x.shape) == 0 || len(x.shape) == 0 {
 		return e.to(x, e.dtype(0))
 	}
 	w := make([]window.Dim, len(x.shape))
@@ -212,7 +213,7 @@ func (e *emitter) windows(op string, x, init val, w []window.Dim, shape []int64)
 // the places of a window one after the other.
 func reduceWindow(e *emitter, vs []val) val {
 	attrs, shape := e.node.Attrs(), e.shape(0)
-	if numel(shape) == 0 {
+	if intmath.Product(shape) == 0 {
 		return e.whole(0, e.dtype(0), shape)
 	}
 	if len(shape) == 0 { // a window of the only element

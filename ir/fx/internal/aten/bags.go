@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -232,7 +233,7 @@ func embeddingBackward(c *call) error {
 	if len(shape) == 0 {
 		return traced.ErrForm
 	}
-	return c.rowGradient(c.Shaped(grad, traced.Count(traced.Static(indices)), shape[len(shape)-1]), c.Flat(indices))
+	return c.rowGradient(c.Shaped(grad, intmath.Product(traced.Static(indices)), shape[len(shape)-1]), c.Flat(indices))
 }
 
 // rowGradient adds rows to zeros at positions, of which one may not count.
@@ -280,7 +281,7 @@ func histogram(c *call) error {
 		c.Reject("bins", c.Arg("bins"), "%d bins from %v to %v", bins, low, high)
 		return c.Err
 	}
-	n, dt := traced.Count(traced.Static(x)), x.Type().DType()
+	n, dt := intmath.Product(traced.Static(x)), x.Type().DType()
 	x = c.Flat(x)
 	of, span := ir.Tensor(dt, n), ir.Tensor(dt)
 	first, last := c.Filled(ends[0], dt), c.Filled(ends[1], dt)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -37,7 +38,7 @@ func (c *call) floatArg(param string) float64 {
 func (c *call) channels(param string, acc ir.DType, rank int) *ir.Value {
 	v := c.In(acc, c.Tensor(param))
 	shape := slices.Repeat([]int64{1}, rank)
-	shape[1] = traced.Count(traced.Static(v))
+	shape[1] = intmath.Product(traced.Static(v))
 	return c.Shaped(v, shape...)
 }
 
@@ -108,7 +109,7 @@ func batchNorm(functional bool) func(c *call) error {
 		out := []*ir.Value{c.affine(y, acc, rank), c.Shaped(mean, n), c.Shaped(rstd, n)}
 		if functional {
 			rate := c.floatArg("momentum")
-			elems := float64(traced.Count(traced.Static(x)) / n)
+			elems := float64(intmath.Product(traced.Static(x)) / n)
 			variance = c.With(ir.OpMul, variance, elems/max(elems-1, 1))
 			for _, p := range []struct {
 				name string
@@ -170,7 +171,7 @@ func batchNormBackward(c *call) error {
 		}
 		g := dy
 		if train {
-			elems := float64(traced.Count(traced.Static(x)) / n)
+			elems := float64(intmath.Product(traced.Static(x)) / n)
 			g = c.Make(ir.OpSub, nil, g, c.With(ir.OpDiv, sum, elems))
 			g = c.Make(ir.OpSub, nil, g, c.Make(ir.OpMul, nil, norm, c.With(ir.OpDiv, dot, elems)))
 		}
@@ -182,7 +183,7 @@ func batchNormBackward(c *call) error {
 func (c *call) grouped(x *ir.Value) (batch, channels, inner, groups int64) {
 	batch, channels, inner, groups = c.Need("N"), c.Need("C"), c.Need("HxW"), c.Need("group")
 	if c.Err == nil && (groups < 1 || batch < 1 || channels < 1 || inner < 1 || channels%groups != 0 || x.Type().Rank() < 2 ||
-		traced.Count(traced.Static(x)) == 0 || traced.SizeAt(x, 0) != batch || traced.SizeAt(x, 1) != channels || traced.Count(traced.Static(x))/batch/channels != inner) {
+		intmath.Product(traced.Static(x)) == 0 || traced.SizeAt(x, 0) != batch || traced.SizeAt(x, 1) != channels || intmath.Product(traced.Static(x))/batch/channels != inner) {
 		c.Err = traced.ErrForm
 	}
 	return batch, channels, inner, groups

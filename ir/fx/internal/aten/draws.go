@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -203,7 +204,7 @@ func multinomial(c *call) error {
 	}
 	s, dt := traced.Static(p), p.Type().DType()
 	r := len(s)
-	if r < 1 || r > 2 || !dt.IsFloat() || n < 1 || s[r-1] < 1 || !back && n > s[r-1] || n > traced.MaxElems/max(traced.Count(s), 1) {
+	if r < 1 || r > 2 || !dt.IsFloat() || n < 1 || s[r-1] < 1 || !back && n > s[r-1] || n > traced.MaxElems/max(intmath.Product(s), 1) {
 		return traced.ErrForm
 	}
 	race := func(p *ir.Value) *ir.Value {

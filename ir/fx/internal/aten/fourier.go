@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -159,7 +160,7 @@ func (c *call) transformed(x *ir.Value, d int64, f fourier) (y *ir.Value, shape,
 	if f.in == 2 {
 		there = append(there, pair)
 	}
-	rows := traced.Count(s) / f.from
+	rows := intmath.Product(s) / f.from
 	y = c.inRows(c.Shaped(c.Permuted(x, there...), rows, f.from*f.in), rows, f)
 	if shape[len(shape)-1] = f.to; f.out == 2 {
 		shape, back = append(shape, 2), append(back, pair)

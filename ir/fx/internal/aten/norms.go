@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -279,7 +280,7 @@ func columnsToImage(c *call) error {
 	if len(s) < 2 || len(s) > 3 || min(places[0], places[1]) < 1 || s[len(s)-1] != places[0]*places[1] || s[len(s)-2]%kernel != 0 {
 		return traced.ErrForm
 	}
-	planes := traced.Count(s) / (kernel * places[0] * places[1])
+	planes := intmath.Product(s) / (kernel * places[0] * places[1])
 	// where element (k0, k1, p0, p1) of a plane's patches lies in the padded plane
 	at := c.Filled(attr.Int(0), ir.I64)
 	for d := range 2 {

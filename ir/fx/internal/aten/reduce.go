@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -125,7 +126,7 @@ func scaledMM(c *call) error {
 	m, n := traced.SizeAt(a, 0), traced.SizeAt(b, 1)
 	for i, f := range factors {
 		switch s := traced.Static(f); {
-		case traced.Count(s) == 1:
+		case intmath.Product(s) == 1:
 			f = c.Shaped(f)
 		case i == 0 && slices.Equal(s, []int64{m, 1}), i == 1 && slices.Equal(s, []int64{1, n}):
 		default:

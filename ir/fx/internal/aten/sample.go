@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -46,7 +47,7 @@ func (c *call) gridded() (q gridded, err error) {
 	}
 	q.s, q.g = traced.Static(q.x), traced.Static(q.grid)
 	s, g, dt := q.s, q.g, q.x.Type().DType()
-	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || traced.Count(s) == 0 || traced.Count(g) == 0 || !dt.IsFloat() || q.grid.Type().DType() != dt ||
+	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || intmath.Product(s) == 0 || intmath.Product(g) == 0 || !dt.IsFloat() || q.grid.Type().DType() != dt ||
 		q.mode < bilinear || q.mode > nearest || q.padding < paddingZeros || q.padding > paddingReflection {
 		return q, traced.ErrForm
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -111,12 +112,12 @@ func maskedScatter(c *call) error {
 	}
 	shape := traced.Static(x)
 	mask, ok := c.Broadcast(mask, shape)
-	if !ok || traced.Count(traced.Static(src)) == 0 {
+	if !ok || intmath.Product(traced.Static(src)) == 0 {
 		return traced.ErrForm
 	}
 	at := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask)))
 	at = c.With(ir.OpMaximum, c.With(ir.OpSub, at, 1), 0)
-	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.With(ir.OpMinimum, at, float64(traced.Count(traced.Static(src))-1)))
+	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.With(ir.OpMinimum, at, float64(intmath.Product(traced.Static(src))-1)))
 	return c.EmitErr(ir.OpWhere, nil, mask, c.Shaped(under, shape...), x)
 }
 
@@ -127,8 +128,8 @@ func stridedScatter(c *call) error {
 		return c.Err
 	}
 	shape := traced.Static(x)
-	n := traced.Count(shape)
-	if !x.Type().Contiguous() || !slices.Equal(traced.Static(src), size) || len(size) != len(stride) || offset < 0 || traced.Count(size) > traced.MaxElems {
+	n := intmath.Product(shape)
+	if !x.Type().Contiguous() || !slices.Equal(traced.Static(src), size) || len(size) != len(stride) || offset < 0 || intmath.Product(size) > traced.MaxElems {
 		return traced.ErrForm
 	}
 	last, fits := offset, offset < n
@@ -140,11 +141,11 @@ func stridedScatter(c *call) error {
 			last += (s - 1) * stride[d]
 		}
 	}
-	if traced.Count(size) > 0 && !fits {
+	if intmath.Product(size) > 0 && !fits {
 		c.Reject("size", c.Arg("size"), "%v elements, %v apart from element %d on, of a storage of %d", size, stride, offset, n)
 		return c.Err
 	}
-	if offset == 0 && traced.Count(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
+	if offset == 0 && intmath.Product(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
 		return c.Settle(c.Shaped(src, shape...)) // all of it
 	}
 	return c.Settle(c.put(x, src, size, stride, offset))

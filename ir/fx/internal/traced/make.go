@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -70,7 +71,7 @@ func (c *Call) Permuted(x *ir.Value, dims ...int64) *ir.Value {
 }
 
 // Flat is x as one dimension.
-func (c *Call) Flat(x *ir.Value) *ir.Value { return c.Shaped(x, Count(Static(x))) }
+func (c *Call) Flat(x *ir.Value) *ir.Value { return c.Shaped(x, intmath.Product(Static(x))) }
 
 // Slice is x from start to end along d.
 func (c *Call) Slice(x *ir.Value, d int, start, end int64) *ir.Value {
@@ -95,15 +96,6 @@ func (c *Call) Over(op ir.Op, x *ir.Value, keep bool, dims ...int64) *ir.Value {
 		l = l.With("keepdim", attr.Bool(true))
 	}
 	return c.Make(op, l, x)
-}
-
-// Count is the number of elements of a shape.
-func Count(shape []int64) int64 {
-	n := int64(1)
-	for _, s := range shape {
-		n *= s
-	}
-	return n
 }
 
 // Broadcast is x in a shape to which it broadcasts.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -45,8 +46,8 @@ func adaptiveMaxPool(c *call) error {
 	}
 	windows, taps := int64(len(at)), int64(len(at[0]))
 	places := c.numbers(ir.I64, slices.Concat(at...), windows*taps)
-	flat := c.Shaped(x, traced.Count(in[:front]), traced.Count(in[front:]))
-	all := c.Shaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), traced.Count(in[:front]), windows, taps)
+	flat := c.Shaped(x, intmath.Product(in[:front]), intmath.Product(in[front:]))
+	all := c.Shaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), intmath.Product(in[:front]), windows, taps)
 	tap := c.Make(ir.OpArgmax, traced.DimAttr(2), all)
 	base := c.With(ir.OpMul, c.Counting(windows), float64(taps))
 	place := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), places, c.Make(ir.OpAdd, nil, tap, base))
@@ -94,10 +95,10 @@ func adaptiveMaxPoolBackward(c *call) error {
 	if front < 0 || len(out) != len(in) || !slices.Equal(in[:front], out[:front]) || !slices.Equal(traced.Static(at), out) {
 		return traced.ErrForm
 	}
-	rows := traced.Count(in[:front])
-	flat := func(v *ir.Value, s []int64) *ir.Value { return c.Shaped(v, rows, traced.Count(s[front:])) }
+	rows := intmath.Product(in[:front])
+	flat := func(v *ir.Value, s []int64) *ir.Value { return c.Shaped(v, rows, intmath.Product(s[front:])) }
 	acc := traced.AccType(dy.Type().DType())
-	zero := c.Filled(attr.Int(0), acc, rows, traced.Count(in[front:]))
+	zero := c.Filled(attr.Int(0), acc, rows, intmath.Product(in[front:]))
 	sum := c.Make(ir.OpScatter, traced.DimAttr(1).With("reduce", attr.String("add")), zero, flat(c.In(ir.I64, at), out), flat(c.In(acc, dy), out))
 	return c.Settle(c.Shaped(sum, in...))
 }

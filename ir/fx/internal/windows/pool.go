@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -432,7 +433,7 @@ func adaptivePool(c *call) error {
 	acc := traced.AccType(t.DType())
 	if from == nil {
 		sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
-		return c.EmitErr(ir.OpDiv, traced.Scalar(attr.Int(traced.Count(p.kernel))), sum)
+		return c.EmitErr(ir.OpDiv, traced.Scalar(attr.Int(intmath.Product(p.kernel))), sum)
 	}
 	x = c.In(acc, x)
 	for d := len(from) - 1; d >= 0; d-- {
@@ -456,7 +457,7 @@ func adaptivePoolBackward(c *call) error {
 	}
 	dy = c.In(traced.AccType(dt), dy)
 	if from == nil {
-		return c.EmitErr(ir.OpReduceWindow, p.backward(), c.With(ir.OpDiv, dy, float64(traced.Count(p.kernel))))
+		return c.EmitErr(ir.OpReduceWindow, p.backward(), c.With(ir.OpDiv, dy, float64(intmath.Product(p.kernel))))
 	}
 	dy = c.Make(ir.OpDiv, nil, dy, counts)
 	for d := len(from) - 1; d >= 0; d-- {
