@@ -16,7 +16,7 @@ func (k *meter) edges(ctx context.Context) error {
 	if len(c.p.Streams) < 2 || !k.isNew(finding{What: anEdge}) {
 		return nil
 	}
-	// One branch of two specks, beside another of one; and three in a row.
+	// One branch of two tiny kernels, beside another of one; and three in a row.
 	a, b := c.computeStream(), c.p.Streams[1].Name
 	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		c.tinyLaunch(x, a)

@@ -363,8 +363,8 @@ func TestInputMisuse(t *testing.T) {
 				return fmt.Errorf("got %v, want %q", err, want)
 			}
 		}
-		stranger, _ := parse(t, strings.Replace(stepText, "@step", "@stranger", 1))
-		if _, err := rt.Run(ctx, r, stranger, good, rt.Options{}); err == nil || !strings.Contains(err.Error(), "not passed to Join") {
+		other, _ := parse(t, strings.Replace(stepText, "@step", "@other", 1))
+		if _, err := rt.Run(ctx, r, other, good, rt.Options{}); err == nil || !strings.Contains(err.Error(), "not passed to Join") {
 			return fmt.Errorf("a program that was not loaded: %v", err)
 		}
 		_, err := rt.Run(ctx, r, p, good, rt.Options{})

@@ -195,7 +195,7 @@ func skinnyCases(t *testing.T, count int) (cases []skinnyCase) {
 		if c.p, err = ProblemOf(c.a, c.b, c.o, Config{}); err != nil {
 			t.Fatal(err)
 		}
-		list := skinnies([]Problem{c.p}, 132, 1000)
+		list := skinnyKernels([]Problem{c.p}, 132, 1000)
 		if len(list) == 0 {
 			t.Fatalf("no kernel for %v", &c.p)
 		}

@@ -151,7 +151,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, s
 		return nil
 	}
 	list := []candidate{apart}
-	for _, k := range skinnies(ps, o.SMs, o.Kernels) {
+	for _, k := range skinnyKernels(ps, o.SMs, o.Kernels) {
 		c := candidate{algo: Algo{Skinny: k}, problems: ps}
 		h.mu.Lock()
 		g, err := h.groupWith(ps, c.algo)

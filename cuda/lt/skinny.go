@@ -250,9 +250,9 @@ func earliness(early bool) int64 {
 	return -1
 }
 
-// skinnies lists the kernels worth a trial for products with one left operand, on a
+// skinnyKernels lists the kernels worth a trial for products with one left operand, on a
 // device with that many multiprocessors, the most promising first.
-func skinnies(ps []Problem, sms, most int) []Skinny {
+func skinnyKernels(ps []Problem, sms, most int) []Skinny {
 	p := &ps[0]
 	if p.N > maxTokens {
 		return nil

@@ -263,7 +263,7 @@ func (h *Handle) Candidates(p Problem, library, kernels, sms int) ([]Algo, error
 		return nil, err
 	}
 	if h.canSkinny() && kernels > 0 {
-		for _, s := range skinnies([]Problem{p}, sms, kernels) {
+		for _, s := range skinnyKernels([]Problem{p}, sms, kernels) {
 			algos = append(algos, Algo{Skinny: s})
 		}
 	}

@@ -317,9 +317,9 @@ func TestLoads(t *testing.T) {
 }
 
 // The kernel's shared memory and grid follow from its parameters.
-func TestSkinnies(t *testing.T) {
+func TestSkinnyKernels(t *testing.T) {
 	p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: 3584, N: 16, K: 4096, Batch: 1, X: Matrix{Trans: true, LD: 4096, Align: 256}, Y: Matrix{LD: 4096, Align: 256}, D: Matrix{LD: 3584, Align: 256}}
-	list := skinnies([]Problem{p}, 132, 1000)
+	list := skinnyKernels([]Problem{p}, 132, 1000)
 	if len(list) < 10 {
 		t.Fatalf("%d kernels", len(list))
 	}

@@ -101,8 +101,8 @@ func TestHeap(t *testing.T) {
 	}
 }
 
-// TestGifts refuses messages whose handles and descriptors do not fit.
-func TestGifts(t *testing.T) {
+// TestHandleErrors refuses messages whose handles and descriptors do not fit.
+func TestHandleErrors(t *testing.T) {
 	f := fake.New(1)
 	if _, err := (memHandle{fd: -1, fabric: []byte{1, 2}}).importMem(f, 0); err == nil {
 		t.Error("a handle of two bytes was imported")

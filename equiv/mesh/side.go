@@ -91,7 +91,7 @@ func (s *side) node(n *ir.Node) {
 		}
 		s.unknown = append(s.unknown, Unknown{n.String(), why})
 		for i, v := range n.Results() {
-			s.vals[v.ID()] = s.strangers(v, fmt.Sprintf("%s %d", n.Name(), i))
+			s.vals[v.ID()] = s.unknowns(v, fmt.Sprintf("%s %d", n.Name(), i))
 		}
 	}()
 	if n.Effects()&(ir.EffectWrites|ir.EffectRandom) != 0 && !(s.g == nil && n.Op() == ir.OpRand) {
@@ -137,8 +137,8 @@ func sizes(v *ir.Value) [][]int64 {
 	return out
 }
 
-// strangers are tensors of which nothing is known: every rank has its own.
-func (s *side) strangers(v *ir.Value, name string) []*piece {
+// unknowns are tensors of which nothing is known: every rank has its own.
+func (s *side) unknowns(v *ir.Value, name string) []*piece {
 	var out []*piece
 	for k, t := range v.Type().Tensors() {
 		var shape []int64
