@@ -80,8 +80,8 @@ func (r *recording) form() error {
 			continue
 		}
 		if w := i.coll.within; w != nil {
-			i.plan = w.fold
-			r.hold(w.fold)
+			i.plan = w.reduction
+			r.hold(w.reduction)
 			continue
 		}
 		g, c, part := i.coll.g, &i.coll.c, alone

@@ -31,12 +31,12 @@ type gatherer interface {
 
 // inMatmul is a collective's form within a matmul.
 type inMatmul struct {
-	matmul int // item
-	plan   *plan
-	fold   *plan // of a reduce_scatter, in its own place
-	moved  []int // items: records of the gather's stream that stand for it, which come behind the matmul then
-	waits  []int // items by which the matmul's stream waits for them
-	events [2]driver.Event
+	matmul    int // item
+	plan      *plan
+	reduction *plan // of a reduce_scatter, in its own place
+	moved     []int // items: records of the gather's stream that stand for it, which come behind the matmul then
+	waits     []int // items by which the matmul's stream waits for them
+	events    [2]driver.Event
 }
 
 // withins plans the collectives that can take place within matmuls, one in each.
@@ -246,7 +246,7 @@ func (r *recording) place() {
 	r.placeScatters()
 	gathers, drop := map[int]int{}, map[int]bool{} // look-up only
 	for k := range r.items {
-		if c := r.items[k].coll; c != nil && c.within != nil && c.within.fold == nil {
+		if c := r.items[k].coll; c != nil && c.within != nil && c.within.reduction == nil {
 			gathers[c.within.matmul] = k
 			for _, i := range slices.Concat(c.within.moved, c.within.waits) {
 				drop[i] = true
@@ -261,7 +261,7 @@ func (r *recording) place() {
 		k, takes := gathers[i]
 		switch {
 		case drop[i]:
-		case x.coll != nil && x.coll.within != nil && x.coll.within.fold == nil:
+		case x.coll != nil && x.coll.within != nil && x.coll.within.reduction == nil:
 			out = append(out, item{st: x.st, record: x.coll.within.events[0]})
 		case takes:
 			w, st := r.items[k].coll.within, r.items[k].st

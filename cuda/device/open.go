@@ -61,7 +61,7 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 
 // ready does all that may block a device. The ranks meet behind that, at the end of joining,
 // so that none launches before all are ready.
-func (d *Device) ready(ctx context.Context) (rt.Device, error) {
+func (d *Device) ready() (rt.Device, error) {
 	d.link = progress.NewLink(d.spec.Job, d.ledgers, d.alarm)
 	d.life.Defer("link", func() error { d.open.Store(false); d.link.Leave(0); d.link.Close(); return nil })
 	if err := d.load(); err != nil {

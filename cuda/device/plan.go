@@ -35,7 +35,7 @@ type plan struct {
 	// read early. Empty for what lets no call begin early.
 	writes []library.Memory
 
-	// Of a reduction beside compute: cmds without waiting for its fold, see tails.go;
+	// Of a reduction beside compute: cmds without waiting for its end, see deferred.go;
 	// what it reads and writes; and how many parts of staging it fills.
 	ahead   *driver.Commands
 	touches [2][]library.Memory

@@ -14,7 +14,7 @@ import (
 )
 
 // A matmul whose product a reduce_scatter takes sends (kernels/src/matmul.h): its tiles go into the staging
-// memory of the ranks that own them, and a fold in the place of the reduce_scatter adds up what came. The program
+// memory of the ranks that own them, and a reduction in the place of the reduce_scatter adds up what came. The program
 // promises by its mark that nobody else reads the product, of which only the own rows are there then.
 //
 // The matmul waits for nobody, so anything may be under way beside it but calls of the same group: until those before
@@ -45,13 +45,13 @@ func (r *recording) scatters(o order, k int) (*inMatmul, error) {
 	}
 	w := &inMatmul{matmul: j}
 	var err error
-	w.plan, w.fold, err = r.scatter(c, r.items[j].plan)
+	w.plan, w.reduction, err = r.scatter(c, r.items[j].plan)
 	return w, err
 }
 
-// scatter plans a matmul that sends and the fold of what comes. Errors that wrap library.ErrNotServed mean that
+// scatter plans a matmul that sends and the reduction of what comes. Errors that wrap library.ErrNotServed mean that
 // matmul and reduce_scatter stay as they are.
-func (r *recording) scatter(c *collective, matmul *plan) (send, fold *plan, err error) {
+func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan, err error) {
 	d, in, out, asked := r.d, c.c.Ins[0], c.c.Outs[0], *matmul.asked
 	if _, err := d.checkCollective(c.g, &c.c); err != nil {
 		return nil, nil, err
@@ -106,7 +106,7 @@ func (r *recording) placeScatters() {
 	for k := range r.items {
 		c := r.items[k].coll
 		switch {
-		case c == nil || c.within == nil || c.within.fold == nil:
+		case c == nil || c.within == nil || c.within.reduction == nil:
 		case credits[c.g]:
 			c.within = nil
 		default:

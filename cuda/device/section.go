@@ -18,12 +18,12 @@ type section struct {
 	t        *trace
 	parts    []part
 	used     []*stream
-	tails    tails
+	deferred deferred
 	recorded map[driver.Event]bool
 }
 
 func (r *recording) section(t *trace) *section {
-	s := &section{r: r, t: t, tails: tails{}, recorded: map[driver.Event]bool{}}
+	s := &section{r: r, t: t, deferred: deferred{}, recorded: map[driver.Event]bool{}}
 	s.commands().Record(r.main.h, r.fork)
 	return s
 }
@@ -68,20 +68,20 @@ func (s *section) add(k int) {
 	switch {
 	case i.record != 0:
 		if i.turn {
-			s.tails.join(i.st, c)
+			s.deferred.join(i.st, c)
 		}
-		c.Record(s.tails.end(i.st), i.record)
+		c.Record(s.deferred.end(i.st), i.record)
 		s.recorded[i.record] = true
 	case i.wait != 0:
 		if s.recorded[i.wait] { // what stands before the section has ended
-			s.tails.wait(i.st, i.wait, c)
+			s.deferred.wait(i.st, i.wait, c)
 		}
 	case i.mark != 0 && r.graph:
-		c.Mark(s.tails.end(i.st), i.mark)
+		c.Mark(s.deferred.end(i.st), i.mark)
 	case i.mark != 0:
-		c.Record(s.tails.end(i.st), i.mark)
+		c.Record(s.deferred.end(i.st), i.mark)
 	case i.plan.call != nil:
-		s.tails.join(i.st, c)
+		s.deferred.join(i.st, c)
 		s.parts = append(s.parts, part{call: i.plan, st: i.st})
 	default:
 		if log := r.d.opts.Log; log != nil && p.group != nil && s.t == nil {
@@ -91,13 +91,13 @@ func (s *section) add(k int) {
 		if e, ok := r.early(k); ok {
 			cmds = e
 		}
-		if ahead := s.tails.add(i.st, p, c); ahead != nil {
+		if ahead := s.deferred.add(i.st, p, c); ahead != nil {
 			cmds = ahead
 		}
 		c.AppendOn(i.st.h, cmds)
 	}
 	if p != nil && s.t != nil {
-		s.commands().Record(s.tails.end(i.st), call.to)
+		s.commands().Record(s.deferred.end(i.st), call.to)
 		s.t.made(call, i.st, p)
 	}
 }
@@ -105,9 +105,9 @@ func (s *section) add(k int) {
 // end joins all streams into the main one.
 func (s *section) end() []part {
 	main := s.r.main.h
-	s.tails.join(s.r.main, s.commands())
+	s.deferred.join(s.r.main, s.commands())
 	for _, u := range s.used {
-		s.tails.join(u, s.commands())
+		s.deferred.join(u, s.commands())
 		s.commands().Record(u.h, u.join)
 		s.commands().Wait(main, u.join)
 	}

@@ -114,7 +114,7 @@ func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Opti
 	if err := s.meet(ctx, d); err != nil {
 		return nil, errors.Join(joinError(&spec, err), d.Close())
 	}
-	return d.ready(ctx)
+	return d.ready()
 }
 
 // meet tells the other ranks where this one is, and returns when all have their part of the

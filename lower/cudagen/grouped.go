@@ -10,7 +10,7 @@ import (
 // block has a tile of one group's product: it looks for its group among the ends, which
 // are known on the device only, so that the grid is what any ends need at most. Each
 // element is summed over ascending inner indices, as on the host.
-func (g *generator) groupedMatmul(n *ir.Node) error {
+func (g *generator) groupedMatmul(n *ir.Node) {
 	const tile, depth = 64, 16
 	a, b, ends, out := n.Arg(0), n.Arg(1), n.Arg(2), n.Result(0)
 	sa, sb, so := g.r.shape(a), g.r.shape(b), g.r.shape(out)
@@ -83,7 +83,6 @@ func (g *generator) groupedMatmul(n *ir.Node) error {
 	g.gather("x", "row", fmt.Sprintf("in0 + (i64)group * %s", ag), ar, ak, dom, tile, depth)
 	g.gather("y", "col", fmt.Sprintf("in1 + (i64)group * %s", bg), bc, bk, dom, tile, depth)
 	g.tileProduct(depth, fmt.Sprintf("store(out0 + (i64)group * %s + i * %s + j * %s, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType())))
-	return nil
 }
 
 // tileProduct adds the product of what gather has loaded, ends the loop over inner indices,

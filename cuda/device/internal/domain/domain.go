@@ -119,10 +119,10 @@ const arenaAlign = 2 << 20
 // Domain is ranks that share memory, as far as this process has to do with them. One of its
 // ranks here, who leads, does what concerns all of them.
 type Domain struct {
-	ranks []int // of the world, in order
-	lone  bool  // one rank of a larger world
-	World *symm.World
-	above uint64 // offset of what is not the arena's
+	ranks  []int // of the world, in order
+	single bool  // one rank of a larger world
+	World  *symm.World
+	above  uint64 // offset of what is not the arena's
 
 	Gate    sync.RWMutex                // held by transfers, and when regions go
 	regions atomic.Pointer[[]rt.Region] // of the arena, in order
@@ -141,7 +141,7 @@ type shared struct {
 // New opens a domain without memory, of whose ranks those on devs are here. o's
 // addresses follow from the memory of a device.
 func New(ctx context.Context, drv driver.Driver, spec *rt.Spec, ranks, devs []int, memory uint64, o symm.WorldOptions) (*Domain, error) {
-	s := &Domain{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1, groups: map[string]*shared{}}
+	s := &Domain{ranks: ranks, single: len(ranks) == 1 && spec.World > 1, groups: map[string]*shared{}}
 	s.regions.Store(&[]rt.Region{})
 	// More than the device's memory, in case that it is given back here and there.
 	s.above = arenaAlign
@@ -151,7 +151,7 @@ func New(ctx context.Context, drv driver.Driver, spec *rt.Spec, ranks, devs []in
 	o.Addresses = s.above + s.above/4
 	var err error
 	switch {
-	case s.lone:
+	case s.single:
 		s.World, err = symm.NewSingleRankWorld(drv, ranks[0], spec.World, devs[0], o)
 	case len(devs) == len(ranks):
 		s.World, err = symm.NewLocalWorld(drv, devs, o)
@@ -163,7 +163,7 @@ func New(ctx context.Context, drv driver.Driver, spec *rt.Spec, ranks, devs []in
 
 // Place is a rank's number in the domain's world.
 func (s *Domain) Place(rank int) int {
-	if s.lone {
+	if s.single {
 		return rank
 	}
 	return slices.Index(s.ranks, rank)

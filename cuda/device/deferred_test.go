@@ -78,7 +78,7 @@ func chainModule(rng *rand.Rand, calls, streams int) (*rt.Module, func(*rt.Exec)
 	}
 }
 
-// Collectives that go ahead of the folds of others give what they give one by one.
+// Collectives that go ahead of the reductions of others give what they give one by one.
 func TestTails(t *testing.T) {
 	symmetricOnly(t)
 	fakeOnly(t)
@@ -120,7 +120,7 @@ func TestTails(t *testing.T) {
 }
 
 // What an event in a stream stands for is all that the stream was given and has waited
-// for, though folds of the stream take place elsewhere.
+// for, though reductions of the stream take place elsewhere.
 func TestTailsWait(t *testing.T) {
 	symmetricOnly(t)
 	fakeOnly(t)
@@ -176,7 +176,7 @@ func TestTailsWait(t *testing.T) {
 	})
 }
 
-// Two streams share a group by turns: a stream that waits for its folds after its turn
+// Two streams share a group by turns: a stream that waits for its reductions after its turn
 // does not wait for the credits of what the other one stages meanwhile.
 func TestTailsTurn(t *testing.T) {
 	symmetricOnly(t)
