@@ -17,7 +17,7 @@ import (
 // A step that trains float32 variables in bfloat16 begins by reading all of them and writing copies
 // for its products. It could have written these when it had the new values in hand. So a copy
 // is an input of the program that nobody else sees, and its new value, made of the variable's,
-// takes its place: where the variable that comes is the one that the last run left, so is the copy.
+// takes its place: where the variable that comes is one that a run left, the copy lies beside it.
 // Otherwise the host makes it.
 
 // carriedSize is how many elements a variable has at least whose copy is worth an input.
@@ -27,20 +27,20 @@ const carriedSize = 1 << 16
 type copied struct{ input, of int }
 
 // carry makes inputs of the copies that products read, of variables whose place a result takes,
-// and returns them.
-func carry(f *ir.Func) (out []copied) {
+// and returns them. It is told which inputs are variables.
+func carry(f *ir.Func, variables []bool) (out []copied) {
 	inputs, ret := f.Inputs(), f.Return()
 	var more []*ir.Value
 	for i, p := range inputs {
 		k := p.Attrs().Int(ir.DonateKey, -1)
 		v := p.Result(0)
 		n, ok := v.Type().Shape().NumElems().Const()
-		if k < 0 || v.Type().DType() != ir.F32 || !v.Type().Contiguous() || !ok || n < carriedSize {
+		if !variables[i] || k < 0 || v.Type().DType() != ir.F32 || !v.Type().Contiguous() || !ok || n < carriedSize {
 			continue
 		}
 		var copies []*ir.Node
 		for _, u := range v.Uses() {
-			if c := u.Node; c.Op() == ir.OpConvert && c.Result(0).Type().DType() == ir.BF16 && multiplied(c.Result(0)) {
+			if c := u.Node; c.Op() == ir.OpConvert && c.Result(0).Type().DType() == ir.BF16 && reads(c.Result(0), ir.OpMatmul) && !reads(c.Result(0), ir.OpReturn) {
 				copies = append(copies, c)
 			}
 		}
@@ -61,10 +61,10 @@ func carry(f *ir.Func) (out []copied) {
 	return out
 }
 
-// multiplied reports whether a product reads v or a view of it.
-func multiplied(v *ir.Value) bool {
+// reads reports whether an operation of that kind reads v or a view of it.
+func reads(v *ir.Value, op ir.Op) bool {
 	return slices.ContainsFunc(v.Uses(), func(u ir.Use) bool {
-		return u.Node.Op() == ir.OpMatmul || u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), multiplied)
+		return u.Node.Op() == op || u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), func(v *ir.Value) bool { return reads(v, op) })
 	})
 }
 
@@ -77,9 +77,13 @@ func (l *loaded) bindCopy(args []rt.Value, u *Buffer, j, i int) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	v := &args[l.c.copies[at].input]
-	if u.at != nil && u.at.l == l && u.at.rank == j && same(u.at.t, l.wants[i]) {
-		v.Resident = true // both are what the last run left
-		return nil
+	if p := u.at; p != nil && p.rank == j && (p.l != l || same(p.t, l.wants[i])) {
+		for _, c := range p.l.c.copies {
+			if same(p.t, p.l.wants[c.of]) { // a run, perhaps of another program, has left both
+				v.Place = p.l.wants[c.input]
+				return nil
+			}
+		}
 	}
 	flat, _ := u.flat.([]float32)
 	if u.at != nil {

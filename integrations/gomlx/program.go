@@ -32,8 +32,11 @@ type compiled struct {
 
 // compile makes a program of a computation, or finds the one that it has made of its text.
 func (b *Backend) compile(n *builder) (*compiled, error) {
-	text := n.text(false)
-	key := sha256.Sum256([]byte(text))
+	text, vars := n.text(false), make([]bool, len(n.main.inputs))
+	for i, name := range n.main.inputs {
+		vars[i] = variable(name)
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%v\n%s", vars, text))
 	if err := n.dump(key); err != nil {
 		return nil, err
 	}
@@ -43,7 +46,7 @@ func (b *Backend) compile(n *builder) (*compiled, error) {
 	if c != nil {
 		return c, nil
 	}
-	c, err := b.newCompiled(n.name, text)
+	c, err := b.newCompiled(n.name, text, vars)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "computation %q", n.name)
 	}
@@ -62,7 +65,7 @@ func (n *builder) dump(key [sha256.Size]byte) error {
 	return errors.WithStack(os.WriteFile(file, []byte(n.text(true)), 0o666))
 }
 
-func (b *Backend) newCompiled(name, text string) (*compiled, error) {
+func (b *Backend) newCompiled(name, text string, vars []bool) (*compiled, error) {
 	m, err := stablehlo.Parse(name, text)
 	if err != nil {
 		return nil, errors.WithStack(err)
@@ -74,9 +77,16 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	}
 	c := &compiled{}
 	if p.Module.World == 1 {
-		c.copies = carry(p.Module.Funcs()[0])
+		of, k := make([]bool, len(p.Constants)), 0 // by input
+		for i, l := range p.Constants {
+			if l == nil {
+				of[i] = vars[k]
+				k++
+			}
+		}
+		c.copies = carry(p.Module.Funcs()[0], of)
 	}
-	c.prog, err = b.keep(text, func() (*program.Program, error) {
+	c.prog, err = b.keep(fmt.Sprintf("%s\n%v", text, c.copies), func() (*program.Program, error) {
 		if err := compile.Partition(p.Module); err != nil {
 			return nil, errors.WithStack(err)
 		}
