@@ -12,7 +12,7 @@ import (
 // keepPrecision makes 16-bit floats that a region computes and reads again float32 on that way:
 // they are rounded where they are stored, and not between two operations of one kernel. What
 // jumps, such as a comparison, reads rounded numbers: it may ask whether they are equal to others
-// that were stored.
+// that were stored. Conversions that the program asks for go like others.
 func keepPrecision(ctx *passes.Context, f *ir.Func) {
 	writes := ir.FindWrites(f)
 	var regions [][]*ir.Node

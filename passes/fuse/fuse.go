@@ -142,11 +142,11 @@ func runFuse(ctx *passes.Context, f *ir.Func) error {
 		return err
 	}
 	u.annotate(f)
+	if ctx.Bool("excess-precision") { // first, so that what is computed again is the same number
+		keepPrecision(ctx, f)
+	}
 	if u.kernels {
 		computeAgain(ctx, f, u.limit)
-	}
-	if ctx.Bool("excess-precision") {
-		keepPrecision(ctx, f)
 	}
 	return nil
 }
