@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -205,7 +206,7 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 	}
 	p := &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}
 	for k := range c.Ins {
-		table, most, err := d.exchangeTable(g, c, k)
+		table, most, err := d.exchangeTable(c, k)
 		if err != nil {
 			return err
 		}
@@ -228,13 +229,10 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 }
 
 // exchangeTable is the table of an exchange of operand k, and the bounds of its pieces.
-func (d *Device) exchangeTable(g *group, c *rt.Collective, k int) ([]dim.Dim, [2][]coll.Piece, error) {
+func (d *Device) exchangeTable(c *rt.Collective, k int) ([]dim.Dim, [2][]coll.Piece, error) {
 	var most [2][]coll.Piece
 	in, out := c.Ins[k], c.Outs[k]
-	row := int64(in.DType.Size())
-	for _, n := range in.Shape[1:] {
-		row *= n
-	}
+	row := int64(in.DType.Size()) * intmath.Product(in.Shape[1:])
 	inner := slices.Concat(c.Late.Ins[k][1:], c.Late.Outs[k][1:])
 	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Late.Value(nil)); return !ok }) {
 		return nil, most, fmt.Errorf("%s of rows that do not lie one behind the other: %w", c.Name(), rt.ErrUnsupported)

@@ -3,6 +3,7 @@ package hlo
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -110,13 +111,13 @@ func (p *scanner) ordered() []int64 {
 	if p.err != nil {
 		return nil
 	}
-	step := make([]int64, len(sizes))
-	for i, s := len(sizes)-1, int64(1); i >= 0; i-- {
-		step[i] = s
-		s *= sizes[i]
-	}
-	out := []int64{0}
-	for _, d := range order {
+	return places(sizes, order)
+}
+
+// places are those in a mesh along some of its axes, the last of which varies fastest.
+func places[D int | int64](sizes []int64, axes []D) []int64 {
+	step, out := rowmajor.Strides(sizes), []int64{0}
+	for _, d := range axes {
 		var next []int64
 		for _, at := range out {
 			for k := range sizes[d] {
@@ -236,24 +237,6 @@ func (p *scanner) axis() string {
 
 // meshGroups are the ranks along some axes, for each place on the others.
 func meshGroups(sizes []int64, along []int, devices []int64) [][]int64 {
-	step := make([]int64, len(sizes))
-	for i, s := len(sizes)-1, int64(1); i >= 0; i-- {
-		step[i] = s
-		s *= sizes[i]
-	}
-	places := func(axes []int) []int64 {
-		out := []int64{0}
-		for _, d := range axes {
-			var next []int64
-			for _, at := range out {
-				for k := range sizes[d] {
-					next = append(next, at+k*step[d])
-				}
-			}
-			out = next
-		}
-		return out
-	}
 	var rest []int
 	for i := range sizes {
 		if !slices.Contains(along, i) {
@@ -261,9 +244,9 @@ func meshGroups(sizes []int64, along []int, devices []int64) [][]int64 {
 		}
 	}
 	var out [][]int64
-	for _, f := range places(rest) {
+	for _, f := range places(sizes, rest) {
 		var g []int64
-		for _, a := range places(along) {
+		for _, a := range places(sizes, along) {
 			g = append(g, devices[f+a])
 		}
 		out = append(out, g)
