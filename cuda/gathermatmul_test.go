@@ -16,7 +16,6 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
-	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/wgmma"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -286,80 +285,6 @@ func (x *gathersT) rounds(rounds int) (failed error) {
 		}
 	}
 	return nil
-}
-
-// TestGatherMatmulTimeout leaves a rank out: the others' kernels end, and the errors name whom they
-// waited for.
-func TestGatherMatmulTimeout(t *testing.T) {
-	const n, absent = 3, 1
-	r, x, g := newBroken(t, n, 50*time.Millisecond)
-	timeouts := 0
-	x.enqueue(absent)
-	for _, m := range g.Members() {
-		var te *symm.TimeoutError
-		err := m.Check(t.Context(), r.streams[m.Rank.ID])
-		if m.Rank.ID != absent && !gaveUp(err) {
-			t.Errorf("rank %d: %v", m.Rank.ID, err)
-		}
-		if errors.As(err, &te) && te.Rank == m.Rank.ID {
-			if timeouts++; te.Peer == m.Rank.ID || te.Elapsed < 50*time.Millisecond {
-				t.Errorf("rank %d: %+v", m.Rank.ID, *te)
-			}
-		}
-	}
-	if timeouts == 0 {
-		t.Error("nobody reported the timeout")
-	}
-}
-
-// TestGatherMatmulAbort aborts a group whose kernels wait for a rank that is left out, and joins it anew:
-// what the kernels have counted by then is forgotten.
-func TestGatherMatmulAbort(t *testing.T) {
-	const n, absent = 3, 2
-	r, x, g := newBroken(t, n, plenty)
-	reason := errors.New("enough")
-	x.enqueue(absent)
-	time.AfterFunc(10*time.Millisecond, func() { g.Members()[0].Abort(reason) })
-	for _, m := range g.Members() {
-		if err := m.Check(t.Context(), r.streams[m.Rank.ID]); !errors.Is(err, reason) {
-			t.Errorf("rank %d: %v", m.Rank.ID, err)
-		}
-	}
-	if err := g.Rejoin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.rounds(2); err != nil {
-		t.Errorf("joined anew: %v", err)
-	}
-}
-
-// newBroken is a group that a test breaks, with a matmul that has some pieces and tiles.
-func newBroken(t *testing.T, n int, timeout time.Duration) (*rigT, *gathersT, *coll.Group) {
-	r, g := newBrokenGroup(t, n, timeout)
-	x := newGathers(r, g, gatherT{dtype.BF16, 40, 1024, 16, false, false})
-	t.Cleanup(func() {
-		x.close()
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	x.fill(0)
-	return r, x, g
-}
-
-// newBrokenGroup is a group that a test breaks.
-func newBrokenGroup(t *testing.T, n int, timeout time.Duration) (*rigT, *coll.Group) {
-	if process != nil {
-		t.Skip("TestTimeout leaves out the ranks of processes")
-	}
-	r := newRigT(t, n)
-	o := smallGroup(false, n)
-	o.Timeout = timeout
-	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, g
 }
 
 // enqueue runs the call on all ranks but one. All are planned before: a kernel that waits for a peer

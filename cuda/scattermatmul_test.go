@@ -14,7 +14,6 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
-	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -47,15 +46,15 @@ func newScatters(r *rigT, g *coll.Group, s scatterT) *scattersT {
 	return x
 }
 
-// scattering is a rank's calls: a matmul that sends and the fold of what came, and a matmul and a reduce_scatter.
+// scattering is a rank's calls: a matmul that sends and the reduction of what came, and a matmul and a reduce_scatter.
 type scattering struct {
-	send, alone library.Step
-	fold, apart *coll.Prepared
+	send, alone      library.Step
+	reduction, apart *coll.Prepared
 }
 
 func (p *scattering) addTo(c *driver.Commands) {
 	p.send.AddTo(c)
-	p.fold.AddTo(c)
+	p.reduction.AddTo(c)
 }
 
 func (p *scattering) addApart(c *driver.Commands) {
@@ -73,7 +72,7 @@ func (x *scattersT) prepare(m *coll.Member) (p scattering, err error) {
 	piece := uint64(2 * s.rows * s.n)
 	own := x.at(rank, x.product+uint64(rank)*piece)
 	op := coll.Op{Kind: kernels.ReduceScatter, Red: s.red, DType: s.d, Algo: kernels.Sent, Tensors: []coll.Tensor{{Src: own, Dst: x.at(rank, x.out), Bytes: piece}}}
-	if p.fold, err = m.Prepare(op); err != nil {
+	if p.reduction, err = m.Prepare(op); err != nil {
 		return p, err
 	}
 	op.Algo, op.Symmetric, op.Kernels, op.Tensors = kernels.Auto, true, true, []coll.Tensor{{Src: x.at(rank, x.whole), Dst: x.at(rank, x.reduced), Bytes: piece}}
@@ -335,64 +334,6 @@ func newStaged(r *rigT, bytes uint64) *coll.Group {
 	return g
 }
 
-// TestScatterMatmulTimeout leaves a rank out: the others' kernels end, and the errors name whom they
-// waited for.
-func TestScatterMatmulTimeout(t *testing.T) {
-	const n, absent = 4, 1
-	r, x, g := newBrokenScatter(t, n, 50*time.Millisecond)
-	x.enqueue(absent)
-	timeouts := 0
-	for _, m := range g.Members() {
-		var te *symm.TimeoutError
-		err := m.Check(t.Context(), r.streams[m.Rank.ID])
-		if m.Rank.ID != absent && !gaveUp(err) {
-			t.Errorf("rank %d: %v", m.Rank.ID, err)
-		}
-		if errors.As(err, &te) && te.Rank == m.Rank.ID {
-			if timeouts++; te.Peer == m.Rank.ID || te.Elapsed < 50*time.Millisecond {
-				t.Errorf("rank %d: %+v", m.Rank.ID, *te)
-			}
-		}
-	}
-	if timeouts == 0 {
-		t.Error("nobody reported the timeout")
-	}
-}
-
-// TestScatterMatmulAbort aborts a group whose folds wait for a rank that is left out, and joins it anew.
-func TestScatterMatmulAbort(t *testing.T) {
-	const n, absent = 4, 2
-	r, x, g := newBrokenScatter(t, n, plenty)
-	reason := errors.New("enough")
-	x.enqueue(absent)
-	time.AfterFunc(10*time.Millisecond, func() { g.Members()[0].Abort(reason) })
-	for _, m := range g.Members() {
-		if err := m.Check(t.Context(), r.streams[m.Rank.ID]); !errors.Is(err, reason) {
-			t.Errorf("rank %d: %v", m.Rank.ID, err)
-		}
-	}
-	if err := g.Rejoin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := x.rounds(2); err != nil {
-		t.Errorf("joined anew: %v", err)
-	}
-}
-
-// newBrokenScatter is a group that a test breaks, with a matmul that has some tiles.
-func newBrokenScatter(t *testing.T, n int, timeout time.Duration) (*rigT, *scattersT, *coll.Group) {
-	r, g := newBrokenGroup(t, n, timeout)
-	x := newScatters(r, g, scatterT{dtype.BF16, 40, 1024, 16, false, false, kernels.Sum})
-	t.Cleanup(func() {
-		x.close()
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	x.fill(0)
-	return r, x, g
-}
-
 // enqueue runs the calls on all ranks but one.
 func (x *scattersT) enqueue(absent int) {
 	plans := map[*coll.Member]scattering{}
@@ -411,7 +352,7 @@ func (x *scattersT) enqueue(absent int) {
 		if err := x.run(m, p.send.AddTo); err != nil {
 			x.t.Fatal(err)
 		}
-		if err := p.fold.Enqueue(x.streams[m.Rank.ID]); err != nil {
+		if err := p.reduction.Enqueue(x.streams[m.Rank.ID]); err != nil {
 			x.t.Fatal(err)
 		}
 	}
