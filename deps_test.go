@@ -96,6 +96,7 @@ var layers = []struct {
 	{"cuda/internal/hostmem", nil},
 	{"cuda/dl", nil},
 	{"cuda/driver", []string{"cuda/dl", "cuda/internal/hostmem"}},
+	{"cuda/internal/drivertest", []string{"cuda/driver"}},
 	{"cuda/driver/fake", []string{"cuda/driver", "cuda/internal/hostmem", "kernels", "internal/dtype"}},
 	{"cuda/symm", []string{"cuda/driver", "cuda/internal/hostmem", "runtime/rendezvous", "kernels", "internal/dtype", "internal/lifecycle"}},
 	{"cuda/coll", []string{"cuda/symm", "cuda/driver", "kernels", "internal/dtype"}},

@@ -248,7 +248,7 @@ func servedCases(n int) map[string]int {
 // share the hardware's queues and wait for each other.
 func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
 	if *onGPU {
-		return n <= 4*deviceCount(t) || n < 16 || c.algo != kernels.Engine && !c.beside
+		return n <= 4*len(gpus(t, 1)) || n < 16 || c.algo != kernels.Engine && !c.beside
 	}
 	one := 1 // of so many
 	switch {

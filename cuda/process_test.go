@@ -21,6 +21,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/internal/drivertest"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
@@ -331,31 +332,20 @@ func processRanks(t *testing.T, n int) int {
 	if !*onGPU {
 		return n
 	}
-	count := deviceCount(t)
-	if count < 2 {
-		t.Skip("one process per GPU needs two GPUs")
-	}
-	return min(n, count)
+	return min(n, len(gpus(t, 2))) // a process for each
 }
 
-// deviceCount is the number of GPUs of this machine.
-func deviceCount(t *testing.T) int {
+// gpus lists the GPUs of this machine, of which a test needs so many.
+func gpus(t *testing.T, needed int) []driver.DeviceInfo {
 	t.Helper()
-	d, err := driver.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	infos, err := d.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(infos)
+	_, infos := drivertest.GPUs(t, *onGPU, needed)
+	return infos
 }
 
 // needsQueues skips a test of n ranks where a GPU has more than most of them.
 func needsQueues(t *testing.T, n, most int) {
 	t.Helper()
-	if *onGPU && n > most*deviceCount(t) {
+	if *onGPU && n > most*len(gpus(t, 1)) {
 		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/drivertest"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -335,17 +336,8 @@ type form struct {
 }
 
 func openGPU(t *testing.T) *gpu {
-	if !*onGPU {
-		t.Skip("needs a GPU: run with -gpu")
-	}
-	drv, err := driver.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	infos, err := drv.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Helper()
+	drv, infos := drivertest.GPUs(t, *onGPU, 1)
 	ctx, err := drv.CtxRetain(0)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/drivertest"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -26,25 +27,6 @@ type gpu struct {
 	drv driver.Driver
 	c   driver.Ctx
 	s   driver.Stream
-}
-
-// twoGPUs skips a test of which each of two ranks has a GPU of its own.
-func twoGPUs(t *testing.T) {
-	t.Helper()
-	if !*onGPU {
-		t.Skip("needs two GPUs: run with -gpu")
-	}
-	drv, err := driver.Open("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	infos, err := drv.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(infos) < 2 {
-		t.Skipf("needs two GPUs, there are %d", len(infos))
-	}
 }
 
 func openGPU(dev int) (*gpu, error) {
@@ -92,7 +74,7 @@ const (
 // TestProcesses runs the cases with one process per GPU: as ranks of one host, and
 // as two hosts, which NCCL then connects by sockets over loopback.
 func TestProcesses(t *testing.T) {
-	twoGPUs(t)
+	drivertest.GPUs(t, *onGPU, 2)
 	apart := func(rank int) []string {
 		return []string{fmt.Sprintf("NCCL_HOSTID=host%d", rank), "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo", "NCCL_IB_DISABLE=1"}
 	}
@@ -185,7 +167,7 @@ func TestChild(t *testing.T) {
 
 // TestOneProcess runs two ranks of one process.
 func TestOneProcess(t *testing.T) {
-	twoGPUs(t)
+	drivertest.GPUs(t, *onGPU, 2)
 	lib, err := Open(*libPath)
 	if err != nil {
 		t.Fatal(err)
