@@ -208,31 +208,35 @@ func TestGatherInMatmul(t *testing.T) {
 			}{{"all", g.all}, {"y", g.y}, {"z", g.z}, {"s", g.s}} {
 				m.Outputs = append(m.Outputs, rt.Param{Name: p.name + "out", Tensors: rt.Ts{p.t}})
 			}
-			var log collected
-			drv, devs, o := target(t, ranks)
-			if o.ShareDevice && sums {
-				t.Skip("two groups have more streams than a GPU that ranks share has hardware queues: those that share one wait for each other")
-			}
-			o.Log = slog.New(&log)
-			o.Libraries = []device.OpenLibrary{func(e device.LibraryEnv) (library.Library, error) {
-				if e.Rank.ID == c.lack-1 {
-					return nil, library.ErrUnavailable
-				}
-				return openWgmma(e)
-			}}
-			o = hosted(drv, o)
-			runGathered(t, drv, devs, o, m, func(e *rt.Exec) { c.step(g, e) })
-			n := 0
-			for _, d := range log.list {
-				if strings.HasSuffix(d.form, "_gather") {
-					n++
-				}
-			}
-			if n != 2*c.want { // in two captures
-				t.Errorf("%d gathers within matmuls, want %d: %+v", n, 2*c.want, log.list)
+			if n := inMatmuls(t, m, c.lack, func(form string) bool { return strings.HasSuffix(form, "_gather") }, func(e *rt.Exec) { c.step(g, e) }); n != 2*c.want { // in two captures
+				t.Errorf("%d gathers within matmuls, want %d", n, 2*c.want)
 			}
 		})
 	}
+}
+
+// inMatmuls captures steps of a module whose rank lack, from 1, cannot, and counts the collectives of a form.
+func inMatmuls(t *testing.T, m *rt.Module, lack int, is func(form string) bool, step func(*rt.Exec)) (n int) {
+	t.Helper()
+	var log collected
+	drv, devs, o := target(t, m.World)
+	if o.ShareDevice && len(m.Groups) > 1 {
+		t.Skip("two groups have more streams than a GPU that ranks share has hardware queues: those that share one wait for each other")
+	}
+	o.Log = slog.New(&log)
+	o.Libraries = []device.OpenLibrary{func(e device.LibraryEnv) (library.Library, error) {
+		if e.Rank.ID == lack-1 {
+			return nil, library.ErrUnavailable
+		}
+		return openWgmma(e)
+	}}
+	runGathered(t, drv, devs, hosted(drv, o), m, step)
+	for _, d := range log.list {
+		if is(d.form) {
+			n++
+		}
+	}
+	return n
 }
 
 // openWgmma opens our matmuls for Hopper, which the fake driver's devices are taken for.

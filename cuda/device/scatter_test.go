@@ -3,12 +3,9 @@
 package device_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda/device"
-	"github.com/seed-ee968945/concert/cuda/library"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -124,28 +121,8 @@ func TestScatterInMatmul(t *testing.T) {
 			}{{"out", g.out}, {"s", g.s}} {
 				m.Outputs = append(m.Outputs, rt.Param{Name: p.name + "out", Tensors: rt.Ts{p.t}})
 			}
-			var log collected
-			drv, devs, o := target(t, ranks)
-			if o.ShareDevice && c.two {
-				t.Skip("two groups have more streams than a GPU that ranks share has hardware queues: those that share one wait for each other")
-			}
-			o.Log = slog.New(&log)
-			o.Libraries = []device.OpenLibrary{func(e device.LibraryEnv) (library.Library, error) {
-				if e.Rank.ID == c.lack-1 {
-					return nil, library.ErrUnavailable
-				}
-				return openWgmma(e)
-			}}
-			o = hosted(drv, o)
-			runGathered(t, drv, devs, o, m, func(e *rt.Exec) { c.step(g, e) })
-			n := 0
-			for _, d := range log.list {
-				if strings.HasPrefix(d.form, "reduce_scatter_sent_") {
-					n++
-				}
-			}
-			if n != 2*c.want { // in two captures
-				t.Errorf("%d reduce_scatters within matmuls, want %d: %+v", n, 2*c.want, log.list)
+			if n := inMatmuls(t, m, c.lack, func(form string) bool { return strings.HasPrefix(form, "reduce_scatter_sent_") }, func(e *rt.Exec) { c.step(g, e) }); n != 2*c.want { // in two captures
+				t.Errorf("%d reduce_scatters within matmuls, want %d", n, 2*c.want)
 			}
 		})
 	}
