@@ -24,15 +24,23 @@ const (
 	lastRounds = 4       // that are read
 )
 
-// long is a loop that others are held against.
+// long is a loop that others are held against. The function may change after it has been read: nothing here
+// refers to it.
 type long struct {
-	n      *ir.Node
-	entry  []valueID // operands
-	rounds int64
-	last   []*reader // the last rounds
-	states [][]valueID
-	first  []*reader // the first rounds, and rounds that begin with anything, once they are needed
-	any    []*reader
+	n       *ir.Node  // while the loop is being read
+	entry   []valueID // operands
+	rounds  int64
+	carried int
+	own     []computed
+	states  [][]valueID // that the last rounds begin with, and the results
+	// Numbers of own, of the last rounds, of the first, and of rounds that begin with anything.
+	last, first, any [][]valueID
+}
+
+// computed is a value of a loop's body.
+type computed struct {
+	typ   ir.Type
+	input int // number of the input that it is, -1 for none
 }
 
 // induct reads a while by induction, and says whether that can be done.
@@ -41,7 +49,7 @@ func (r *reader) induct(n *ir.Node) bool {
 		return false
 	}
 	text, calls := r.bodies(n)
-	l := &long{n: n, entry: r.args(n)}
+	l := &long{n: n, entry: r.args(n), carried: n.Carried()}
 	carried, after := n.Carried(), [][]valueID(nil)
 	if calls || !r.p.count(l, &after) || l.rounds < lastRounds {
 		return false
@@ -57,10 +65,12 @@ func (r *reader) induct(n *ir.Node) bool {
 			counted(state, after[i])
 			l.states = append(l.states, state)
 			x := r.p.round(n, state)
-			l.last, state = append(l.last, x), x.ends(state)
+			l.last, state = append(l.last, x.computes()), x.ends(state)
 		}
 		counted(state, after[lastRounds])
 		l.states = append(l.states, state)
+		l.begin(r.p)
+		l.n = nil
 		r.p.long = append(r.p.long, l)
 		out = state[:carried]
 	}
@@ -105,6 +115,26 @@ func (r *reader) ends(state []valueID) []valueID {
 		state[k] = o.tensors[0]
 	}
 	return state
+}
+
+// values are those of a body that a loop can carry, in order.
+func values(f *ir.Func) (out []*ir.Value) {
+	for _, n := range f.Order() {
+		for _, v := range n.DeclaredResults() {
+			if !v.Type().IsAsync() {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}
+
+// computes are the numbers of values of a round that has been read.
+func (r *reader) computes() (out []valueID) {
+	for _, v := range values(r.f) {
+		out = append(out, r.read(v))
+	}
+	return out
 }
 
 // needed are the operations that values are computed by, in order, and the inputs that they read.
@@ -225,12 +255,9 @@ func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []valueID, vals []*ir.
 	return out
 }
 
-// claim is that a loop carries a value of another's body, of the round that follows or of the one
-// behind it.
-type claim struct {
-	v     *ir.Value
-	later int
-}
+// claim is that a loop carries a value of another's body, by its place in own, of the round that
+// follows or of the one behind it.
+type claim struct{ v, later int }
 
 // held are the results of a loop in terms of another that has been read before, nil if none is
 // known to compute them.
@@ -247,10 +274,10 @@ func (p *Prover) held(l *long) []valueID {
 		var out []valueID
 		for _, c := range claims {
 			at := lastRounds - gap + c.later
-			if c.v.Def().Op() == ir.OpInput && at <= lastRounds {
-				out = append(out, to.states[at][c.v.Def().At()])
+			if in := to.own[c.v].input; in >= 0 && at <= lastRounds {
+				out = append(out, to.states[at][in])
 			} else if at < lastRounds {
-				out = append(out, to.last[at].read(c.v))
+				out = append(out, to.last[at][c.v])
 			} else {
 				return nil // of a round that there is not
 			}
@@ -260,43 +287,43 @@ func (p *Prover) held(l *long) []valueID {
 	return nil
 }
 
-// begin reads the first rounds of a loop, and rounds that begin with anything.
+// begin reads what a round computes, the first rounds of a loop, and rounds that begin with anything.
 func (l *long) begin(p *Prover) {
-	if l.first != nil {
-		return
+	for _, v := range values(l.n.Bodies()[1]) {
+		c := computed{v.Type(), -1}
+		if v.Def().Op() == ir.OpInput {
+			c.input = v.Def().At()
+		}
+		l.own = append(l.own, c)
 	}
 	state, free := l.entry, slices.Clone(l.entry)
 	for k, v := range l.n.DeclaredResults() {
-		free[k] = p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), slices.Index(p.long, l)), typ: plain(v.Type())})
+		free[k] = p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), len(p.long)), typ: plain(v.Type())})
 	}
 	for range 2 {
 		x := p.round(l.n, state)
-		l.first, state = append(l.first, x), x.ends(state)
+		l.first, state = append(l.first, x.computes()), x.ends(state)
 	}
 	for range 3 {
 		x := p.round(l.n, free)
-		l.any, free = append(l.any, x), x.ends(free)
+		l.any, free = append(l.any, x.computes()), x.ends(free)
 	}
 }
 
 // relate finds for each value that a loop carries one of another's body that it is, after any
 // number of rounds; nil if there are none.
 func (p *Prover) relate(to, l *long) []claim {
-	to.begin(p)
 	z := p.normal()
 	var choice [][]claim // what may be, by value that is carried
-	body := to.n.Bodies()[1]
 	for k, v := range l.n.DeclaredResults() {
 		var list []claim
 		for later := range 2 {
-			for _, n := range body.Order() {
-				for _, w := range n.DeclaredResults() {
-					if !w.Type().SameTensor(v.Type()) || later > 0 && n.Op() == ir.OpInput && n.At() >= to.n.Carried() {
-						continue
-					}
-					if z.norm(to.first[later].read(w)) == z.norm(l.entry[k]) {
-						list = append(list, claim{w, later})
-					}
+			for i, w := range to.own {
+				if !w.typ.SameTensor(v.Type()) || later > 0 && w.input >= to.carried {
+					continue
+				}
+				if z.norm(to.first[later][i]) == z.norm(l.entry[k]) {
+					list = append(list, claim{i, later})
 				}
 			}
 		}
@@ -308,11 +335,11 @@ func (p *Prover) relate(to, l *long) []claim {
 			if len(list) == 0 {
 				return nil
 			}
-			state[k] = to.any[list[0].later].read(list[0].v)
+			state[k] = to.any[list[0].later][list[0].v]
 		}
 		next, wrong := p.round(l.n, state).ends(state), false
 		for k, list := range choice {
-			if z.norm(next[k]) != z.norm(to.any[list[0].later+1].read(list[0].v)) {
+			if z.norm(next[k]) != z.norm(to.any[list[0].later+1][list[0].v]) {
 				choice[k], wrong = list[1:], true
 			}
 		}

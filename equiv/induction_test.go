@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // Loops of more rounds than are read one by one. Each gathers a row, computes with it, and stores
@@ -159,5 +160,21 @@ func TestLoopsByInduction(t *testing.T) {
 		if (err == nil) != c.equal {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// What has been read of a loop stays as it was when its functions change.
+func TestReadLoopsStay(t *testing.T) {
+	p := equiv.NewProver(2, equiv.Options{})
+	f := parsedLoop(t, longLoop)
+	was := p.Read(f)
+	body := f.Module().Func("round")
+	for _, n := range body.Order() {
+		if n.Op() == ir.OpMul {
+			body.SetOp(n, ir.OpAdd)
+		}
+	}
+	if _, err := p.Compare(was, p.Read(f)); err == nil {
+		t.Error("a loop that multiplies is proved equal to itself when it adds")
 	}
 }

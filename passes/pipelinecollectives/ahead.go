@@ -20,7 +20,7 @@ func (l *loop) ahead() []*ir.Node {
 	}
 	var out []*ir.Node
 	for _, n := range l.body.Order() {
-		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn || !mayMove(n) {
+		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn || !l.mayMove(n) {
 			continue
 		}
 		all, counts := true, false
@@ -30,7 +30,7 @@ func (l *loop) ahead() []*ir.Node {
 		for _, v := range n.Results() {
 			early[v.ID()], counted[v.ID()] = all, counts
 		}
-		if n.Op().IsCollective() && all && counts && waitOf(n) != nil {
+		if n.Op().IsCollective() && all && counts && waitOf(n) != nil && l.mayMove(waitOf(n)) {
 			out = append(out, n)
 		}
 	}

@@ -16,7 +16,7 @@ func (l *loop) behind() []*ir.Node {
 		if !c.Op().IsCollective() || waitOf(c) == nil {
 			continue
 		}
-		if s, free := follow([]*ir.Node{c}); free && l.stores(s, asked) && carries(l.cut(s)) {
+		if s, free := l.follow([]*ir.Node{c}); free && l.stores(s, asked) && carries(l.cut(s)) {
 			out = append(out, c)
 		}
 	}
@@ -24,14 +24,14 @@ func (l *loop) behind() []*ir.Node {
 }
 
 // follow is what is computed from the results of nodes, they included, and whether all of it may move.
-func follow(nodes []*ir.Node) (s set, free bool) {
+func (l *loop) follow(nodes []*ir.Node) (s set, free bool) {
 	s, free = set{}, true
 	for todo := nodes; len(todo) > 0; {
 		n := todo[len(todo)-1]
 		if todo = todo[:len(todo)-1]; s[n] || n.Op() == ir.OpReturn {
 			continue
 		}
-		s[n], free = true, free && mayMove(n)
+		s[n], free = true, free && l.mayMove(n)
 		for _, v := range n.Results() {
 			for _, u := range v.Uses() {
 				todo = append(todo, u.Node)
@@ -77,7 +77,7 @@ func (l *loop) again(v *ir.Value) bool {
 	if n.Op() == ir.OpInput {
 		return n.At() >= l.n.Carried()
 	}
-	return mayMove(n) && n.Pure() && (n.Op().IsView() || loops.Few(v)) && !slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !l.again(a) })
+	return l.mayMove(n) && n.Pure() && (n.Op().IsView() || loops.Few(v)) && !slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !l.again(a) })
 }
 
 // cut are the values that nodes read of the rest of their round, in order.
@@ -102,7 +102,7 @@ func (l *loop) cut(nodes set) (out []*ir.Value) {
 //
 //	loop n: g = grad(i); store(reduce(g), i)  =>  g = grad(0); loop n-1: store(reduce(g), i-1); g = grad(i); end; store(reduce(g), n-1)
 func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
-	nodes, _ := follow(slices.Clone(comms))
+	nodes, _ := l.follow(slices.Clone(comms))
 	body, ret := l.body, l.body.Return().Args()
 	carried := l.n.Carried()
 	cut, stored := l.cut(nodes), l.stored(nodes)

@@ -19,6 +19,7 @@ type loop struct {
 	rounds     int64
 	first      []*hostops.Tensor // what is known of what the first round begins with
 	last       []*hostops.Tensor // the same of the last
+	writes     *ir.Writes        // of the body
 	counters   []bool            // by carried operand: it counts, see counts
 }
 
@@ -100,10 +101,11 @@ func (l *loop) decides() ([]*ir.Node, []int) {
 	return nodes, reads(nodes, more)
 }
 
-// mayMove reports whether a node of a body may run in another round than its own, given what it
-// reads: it has no effect but to communicate as collectives do.
-func mayMove(n *ir.Node) bool {
-	return (n.Pure() || n.Op().IsCollective() && !n.Ordered()) && n.Op().Info().Bodies == nil && n.Op() != ir.OpCall && n.Op() != ir.OpAsyncCall
+// mayMove reports whether a node of the body may run in another round than its own, given what it
+// reads: it has no effect but to communicate as collectives do, and nothing writes what it reads or gives.
+func (l *loop) mayMove(n *ir.Node) bool {
+	return (n.Pure() || n.Op().IsCollective() && !n.Ordered()) && n.Op().Info().Bodies == nil && n.Op() != ir.OpCall && n.Op() != ir.OpAsyncCall &&
+		!slices.ContainsFunc(slices.Concat(n.Args(), n.Results()), l.writes.Written)
 }
 
 // waitOf is the wait of a collective whose tensors can be carried, nil if there is none.

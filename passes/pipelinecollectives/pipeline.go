@@ -101,7 +101,7 @@ func (d *decision) loop(n *ir.Node) error {
 		d.ctx.Count("unknown", 1)
 		return nil
 	}
-	if l.rounds < 2 {
+	if l.rounds < 2 || slices.ContainsFunc(slices.Concat(l.cond.Order(), l.body.Order()), fences) {
 		return nil
 	}
 	n, err := d.choose(n, "ahead", l.ahead(), (*loop).startAhead)
@@ -115,12 +115,19 @@ func (d *decision) loop(n *ir.Node) error {
 	return err
 }
 
+// fences reports whether collectives keep their side of a node: a call, or what runs one, that communicates.
+func fences(n *ir.Node) bool {
+	return n.Effects()&ir.EffectCommunicates != 0 && !n.Op().IsCollective() && (n.Op().Info().Bodies == nil ||
+		slices.ContainsFunc(n.Bodies(), func(f *ir.Func) bool { return slices.ContainsFunc(f.Order(), fences) }))
+}
+
 // read is a loop of known length, nil of others.
 func (d *decision) read(f *ir.Func, n *ir.Node) *loop {
 	if _, attached := n.Cost(); attached {
 		return nil
 	}
 	l := &loop{f: f, n: n, cond: n.Bodies()[0], body: n.Bodies()[1]}
+	l.writes = ir.FindWrites(l.body)
 	l.first = loops.NewKnown(f).State(n)
 	var end loops.End
 	if l.rounds, l.last, end = loops.Count(n, l.first, loops.MaxCounted, d.ctx.Tick); end != loops.Counted {

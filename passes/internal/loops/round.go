@@ -14,6 +14,8 @@ type Round struct {
 	From  *ir.Node                      // what copies in another function are made from
 	Known map[*ir.Value]*hostops.Tensor // of values of the body; look-up only
 	Now   map[*ir.Value]*ir.Value       // the round's value for one of the body; look-up only
+
+	writes *ir.Writes // of the body, nil until they are asked for
 }
 
 // Copy copies what the round computes.
@@ -72,6 +74,12 @@ func (r *Round) row(n *ir.Node) *ir.Value {
 			return nil
 		}
 		return r.insert(ir.OpSliceScatter, attrs, want, x, part)
+	}
+	if r.writes == nil {
+		r.writes = ir.FindWrites(n.Func())
+	}
+	if r.writes.Written(n.Result(0)) { // a slice would have the table written
+		return nil
 	}
 	t, err := ir.Infer(ir.OpSlice, nil, attrs, []ir.Type{x.Type()})
 	if err != nil {
