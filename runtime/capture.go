@@ -217,8 +217,8 @@ func (x *Exec) landed(q *Param) (*Work, error) {
 	return w, nil
 }
 
-// Replay runs the step once on what the arena holds, and waits for its end. Outputs stay in
-// the arena. The error is ctx's, or what broke the world.
+// Replay runs the step once on what the arena holds, and waits for its end: on all ranks where
+// the device reads sizes that tensors hold (late.go), as Run does. Outputs stay in the arena. The error is ctx's, or what broke the world.
 func (s *Step) Replay(ctx context.Context) error {
 	return s.replay(ctx, func() error { return s.enqueueAndWait(ctx) })
 }
@@ -264,7 +264,13 @@ func (s *Step) enqueueAndWait(ctx context.Context) error {
 		return s.broke(err)
 	}
 	// Not ctx: it aborts, and the error is then the device's.
-	if err := s.cap.Wait(context.WithoutCancel(ctx)); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	err := s.cap.Wait(ctx)
+	if dev, ok := s.r.dev.(Capturer); ok && err == nil && len(s.read) > 0 && s.host == nil && len(s.m.Groups) > 0 {
+		// A peer whose sizes were wrong has gone on with zeros, and its host hears of them at the end.
+		err = dev.Meet(ctx)
+	}
+	if err != nil {
 		return s.broke(err)
 	}
 	return nil
