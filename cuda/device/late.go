@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -183,7 +184,9 @@ func (d *Device) productLate(p *plan, k *rt.Kernel, s *sizeReader) error {
 			continue
 		}
 		step, err := r.PlanSized(c, &sized)
-		if err != nil {
+		if errors.Is(err, library.ErrNotServed) {
+			return fmt.Errorf("%w: %w", err, rt.ErrUnsupported)
+		} else if err != nil {
 			return err
 		}
 		p.algo = step.String()

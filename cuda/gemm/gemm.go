@@ -59,8 +59,11 @@ func (l *Library) PlanSized(bounds, sized *library.Call) (library.Step, error) {
 		return nil, err
 	}
 	blocks, across, tiles, ok := p.blocks()
-	if !ok || blocks == 0 || len(p.out.Shape) != 2 {
+	if !ok || len(p.out.Shape) != 2 || bounds.Op != "matmul" {
 		return nil, fmt.Errorf("%w: %s %v of sizes in memory", library.ErrNotServed, bounds.Op, p.out.Shape)
+	}
+	if blocks == 0 {
+		return &step{}, nil
 	}
 	p.a, p.b, p.c, p.out = sized.Ins[0], sized.Ins[1], sized.Outs[0], sized.Outs[0]
 	return l.launch(p, blocks, across, tiles)
