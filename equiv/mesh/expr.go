@@ -271,8 +271,14 @@ func (t *table) intern(e *expr) *expr {
 	return e
 }
 
-// number appends a factor, rounded: products of the same factors in another order are equal.
-func number(b []byte, x float64) []byte { return strconv.AppendFloat(b, x, 'g', 11, 64) }
+// number appends a factor, rounded: products of the same factors in another order are equal. Whole
+// ones are exact, as sums of integers are.
+func number(b []byte, x float64) []byte {
+	if n := int64(x); x > -1<<53 && x < 1<<53 && float64(n) == x {
+		return strconv.AppendInt(b, n, 10)
+	}
+	return strconv.AppendFloat(b, x, 'g', 11, 64)
+}
 
 // sameNumber reports whether two factors are equal but for their rounding.
 func sameNumber(x, y float64) bool {

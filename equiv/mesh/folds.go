@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -95,22 +96,19 @@ func (t *table) unseen(name string, a arg) bool {
 	return false
 }
 
-// named begins the names of numbers that are no multiples of one: what is not finite, and integers
-// that a factor would round.
+// named begins the names of numbers that are no multiples of one: what is not finite, and of
+// integers what a factor would round or what the type does.
 const named = "number "
 
-// least and largest name numbers that change no largest and no least one.
+// least and largest name floats that change no largest and no least one.
 const (
 	least   = named + "-Inf"
 	largest = named + "+Inf"
 )
 
-// exact bounds integers that are factors: more digits than these have are not told apart.
-const exact = 1e10
-
-// integer is a whole number.
+// integer is a whole number. It is a factor if sums of many of it are exact.
 func (t *table) integer(n int64) arg {
-	if n < -exact || n > exact {
+	if n < -mostPlaces || n > mostPlaces {
 		return arg{base: t.leaf(named + strconv.FormatInt(n, 10)), coef: 1}
 	}
 	return arg{base: t.one, coef: float64(n)}
@@ -121,19 +119,19 @@ func (t *table) isNumber(e *expr) bool {
 	return e == t.one || e.kind == leaf && strings.HasPrefix(e.text, named)
 }
 
-// number64 is the number of an element type that an attribute says.
+// number64 is the number of an element type that an attribute says. What an integer type makes of
+// a number that is not whole, or not its own, is its matter.
 func (u *use) number64(key string, dt ir.DType) arg {
-	x := u.n.Attrs().Float(key, 0)
-	switch v, _ := u.n.Attrs().Get(key); {
-	case x-x != 0:
-		return arg{base: u.t.leaf(named + strconv.FormatFloat(x, 'g', -1, 64)), coef: 1}
-	case !dt.IsFloat():
-		if n, ok := v.AsInt(); ok {
-			return u.t.integer(n)
-		}
-		if x < -exact || x > exact {
-			return u.t.integer(int64(x))
-		}
+	v, _ := u.n.Attrs().Get(key)
+	x, name := u.n.Attrs().Float(key, 0), named
+	if n, ok := v.AsInt(); ok && !dt.IsFloat() {
+		return u.t.integer(n)
+	}
+	if !dt.IsFloat() {
+		name += dt.String() + " "
+	}
+	if x-x != 0 || !dt.IsFloat() && (x != math.Trunc(x) || math.Abs(x) > mostPlaces) {
+		return arg{base: u.t.leaf(name + strconv.FormatFloat(x, 'g', -1, 64)), coef: 1}
 	}
 	return arg{base: u.t.one, coef: x}
 }

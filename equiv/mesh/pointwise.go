@@ -29,7 +29,13 @@ func (u *use) pointwise() *piece {
 		return p
 	}
 	if !float && !chooses {
-		return u.each(op.Name() + " " + attrs.Without("scalar").Without("reverse").String() + " " + dt.String())
+		name := op.Name() + " " + attrs.Without("scalar").Without("reverse").String() + " " + dt.String()
+		if v, ok := attrs.Get("scalar"); ok && dt.IsInt() {
+			if _, whole := v.AsInt(); !whole { // integers are floats for it, which rounds
+				name += " real"
+			}
+		}
+		return u.each(name)
 	}
 	alpha := attrs.Float("alpha", 1)
 	switch op {

@@ -49,6 +49,9 @@ func mutate(r *rand.Rand, f *ir.Func) bool {
 		f.ReplaceUses(n.Result(0), n.Arg(1))
 		return true
 	}
+	if r.IntN(3) == 0 {
+		return fold(r, f, n)
+	}
 	if len(a) == 0 {
 		return false
 	}
@@ -86,6 +89,37 @@ func mutate(r *rand.Rand, f *ir.Func) bool {
 		return false
 	}
 	return true
+}
+
+// fold changes what a node folds by, or the number that a fold begins with.
+func fold(r *rand.Rand, f *ir.Func, n *ir.Node) bool {
+	a := n.Attrs()
+	for _, l := range [][]ir.Op{{ir.OpAdd, ir.OpMul, ir.OpMaximum, ir.OpMinimum}, {ir.OpGe, ir.OpGt, ir.OpLe, ir.OpLt}} {
+		if slices.Contains(l, n.Op()) && r.IntN(2) == 0 {
+			f.SetOp(n, l[r.IntN(len(l))])
+			return true
+		}
+	}
+	if a.Has("reduce") {
+		f.SetAttrs(n, a.With("reduce", attr.String([]string{"sum", "product", "max", "min"}[r.IntN(4)])))
+		return true
+	}
+	for _, key := range []string{"scalar", "value"} {
+		if !a.Has(key) {
+			continue
+		}
+		lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
+		if dt := n.Result(0).Type().DType(); !dt.IsFloat() {
+			lo, hi = dt.Range()
+		}
+		numbers := []attr.Value{attr.Float(-a.Float(key, 0)), attr.Float(a.Float(key, 0) / 2), attr.Float(math.Inf(1)), attr.Float(math.Inf(-1))}
+		for _, x := range []int64{lo, hi, lo + 1, hi - 1, 0, 1, -1} {
+			numbers = append(numbers, attr.Int(x))
+		}
+		f.SetAttrs(n, a.With(key, numbers[r.IntN(len(numbers))]))
+		return true
+	}
+	return false
 }
 
 // number is what proofs are about: a real one, of which nothing is left times zero.
@@ -161,6 +195,40 @@ func @f(%x: i64[4]) -> (i64[4], i64[4]) {
 		next := value[:len(value)-1] + "8"
 		if _, err := mesh.Check(of(value), of(next), o); err == nil || strings.Count(err.Error(), "result") < 2 {
 			t.Errorf("%s for %s: %v", next, value, err)
+		}
+	}
+}
+
+// What integer types make of numbers tells these apart: one that is not whole or too large is
+// converted its own way, no infinity is the least integer, and sums of constants have all digits.
+func TestIntegerNumbers(t *testing.T) {
+	constant := func(x, of string) string { return "%y = full {value=" + x + "} : " + of }
+	summed := func(last string) string {
+		return "%z = full {value=9999999999} : i64[1000]\n  %w = full {value=" + last + "} : i64[1]\n  %c = cat %x, %z, %w {dim=0} : i64[1006]\n  %s = sum %c {dims=[0]} : i64[]\n  %y = expand %s : i64[5]"
+	}
+	for _, c := range [][3]string{
+		{"i64[5]", constant("1.0e+300", "i64[5]"), constant("-1.0e+300", "i64[5]")},
+		{"i64[5]", constant("1.0e+19", "i64[5]"), constant("-9223372036854775808", "i64[5]")},
+		{"i8[5]", "%y = add %x {scalar=100000000000} : i8[5]", "%y = add %x {scalar=100000000000.5} : i8[5]"},
+		{"i64[5]", "%y = add %x {scalar=0} : i64[5]", "%y = add %x {scalar=0.0} : i64[5]"},
+		{"i64[5]", summed("9999999999"), summed("9999999998")},
+		{"i8[5]", "%y = amax %x {dims=[0], keepdim=true} : i8[1]", "%z = full {value=-inf} : i8[2]\n  %c = cat %x, %z {dim=0} : i8[7]\n  %y = amax %c {dims=[0], keepdim=true} : i8[1]"},
+	} {
+		var fs [2]*ir.Func
+		for i := range fs {
+			out := c[1][strings.LastIndex(c[1], ": ")+2:]
+			m, err := ir.Parse("f.ir", "world 2\n\nfunc @f(%x: "+c[0]+") -> ("+out+") {\n  "+c[1+i]+"\n  return %y\n}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			fs[i] = m.Funcs()[0]
+		}
+		o := mesh.Options{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "x", Size: 2}}}}
+		if _, err := mesh.Check(fs[0], fs[0], o); err != nil {
+			t.Errorf("%s: %v", c[1], err)
+		}
+		if _, err := mesh.Check(fs[0], fs[1], o); err == nil {
+			t.Errorf("%s is proved to be %s", c[2], c[1])
 		}
 	}
 }
