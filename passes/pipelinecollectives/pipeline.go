@@ -254,6 +254,6 @@ func (d *decision) schedule(f *ir.Func, limit int64) (*deps.Func, *sched.Result,
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := sched.Schedule(m.Model, sched.Options{Cap: limit, Runs: 4, ExactStates: -1, MemoryTradeoff: -1, Tick: d.ctx.Tick})
+	s, err := sched.Schedule(m.Model, sched.Options{Cap: limit, Runs: 32, ExactStates: -1, MemoryTradeoff: -1, Tick: d.ctx.Tick})
 	return m, s, err
 }
