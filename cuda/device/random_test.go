@@ -99,6 +99,10 @@ func TestRandomKernels(t *testing.T) {
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __shared__ static
+static void __syncthreads() {}
+static void __threadfence_system() {}
+static unsigned atomicExch(unsigned *p, unsigned v) { unsigned o = *p; *p = v; return o; }
 static int __clz(unsigned n) { return n ? __builtin_clz(n) : 32; }
 static unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
 struct dim { unsigned x; };
