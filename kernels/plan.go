@@ -336,6 +336,8 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
 	case c.Algo == Multicast && !c.multicast():
 		return 0, &PlanError{c.Op, "multicast serves all_gather, and sums of common floats in any order, of symmetric memory in a group that has it"}
+	case c.Algo == Engine || c.Algo > Sent:
+		return 0, &PlanError{c.Op, fmt.Sprintf("no kernels have the protocol %v", c.Algo)}
 	case c.Algo == Sent && !c.sent(total, sc):
 		return 0, &PlanError{c.Op, "what matmuls send needs a sum of one tensor of bf16 or f16 on 2, 4 or 8 ranks, aligned to 16 bytes, that fits into staging"}
 	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):

@@ -24,6 +24,7 @@ extern "C" {
 #define DECLARE __attribute__((device))
 DECLARE void __trap();
 DECLARE void __threadfence();
+DECLARE void __threadfence_system();
 DECLARE void __syncwarp(unsigned = 0xffffffffu);
 DECLARE int __any_sync(unsigned, int);
 DECLARE int __all_sync(unsigned, int);
