@@ -120,7 +120,10 @@ func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, byt
 	n := d.over.Load()
 	n.rehearses.Store(true)
 	defer n.rehearses.Store(false)
-	own, err := d.temporary("connecting the ranks")
+	own, err := d.life.New("connecting the ranks")
+	if err == nil { // the stream may be none of the device's
+		err = own.Work(lifecycle.Hooks{Tend: d.tend, Idle: func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) }})
+	}
 	if err != nil {
 		d.fail(err)
 		return err
