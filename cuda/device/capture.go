@@ -7,10 +7,11 @@ import (
 	"hash"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/brackets"
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
-	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -26,9 +27,9 @@ type recording struct {
 	held   []*plan // of all items
 	parts  []part  // what items become in the end
 	groups []*group
-	marks  []driver.Event   // of items, in order
-	graph  bool             // it becomes a graph
-	nested []program.Kind   // the last bracket of each loop and case that is open
+	marks  []driver.Event // of items, in order
+	graph  bool           // it becomes a graph
+	nested brackets.Open
 	calls  []progress.Entry // what a replay enqueues, of which last is the last
 	last   *progress.Call
 	before map[*group]*stream       // who used a group last before the capture
@@ -69,8 +70,8 @@ func (d *Device) BeginCapture() error {
 		return d.call("capture", err)
 	}
 	r.life.Defer("plans", func() error { d.drop(r.held...); return nil })
-	if r.fork, err = d.newEvent(r.life, false); err == nil {
-		r.done, err = d.newEvent(r.life, false)
+	if r.fork, err = d.own(r.life).Event(false); err == nil {
+		r.done, err = d.own(r.life).Event(false)
 	}
 	if err != nil {
 		return d.call("capture", errors.Join(err, r.life.EndInCall()))
@@ -156,7 +157,7 @@ type captured struct {
 	exec   driver.Exec
 	launch driver.Commands // of a graph, or of parts that are commands only
 	simple bool            // launch is all
-	waits  waits
+	waits  pace.Waits
 	ran    bool
 }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
+	"github.com/seed-ee968945/concert/cuda/device/internal/segments"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -71,18 +71,14 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]i
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}, staged: staged, part: part, dsts: dsts}
+	b := &builder{d: d, p: newCollective(g, c), part: part}
 	switch {
 	case g.nc != nil && c.Apart && !g.nc.apart:
 		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves and another module has made: there its collectives take turns with those of other groups: %w", g.name, rt.ErrUnsupported))
-	case g.nc != nil:
-		b.overNCCL()
-	case g.m == nil:
-		b.alone()
-	case c.Op == rt.Barrier:
-		b.try(coll.Op{Kind: kernels.Barrier})
+	case g.m == nil && g.nc == nil:
+		b.alone(c, staged)
 	default:
-		b.build()
+		b.build(c, staged, dsts)
 	}
 	if b.err != nil {
 		return nil, b.err
@@ -117,46 +113,34 @@ func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err e
 	return staged, err
 }
 
-// builder makes the commands of one collective: copies into scratch, launches, and
-// copies out of scratch, in that order.
-type builder struct {
-	d      *Device
-	g      *group
-	c      *rt.Collective
-	p      *plan
-	staged bool // results overlap operands: operands are moved away first
-	part   int  // of staging, or alone
-	dsts   [][]int64
-	used   uint64 // bytes of scratch
-	copies int    // between tensors and scratch
-	how    string // algorithms, for traces
-	err    error
-
-	ops       []coll.Op  // launches of kernels that take segments
-	exchanges []exchange // uneven ones, of groups that NCCL serves
-	after     []moved    // copies from scratch to results
+// newCollective is the plan of a collective, without commands.
+func newCollective(g *group, c *rt.Collective) *plan {
+	return &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}
 }
 
-type moved struct{ dst, src rt.Tensor }
+// builder makes the commands of one collective.
+type builder struct {
+	d    *Device
+	p    *plan
+	part int    // of staging, or alone
+	how  string // algorithms, for traces
+	err  error  // the first
+}
 
 // alone serves a subgroup of one: every collective is a copy.
-func (b *builder) alone() {
+func (b *builder) alone(c *rt.Collective, staged bool) {
 	b.how = "copy"
-	c := b.c
-	if c.Op == rt.CollectivePermute && len(c.Pairs) == 0 {
-		for i := range c.Outs {
-			b.fail(b.d.zero(&b.p.cmds, c.Outs[i]))
-		}
-		return
-	}
-	ins := c.Ins
-	if b.staged {
+	if staged && (c.Op != rt.CollectivePermute || len(c.Pairs) > 0) {
 		// There is no symmetric scratch without peers, and no program has this.
 		b.fail(fmt.Errorf("a result overlaps an operand: %w", rt.ErrUnsupported))
 		return
 	}
 	for i := range c.Outs {
-		b.fail(b.d.copyInto(&b.p.cmds, c.Outs[i], ins[i]))
+		if c.Op == rt.CollectivePermute && len(c.Pairs) == 0 {
+			b.fail(b.d.zero(&b.p.cmds, c.Outs[i]))
+			continue
+		}
+		b.fail(b.d.copyInto(&b.p.cmds, c.Outs[i], c.Ins[i]))
 	}
 }
 
@@ -166,247 +150,78 @@ func (b *builder) fail(err error) {
 	}
 }
 
-// build brings operands and results into a form that kernels take.
-func (b *builder) build() {
-	for i := range b.c.Ins {
-		if b.err != nil {
-			return
-		}
-		in, out := b.c.Ins[i], b.c.Outs[i]
-		if b.staged {
-			in = b.moveIn(in)
-		}
-		switch b.c.Op {
-		case rt.AllReduce:
-			b.allReduce(in, out)
-		case rt.AllGather:
-			b.allGather(in, out)
-		case rt.ReduceScatter:
-			b.reduceScatter(in, out)
-		case rt.AllToAll:
-			b.allToAll(i, in, out)
-		case rt.Broadcast, rt.CollectivePermute:
-			b.move(i, in, out)
-		}
+// build makes a form of the collective that its group can take, and the commands of that.
+func (b *builder) build(c *rt.Collective, staged bool, dsts [][]int64) {
+	d, g := b.d, b.p.group
+	if g.nc != nil && staged && segments.NCCLInPlace(c, g.pos) {
+		staged = false
 	}
-	if b.g.nc != nil {
-		b.callNCCL()
+	f, err := segments.Of(c, segments.Place{Base: d.base, Scratch: int64(g.scratch - d.base), Room: g.room, Ranks: len(g.ranks), Pos: g.pos, Dsts: dsts}, staged)
+	if err != nil {
+		b.fail(err)
 		return
 	}
-	for _, op := range b.ops {
-		b.try(op)
+	b.copies(f.Before)
+	for _, t := range f.Clear {
+		b.fail(d.zero(&b.p.cmds, t))
 	}
-	for _, m := range b.after {
-		b.copy(m.dst, m.src)
-	}
-	if b.copies > 0 {
-		b.how += fmt.Sprintf("; %d copies to or from scratch", b.copies)
-	}
-}
-
-// copy adds a copy of which one side is scratch.
-func (b *builder) copy(dst, src rt.Tensor) {
-	b.copies++
-	b.p.ahead = nil
-	b.fail(b.d.copyInto(&b.p.cmds, dst, src))
-}
-
-// take gives scratch for a dense tensor of t's type and n times its elements.
-func (b *builder) take(t rt.Tensor, n int64) rt.Tensor {
-	bytes := uint64(t.Bytes()*n+255) &^ 255
-	if b.err == nil && b.used+bytes > b.g.room {
-		b.fail(fmt.Errorf("its layout takes %d bytes of scratch and there are %d: raise Options.Scratch", b.used+bytes, b.g.room))
-	}
-	at := int64(b.g.scratch-b.d.base) + int64(b.used)
-	b.used += bytes
-	return layout.Dense(t, at)
-}
-
-// moveIn copies a tensor to scratch, row-major.
-func (b *builder) moveIn(t rt.Tensor) rt.Tensor {
-	s := b.take(t, 1)
-	if b.err == nil {
-		b.copy(s, t)
-	}
-	return s
-}
-
-// rowMajor is t, or a row-major copy in scratch.
-func (b *builder) rowMajor(t rt.Tensor) rt.Tensor {
-	if t.Dense() {
-		return t
-	}
-	return b.moveIn(t)
-}
-
-// result is out, or scratch that is copied there in the end.
-func (b *builder) result(out rt.Tensor) rt.Tensor {
-	if out.Dense() {
-		return out
-	}
-	s := b.take(out, 1)
-	b.after = append(b.after, moved{out, s})
-	return s
-}
-
-func (b *builder) at(t rt.Tensor) driver.Ptr { return b.d.at(t) }
-
-// maxRuns is into how many segments one tensor is cut at most, before it is brought
-// together in scratch instead.
-const maxRuns = 2 * kernels.MaxSegs
-
-// add puts a segment into the launch of its kind and type. dsts is where other ranks have its
-// result, if that is not where this one has it.
-func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor, dsts ...driver.Ptr) {
-	if seg.Bytes == 0 {
-		return
-	}
-	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: !b.c.Apart}
-	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
-		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[b.c.Reduce]
-		if !ok {
-			b.fail(fmt.Errorf("unknown reduction %q", b.c.Reduce))
-			return
+	if g.nc != nil {
+		b.callNCCL(f)
+	} else {
+		for _, op := range f.Ops {
+			b.try(op)
 		}
-		if op.DType, ok = kernels.ReduceAs(red, dt); !ok {
-			b.fail(kernels.NewTypeError(kind, red, dt))
-			return
+		for _, x := range f.Uneven {
+			p, err := g.m.PrepareUneven(x.Send, x.Recv)
+			b.keep(p, err, "packets and chunks of each pair")
 		}
-		op.Red = red
+		b.copies(f.After)
 	}
-	switch kind {
-	case kernels.Broadcast:
-		op.Root = b.c.Root
-	case kernels.Permute:
-		for i := 0; i < len(b.c.Pairs); i += 2 {
-			op.Pairs = append(op.Pairs, [2]int{int(b.c.Pairs[i]), int(b.c.Pairs[i+1])})
-		}
-	}
-	for i := range b.ops {
-		if o := &b.ops[i]; o.Kind == op.Kind && o.DType == op.DType && len(o.Tensors) < kernels.MaxSegs {
-			o.Tensors = append(o.Tensors, seg)
-			if dsts != nil {
-				o.Dsts = append(o.Dsts, dsts)
-			}
-			return
-		}
-	}
-	op.Tensors = []coll.Tensor{seg}
-	if dsts != nil {
-		op.Dsts = [][]driver.Ptr{dsts}
-	}
-	b.ops = append(b.ops, op)
-}
-
-func (b *builder) allReduce(in, out rt.Tensor) {
-	if !layout.Alike(in, out) {
-		in, out = b.rowMajor(in), b.result(out)
-	}
-	lo, hi, _ := in.Span()
-	to, _, _ := out.Span()
-	b.add(kernels.AllReduce, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
-}
-
-func (b *builder) allGather(in, out rt.Tensor) {
-	n := int64(len(b.g.ranks))
-	if count, bytes, ok := layout.Rows(in, out, b.c.Dim); ok && count <= maxRuns {
-		for i := range count {
-			b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes), Dst: b.at(out) + driver.Ptr(i*bytes*n), Bytes: uint64(bytes)})
-		}
-		return
-	}
-	in = b.rowMajor(in)
-	s := b.take(in, n)
-	b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in), Dst: b.at(s), Bytes: uint64(in.Bytes())})
-	part := in.Shape[b.c.Dim]
-	for i := range n {
-		b.after = append(b.after, moved{layout.Piece(out, b.c.Dim, i*part, (i+1)*part), layout.Dense(in, s.Off+i*in.Bytes())})
+	if n := len(f.Before) + len(f.After); n > 0 {
+		b.how += fmt.Sprintf("; %d copies to or from scratch", n)
 	}
 }
 
-func (b *builder) reduceScatter(in, out rt.Tensor) {
-	n := int64(len(b.g.ranks))
-	if count, bytes, ok := layout.Rows(out, in, b.c.Dim); ok && count <= maxRuns {
-		for i := range count {
-			b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes*n), Dst: b.at(out) + driver.Ptr(i*bytes), Bytes: uint64(bytes)})
-		}
-		return
+// copies adds copies of which one side is scratch. What stands in front of them cannot go ahead.
+func (b *builder) copies(list []segments.Move) {
+	for _, m := range list {
+		b.p.ahead = nil
+		b.fail(b.d.copyInto(&b.p.cmds, m.Dst, m.Src))
 	}
-	s := b.take(out, n)
-	if b.err != nil {
-		return
-	}
-	part := out.Shape[b.c.Dim]
-	for i := range n {
-		b.copy(layout.Dense(out, s.Off+i*out.Bytes()), layout.Piece(in, b.c.Dim, i*part, (i+1)*part))
-	}
-	to := b.result(out)
-	b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})
 }
 
-func (b *builder) allToAll(k int, in, out rt.Tensor) {
-	if !layout.RowsOutermost(in) || !layout.Alike(in, out) {
-		in, out = b.rowMajor(in), b.result(out)
-	}
-	n := len(b.g.ranks)
-	if b.c.InSplits == nil {
-		b.add(kernels.AllToAll, in.DType, coll.Tensor{Src: b.at(in), Dst: b.at(out), Bytes: uint64(in.Bytes()) / uint64(n)})
-		return
-	}
-	row := int64(in.DType.Size())
-	for _, x := range in.Shape[1:] {
-		row *= x
-	}
-	send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
-	cut := func(list []coll.Piece, at driver.Ptr, splits []int64) {
-		for i, rows := range splits {
-			list[i] = coll.Piece{At: at, Bytes: uint64(rows * row)}
-			at += driver.Ptr(rows * row)
-		}
-	}
-	cut(send, b.at(in), b.c.InSplits[k])
-	cut(recv, b.at(out), b.c.OutSplits[k])
-	b.uneven(send, recv)
-}
+// barrierBytes are of every group's scratch, behind what layouts use: NCCL's barriers reduce a
+// word there.
+const barrierBytes = 256
 
-// move serves broadcast and collective_permute; k is the number of the operand.
-func (b *builder) move(k int, in, out rt.Tensor) {
-	if !layout.Alike(in, out) {
-		in, out = b.rowMajor(in), b.result(out)
+// callNCCL makes a call of the plan, between what it has for commands and the copies behind it.
+func (b *builder) callNCCL(f *segments.Form) {
+	d, p, g := b.d, b.p, b.p.group
+	before := p.cmds
+	p.cmds = driver.Commands{}
+	b.copies(f.After)
+	after := p.cmds
+	p.cmds = driver.Commands{}
+	p.ops = f.NCCL(p.name, uintptr(g.scratch)+uintptr(g.room))
+	for i := range p.ops {
+		b.fail(p.ops[i].Check(g.pos, len(g.ranks)))
 	}
-	kind := kernels.Broadcast
-	if b.c.Op == rt.CollectivePermute {
-		kind = kernels.Permute
-		receives := false
-		for i := 1; i < len(b.c.Pairs); i += 2 {
-			receives = receives || b.c.Pairs[i] == int64(b.g.pos)
+	b.how = "NCCL"
+	run := func(st *stream, c *driver.Commands) error {
+		if c.Len() == 0 {
+			return nil
 		}
-		if !receives {
-			b.fail(b.d.zero(&b.p.cmds, out))
+		return d.drv.Run(d.rank.Ctx, c.On(st.h))
+	}
+	p.call = func(st *stream) error {
+		if err := run(st, &before); err != nil {
+			return err
 		}
-	}
-	lo, hi, _ := in.Span()
-	to, _, _ := out.Span()
-	var dsts []driver.Ptr
-	if b.dsts != nil {
-		for _, at := range b.dsts[k] {
-			dsts = append(dsts, b.d.base+driver.Ptr(at))
+		if err := d.runNCCL(st, p); err != nil {
+			return err
 		}
+		return run(st, &after)
 	}
-	b.add(kind, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)}, dsts...)
-}
-
-// uneven adds an exchange with a size of its own for every pair of ranks.
-func (b *builder) uneven(send, recv []coll.Piece) {
-	if b.err != nil {
-		return
-	}
-	if b.g.nc != nil {
-		b.exchanges = append(b.exchanges, exchange{send, recv})
-		return
-	}
-	p, err := b.g.m.PrepareUneven(send, recv)
-	b.keep(p, err, "packets and chunks of each pair")
 }
 
 // try plans a launch of segments.
@@ -418,7 +233,7 @@ func (b *builder) try(op coll.Op) {
 	if b.part >= 0 && op.Kind != kernels.Barrier {
 		op.Overlapped, op.Part = true, (b.part+b.p.parts)%coll.StagingParts
 	}
-	p, err := b.g.m.Prepare(op)
+	p, err := b.p.group.m.Prepare(op)
 	how := "copy engines"
 	if op.Overlapped {
 		how = "copies beside compute"
@@ -431,7 +246,7 @@ func (b *builder) try(op coll.Op) {
 	case p != nil && p.Launch() != nil:
 		l := p.Launch()
 		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)
-		b.g.named(l.Args.Seq, b.p.name)
+		b.p.group.names.Keep(l.Args.Seq, b.p.name)
 	}
 	b.keep(p, err, how)
 }

@@ -45,7 +45,7 @@ func (d *Device) openNCCL(need *TransportError) error {
 	n := &overNCCL{d: d, start: time.Now(), turn: &group{}}
 	n.list.Store(&[]*comm{})
 	var err error
-	if n.turn.turn, err = d.newEvent(d.life, false); err != nil {
+	if n.turn.turn, err = d.own(d.life).Event(false); err != nil {
 		return err
 	}
 	if err := d.life.Defer("communicators", n.close); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/brackets"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -35,7 +36,7 @@ func (d *Device) Bracket(s rt.Stream, b rt.Bracket) error {
 			return d.call(b.Kind.String(), err)
 		}
 	}
-	if err := d.rec.nest(b.Kind); err != nil {
+	if err := d.rec.nested.Next(b.Kind); err != nil {
 		return d.call(b.Kind.String(), err)
 	}
 	d.rec.words = nil
@@ -43,66 +44,15 @@ func (d *Device) Bracket(s rt.Stream, b rt.Bracket) error {
 	return nil
 }
 
-// nest keeps the last bracket of each loop and case that is open.
-func (r *recording) nest(k program.Kind) error {
-	if k == program.Loop || k == program.Case {
-		r.nested = append(r.nested, k)
-		return nil
-	}
-	last := program.End // of nothing
-	n := len(r.nested)
-	if n > 0 {
-		last = r.nested[n-1]
-	}
-	switch {
-	case k == program.Test && last == program.Loop, k == program.Branch && (last == program.Case || last == program.Branch):
-		r.nested[n-1] = k
-	case k == program.End && (last == program.Test || last == program.Branch):
-		r.nested = r.nested[:n-1]
-	case n == 0:
-		return errors.New("stands outside of a loop or a case")
-	default:
-		return fmt.Errorf("follows %s: a loop has one test and then its end, a case has branches and then its end", last)
-	}
-	return nil
-}
-
-// block is a loop or a case: where its brackets are among the items. Each part ends where the
-// next one begins, the last one at the end.
-type block struct {
-	at, end int
-	parts   []int
-}
-
 // block is what begins at item k.
-func (r *recording) block(k int) block {
-	b, depth := block{at: k}, 0
-	for i := k; ; i++ {
-		if r.items[i].bracket == nil {
-			continue
+func (r *recording) block(k int) brackets.Block {
+	return brackets.Find(k, func(i int) (kind program.Kind, ok bool) {
+		b := r.items[i].bracket
+		if b != nil {
+			kind = b.Kind
 		}
-		switch kind := r.items[i].bracket.Kind; kind {
-		case program.Loop, program.Case:
-			depth++
-		case program.End:
-			if depth--; depth == 0 {
-				b.end = i
-				return b
-			}
-		default:
-			if depth == 1 {
-				b.parts = append(b.parts, i)
-			}
-		}
-	}
-}
-
-// part gives the items of a part, without its brackets.
-func (b block) part(i int) (from, to int) {
-	if i+1 < len(b.parts) {
-		return b.parts[i] + 1, b.parts[i+1]
-	}
-	return b.parts[i] + 1, b.end
+		return kind, b != nil
+	})
 }
 
 // blocks reports whether there are loops or branches.
@@ -167,16 +117,16 @@ func (r *recording) lay(from, to int, t *trace) []part {
 		n := &branching{loop: r.items[k].bracket.Kind == program.Loop, number: r.items[k].bracket.Number}
 		parts = append(parts, s.end()...)
 		if n.loop {
-			test := r.lay(b.at+1, b.parts[0], t)
-			n.number = r.items[b.parts[0]].bracket.Number
-			parts, n.bodies = append(parts, test...), [][]part{append(r.lay(b.parts[0]+1, b.end, t), test...)}
+			test := r.lay(b.At+1, b.Parts[0], t)
+			n.number = r.items[b.Parts[0]].bracket.Number
+			parts, n.bodies = append(parts, test...), [][]part{append(r.lay(b.Parts[0]+1, b.End, t), test...)}
 		}
-		for i := 0; !n.loop && i < len(b.parts); i++ {
-			from, to := b.part(i)
+		for i := 0; !n.loop && i < len(b.Parts); i++ {
+			from, to := b.Part(i)
 			n.bodies = append(n.bodies, r.lay(from, to, t))
 		}
 		parts = append(parts, part{node: n})
-		s, k = r.section(t), b.end
+		s, k = r.section(t), b.End
 	}
 	return append(parts, s.end()...)
 }
@@ -194,7 +144,7 @@ func (c *captured) chooser() (*chooser, error) {
 	if err := d.makeStop(); err != nil {
 		return nil, err
 	}
-	m, err := d.module(c.r.life, chooseImage)
+	m, err := d.own(c.r.life).Module(chooseImage)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +157,7 @@ func (d *Device) makeStop() error {
 	if d.stop.at != 0 {
 		return nil
 	}
-	at, err := d.alloc(d.life, 256)
+	at, err := d.own(d.life).Alloc(256)
 	var host uintptr
 	var seen driver.Ptr
 	if err == nil {

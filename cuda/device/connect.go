@@ -6,43 +6,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 )
-
-// rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
-// depends on the size, but not above this one.
-const rehearsalBytes = 256 << 20
-
-// rehearsal is an operation that makes NCCL connect the ranks as op does, on memory that
-// nobody needs; bytes is how much. The calls that send from rank to rank connect in one
-// way for all sizes.
-func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
-	n := uint64(ranks)
-	if fromRankToRank(op) {
-		const part = 256
-		return nccl.Op{Kind: nccl.AllToAll, DType: op.DType, Tensors: []nccl.Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
-	}
-	o = *op
-	o.Tensors = nil
-	for _, t := range op.Tensors {
-		r := nccl.Tensor{Bytes: min(t.Bytes, rehearsalBytes/n&^255)}
-		need := r.Bytes
-		switch op.Kind {
-		case nccl.AllGather:
-			need, r.Src = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
-		case nccl.ReduceScatter:
-			need, r.Dst = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
-		}
-		bytes = max(bytes, need)
-		o.Tensors = append(o.Tensors, r)
-	}
-	return o, bytes
-}
-
-// fromRankToRank reports whether an operation is sends and receives.
-func fromRankToRank(op *nccl.Op) bool { return op.Kind == nccl.AllToAll || op.Kind == nccl.Permute }
 
 // rehearsed is an operation of a communicator that makes it connect its ranks.
 type rehearsed struct {
@@ -58,7 +26,7 @@ func (d *Device) introduce(ctx context.Context, c *comm) error {
 		d.fail(err) // the others wait in it
 		return err
 	}
-	op, bytes := rehearsal(&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}, len(c.ranks), c.c.Rank())
+	op, bytes := (&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}).Rehearsal(c.c.Rank(), len(c.ranks))
 	err = d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
 	return errors.Join(err, st.life.EndInCall())
 }
@@ -83,10 +51,10 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 		for k := range p.ops {
 			c := p.group.nc
-			if c.apart && fromRankToRank(&p.ops[k]) {
+			if c.apart && p.ops[k].FromRankToRank() {
 				continue // introduced
 			}
-			op, need := rehearsal(&p.ops[k], len(c.ranks), slices.Index(c.ranks, d.spec.Rank))
+			op, need := p.ops[k].Rehearsal(slices.Index(c.ranks, d.spec.Rank), len(c.ranks))
 			key := fmt.Sprint(c.name, op.Kind, op.DType, op.Reduce, op.Root, op.Tensors)
 			if op.Kind == nccl.AllToAll {
 				key = fmt.Sprint(c.name, op.Kind)
@@ -135,7 +103,7 @@ func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, byt
 }
 
 func (d *Device) rehearseOn(ctx context.Context, own *lifecycle.Scope, st *stream, list []rehearsed, bytes uint64) error {
-	at, err := d.alloc(own, bytes)
+	at, err := d.own(own).Alloc(bytes)
 	if err != nil {
 		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)
 	}
@@ -148,5 +116,5 @@ func (d *Device) rehearseOn(ctx context.Context, own *lifecycle.Scope, st *strea
 			return err
 		}
 	}
-	return d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) })
+	return d.await(ctx, new(pace.Waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) })
 }

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
@@ -50,7 +49,7 @@ func (d *Device) copyInto(c *driver.Commands, dst, src rt.Tensor) error {
 	if d.host != nil {
 		return d.host.launch(c, d, "copy", &rt.Kernel{Op: "clone", Outs: []rt.Tensor{dst}, Ins: []rt.Tensor{src}})
 	}
-	return d.code.copy(c, d.at(dst), d.at(src), dst, src)
+	return d.code.Copy(c, d.at(dst), d.at(src), dst, src)
 }
 
 // zero adds clearing a tensor.
@@ -66,7 +65,7 @@ func (d *Device) zero(c *driver.Commands, t rt.Tensor) error {
 	if d.host != nil {
 		return d.host.launch(c, d, "full", &rt.Kernel{Op: "full", Attrs: rt.A("value", 0), Outs: []rt.Tensor{t}})
 	}
-	return d.code.zero(c, d.at(t), t)
+	return d.code.Zero(c, d.at(t), t)
 }
 
 // Upload implements runtime.Device.
@@ -139,27 +138,4 @@ func (d *Device) transferable(op string, t rt.Tensor, n int) error {
 		return d.call(op, fmt.Errorf("%d bytes for %v, which has %d", n, t, t.Bytes()))
 	}
 	return nil
-}
-
-// copyParams is the parameter block of the copy kernel.
-func copyParams(to, from driver.Ptr, shape, toStride, fromStride []int64) (params []byte, count int64) {
-	u64 := func(v uint64) { params = binary.LittleEndian.AppendUint64(params, v) }
-	u64(uint64(to))
-	u64(uint64(from))
-	count = 1
-	for _, n := range shape {
-		count *= n
-	}
-	u64(uint64(count))
-	for _, list := range [][]int64{shape, toStride, fromStride} {
-		pad := layout.MaxDims - len(list)
-		for i := range layout.MaxDims {
-			v := int64(0)
-			if i >= pad {
-				v = list[i-pad]
-			}
-			u64(uint64(v))
-		}
-	}
-	return params, count
 }

@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -28,7 +30,7 @@ type Device struct {
 	drv     driver.Driver
 	dev     int
 	host    *hostKernels // computes on the fake driver, else nil
-	code    *code        // compiled kernels, nil on the fake driver
+	code    *code.Code   // compiled kernels, nil on the fake driver
 	site    *site
 	domain  *domain.Domain // of this rank
 	rank    *symm.Rank
@@ -107,7 +109,7 @@ type event struct {
 	life     *lifecycle.Scope
 	recorded bool
 	during   *recording // the capture that recorded it last, nil if none
-	waits    waits
+	waits    pace.Waits
 	record   driver.Commands // of it, and waiting for it
 	wait     driver.Commands
 }
@@ -118,7 +120,7 @@ func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, er
 	d.life.Defer("place in the world", func() error { return d.site.leave() })
 	if d.host == nil {
 		var err error
-		if d.code, err = newCode(drv, dev, &o); err != nil {
+		if d.code, err = code.New(drv, dev, o.compiler()); err != nil {
 			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot compile the device's kernels", Err: err}
 		}
 	}
@@ -138,7 +140,7 @@ func (d *Device) load() error {
 	// Graphs have edges for it since CUDA 12.3, devices since compute capability 9.0.
 	d.early = !d.opts.NoDependentLaunch && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
 	if d.code != nil {
-		if err := d.code.load(d); err != nil {
+		if err := d.code.Load(d.own(d.life)); err != nil {
 			return err
 		}
 	}
@@ -159,7 +161,8 @@ func (d *Device) load() error {
 
 // compile is for libraries with kernels of their own.
 func (d *Device) compile(name, source string, options ...string) ([]byte, error) {
-	rtc, err := compiler(&d.opts)
+	o := d.opts.compiler()
+	rtc, err := o.Compiler()
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +232,7 @@ func (d *Device) workspace(s *stream, bytes uint64) error {
 	if bytes == 0 || len(s.work) > 0 && s.work[len(s.work)-1].bytes >= bytes {
 		return nil
 	}
-	at, err := d.alloc(s.life, bytes)
+	at, err := d.own(s.life).Alloc(bytes)
 	if err != nil {
 		return fmt.Errorf("workspace of %d bytes: %w", bytes, err)
 	}
@@ -247,7 +250,7 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	if err != nil {
 		return 0, err
 	}
-	h, err := d.newEvent(life, false)
+	h, err := d.own(life).Event(false)
 	if err != nil {
 		return 0, d.call("new event", errors.Join(err, life.EndInCall()))
 	}
@@ -400,7 +403,7 @@ func (d *Device) Sync(ctx context.Context) error {
 		return err
 	}
 	defer d.leave()
-	return d.await(ctx, new(waits), d.idle)
+	return d.await(ctx, new(pace.Waits), d.idle)
 }
 
 // idle reports whether all streams are.

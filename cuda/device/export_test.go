@@ -11,16 +11,6 @@ import (
 // everything before it take its time.
 func SetTimeout(r *rt.Rank, limit time.Duration) { r.Device().(*Device).spec.Timeout = limit }
 
-// Drawn are the types of which a GPU has random numbers.
-var Drawn = drawn
-
-// Turns says for how long of a wait the loops of a device stood still, and at what time.
-type Turns = turns
-
-func (p *turns) Still(now time.Time, waited, limit time.Duration, count func() (uint32, error)) time.Duration {
-	return p.still(now, waited, limit, count)
-}
-
 // Rounds counts the tests of a rank's loops.
 func Rounds(r *rt.Rank) (uint32, error) {
 	d := r.Device().(*Device)
@@ -40,7 +30,7 @@ func HoldSetup(r *rt.Rank) (release func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := d.alloc(life, 4)
+	at, err := d.own(life).Alloc(4)
 	if err == nil {
 		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 1)
 	}
@@ -59,5 +49,5 @@ func Look(r *rt.Rank, waited time.Duration) error { return r.Device().(*Device).
 // BackThen moves what is known of a rank's loops into the past.
 func BackThen(r *rt.Rank, ago time.Duration) {
 	s := &r.Device().(*Device).stop
-	s.turn.looked, s.turn.moved = s.turn.looked.Add(-ago), s.turn.moved.Add(-ago)
+	s.turn.Looked, s.turn.Moved = s.turn.Looked.Add(-ago), s.turn.Moved.Add(-ago)
 }

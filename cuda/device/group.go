@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
@@ -33,35 +32,7 @@ type group struct {
 	last *stream
 	turn driver.Event
 
-	labelMu       sync.Mutex
-	labels, older map[uint32]string // by number of the call: what it was, for errors
-}
-
-// named keeps the name of a call: of the last maxPlans at least, and of twice as many at
-// most.
-func (g *group) named(seq uint32, name string) {
-	g.labelMu.Lock()
-	defer g.labelMu.Unlock()
-	if len(g.labels) >= maxPlans {
-		g.labels, g.older = map[uint32]string{}, g.labels
-	}
-	g.labels[seq] = name
-}
-
-// label names a call of the group by the number that kernels report, and where it has been
-// forgotten by what it was, if that is known.
-func (g *group) label(seq uint32, what string) string {
-	g.labelMu.Lock()
-	defer g.labelMu.Unlock()
-	for _, m := range [2]map[uint32]string{g.labels, g.older} {
-		if s, ok := m[seq]; ok {
-			return s
-		}
-	}
-	if what == "" {
-		what = "collective"
-	}
-	return fmt.Sprintf("%s on %q", what, g.name)
+	names progress.Names // of its calls, for errors
 }
 
 // AddGroup implements runtime.Device. It fails on all ranks if it fails on one.
@@ -83,7 +54,7 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	if err == nil && d.domain.Leads(d.spec.Rank) {
 		err = d.domain.Add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
 	}
-	g := &group{name: spec.Name, labels: map[uint32]string{}}
+	g := &group{name: spec.Name, names: progress.Names{Group: spec.Name, Most: maxPlans}}
 	if err = d.met(ctx, err); err == nil {
 		err = d.met(ctx, d.openGroup(g, spec, row))
 		if err == nil && k >= 0 { // nobody waits there for a rank that has failed by itself
@@ -126,7 +97,7 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 	if len(g.ranks) < 2 || at < 0 {
 		return nil
 	}
-	if g.turn, err = d.newEvent(g.life, false); err != nil {
+	if g.turn, err = d.own(g.life).Event(false); err != nil {
 		return err
 	}
 	g.log = progress.NewLedger(fmt.Sprintf("%d.%d", d.made, at), g.ranks)
@@ -140,13 +111,13 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 		for _, m := range s.Row[at].Members() {
 			if m.Rank.ID == place {
 				g.m = m
-				m.Naming = g.label
+				m.Naming = g.names.Of
 			}
 		}
 		g.scratch = d.domain.World.Addr(place, s.Scratch)
 		return nil
 	}
-	g.scratch, err = d.alloc(g.life, g.room+barrierBytes)
+	g.scratch, err = d.own(g.life).Alloc(g.room + barrierBytes)
 	return err
 }
 

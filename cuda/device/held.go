@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
@@ -77,7 +78,7 @@ func (d *Device) giveBack() error {
 		if n < d.most {
 			return nil
 		}
-		err = d.await(context.Background(), new(waits), d.idle)
+		err = d.await(context.Background(), new(pace.Waits), d.idle)
 	}
 	if err != nil {
 		return err

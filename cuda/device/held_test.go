@@ -203,24 +203,3 @@ func TestPlansWait(t *testing.T) {
 		return d.Sync(ctx)
 	})
 }
-
-// Names of calls are kept for a while.
-func TestLabels(t *testing.T) {
-	g := &group{name: "g", labels: map[uint32]string{}}
-	const last = 3 * maxPlans
-	for seq := range uint32(last) {
-		g.named(seq, fmt.Sprint(seq))
-	}
-	if n := len(g.labels) + len(g.older); n > 2*maxPlans {
-		t.Errorf("%d names are kept", n)
-	}
-	if got := g.label(last-maxPlans, ""); got != fmt.Sprint(last-maxPlans) {
-		t.Errorf("%q", got)
-	}
-	if got := g.label(0, "barrier"); got != `barrier on "g"` {
-		t.Errorf("a forgotten barrier is %q", got)
-	}
-	if got := g.label(0, ""); got != `collective on "g"` {
-		t.Errorf("%q", got)
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -80,7 +79,7 @@ func (r *recording) gathers(order order, k int) (*inMatmul, error) {
 	w.plan, err = r.gather(r.items[k].coll, r.items[w.matmul].plan)
 	for i := range w.events {
 		if err == nil {
-			w.events[i], err = r.d.newEvent(r.life, false)
+			w.events[i], err = r.d.own(r.life).Event(false)
 		}
 	}
 	return w, err
@@ -189,7 +188,8 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	}
 	own := library.Memory{At: d.base + driver.Ptr(lo), Bytes: uint64(hi - lo)}
 	place := d.at(out) + driver.Ptr(int64(c.g.pos)*in.Bytes())
-	p := &plan{name: c.c.Name() + ", " + matmul.name, group: c.g, said: []progress.Call{{Name: c.c.Name(), Group: c.g.name}}, stream: matmul.stream}
+	p := newCollective(c.g, &c.c)
+	p.name, p.stream = p.name+", "+matmul.name, matmul.stream
 	switch {
 	case own.At == place:
 	case own.Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
@@ -222,7 +222,7 @@ func (d *Device) planGather(p *plan, l gatherer, call *library.Call) error {
 			return err
 		}
 		p.algo = step.String()
-		p.group.named(a.Seq, p.name)
+		p.group.names.Keep(a.Seq, p.name)
 		step.AddTo(c)
 		return nil
 	})

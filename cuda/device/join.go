@@ -140,7 +140,7 @@ func (d *Device) sideStream() (*stream, error) {
 	}
 	s, err := d.openStream("fetch", false)
 	if err == nil {
-		s.mark, err = d.newEvent(s.life, false)
+		s.mark, err = d.own(s.life).Event(false)
 	}
 	if err != nil {
 		return nil, err

@@ -132,8 +132,10 @@ func (d *Device) planRand(p *plan, k *rt.Kernel) error {
 		return nil
 	case d.host != nil:
 		return d.host.launch(&p.cmds, d, p.name, k)
+	case !d.code.Draws(k.Outs[0].DType):
+		return &UnservedError{Op: "rand", Reason: fmt.Sprintf("random numbers of %v are drawn on the host only", k.Outs[0].DType)}
 	}
-	return d.code.draw(&p.cmds, d.at(k.Outs[0]), k.Outs[0], uint64(k.Attrs.Int("seed", 0)))
+	return d.code.Draw(&p.cmds, d.at(k.Outs[0]), k.Outs[0], uint64(k.Attrs.Int("seed", 0)))
 }
 
 // planFused launches a compiled kernel of a module.
@@ -142,7 +144,7 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 		p.algo = "host"
 		return d.host.launch(&p.cmds, d, p.name, k)
 	}
-	f, err := d.code.function(k.Unit, k.Target)
+	f, err := d.code.Function(k.Unit, k.Target)
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,7 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 	for _, n := range k.Sizes {
 		params = binary.LittleEndian.AppendUint64(params, uint64(n))
 	}
-	p.algo, p.unit = "generated", d.code.units[k.Unit]
+	p.algo, p.unit = "generated", d.code.Unit(k.Unit)
 	p.cmds.Launch(driver.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)
 	return nil
 }

@@ -4,26 +4,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
-	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
+	"github.com/seed-ee968945/concert/cuda/device/internal/segments"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dim"
-	"github.com/seed-ee968945/concert/internal/intmath"
-	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Calls of captured steps whose sizes tensors hold (sizes.go): generated kernels, products by the
 // kernel of package gemm, copies, and exchanges. The host reads the sizes of all others.
-
-// inMemory says that a size is the word at an address, as size_of of the kernels takes it.
-func inMemory(at driver.Ptr) int64 { return int64(uint64(at) | 1<<63) }
 
 // sizeReader gives a call's sizes to kernels: numbers, or places in memory. The words of a
 // stream serve its later calls, up to the next loop or branch.
@@ -77,7 +71,7 @@ func (s *sizeReader) at(e dim.Dim) int64 {
 	if n, ok := s.number(e); ok {
 		return n
 	}
-	return inMemory(s.d.rec.words[wordKey{s.st, e.String()}])
+	return code.InMemory(s.d.rec.words[wordKey{s.st, e.String()}])
 }
 
 func (s *sizeReader) all(list []dim.Dim) []int64 {
@@ -128,7 +122,7 @@ func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
 		n, to, from := product(l.Outs[0]), strides(k.Outs[0], l.Outs[0]), strides(k.Ins[0], l.Ins[0])
 		s.needs(append(slices.Concat(l.Outs[0], to, from), n)...)
 		add = func() error {
-			return d.code.copySized(&p.cmds, d.at(k.Outs[0]), d.at(k.Ins[0]), k.Outs[0], s.at(n), s.all(l.Outs[0]), s.all(to), s.all(from))
+			return d.code.CopySized(&p.cmds, d.at(k.Outs[0]), d.at(k.Ins[0]), k.Outs[0], s.at(n), s.all(l.Outs[0]), s.all(to), s.all(from))
 		}
 	case k.Op == "matmul" && len(k.Ins) == 2 && len(k.Outs) == 1 && len(k.Outs[0].Shape) == 2:
 		for i, t := range slices.Concat(k.Outs, k.Ins) {
@@ -207,9 +201,9 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 	if staged, err := layout.Overlaps(c); staged || err != nil {
 		return fmt.Errorf("%s of sizes that tensors hold, with a result over an operand: %w", c.Name(), rt.ErrUnsupported)
 	}
-	p := &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}
+	p := newCollective(g, c)
 	for k := range c.Ins {
-		table, most, err := d.exchangeTable(c, k)
+		table, most, err := segments.Table(c, k, d.base)
 		if err != nil {
 			return err
 		}
@@ -229,33 +223,4 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 	}
 	d.rec.says(g, c)
 	return d.emit(st, p)
-}
-
-// exchangeTable is the table of an exchange of operand k, and the bounds of its pieces.
-func (d *Device) exchangeTable(c *rt.Collective, k int) ([]dim.Dim, [2][]coll.Piece, error) {
-	var most [2][]coll.Piece
-	in, out := c.Ins[k], c.Outs[k]
-	row := int64(in.DType.Size()) * intmath.Product(in.Shape[1:])
-	inner := slices.Concat(c.Late.Ins[k][1:], c.Late.Outs[k][1:])
-	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Late.Value(nil)); return !ok }) {
-		return nil, most, fmt.Errorf("%s of rows that do not lie one behind the other: %w", c.Name(), rt.ErrUnsupported)
-	}
-	if bits.Len64(uint64(row)) > 40 {
-		return nil, most, fmt.Errorf("%s: rows of %d bytes", c.Name(), row)
-	}
-	var table [4][kernels.MaxRanks]dim.Dim
-	for i, q := range [...]struct {
-		t      rt.Tensor
-		splits []dim.Dim
-		bounds []int64
-	}{{in, c.Late.InSplits[k], c.InSplits[k]}, {out, c.Late.OutSplits[k], c.OutSplits[k]}} {
-		at := dim.New(int64(d.at(q.t)))
-		for r, n := range q.splits {
-			bytes := n.Mul(dim.New(row))
-			table[i][r], table[2+i][r] = at, bytes
-			at = at.Add(bytes)
-			most[i] = append(most[i], coll.Piece{At: d.at(q.t), Bytes: uint64(q.bounds[r] * row)})
-		}
-	}
-	return slices.Concat(table[0][:], table[1][:], table[2][:], table[3][:]), most, nil
 }

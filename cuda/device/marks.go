@@ -16,7 +16,7 @@ func (d *Device) Mark(s rt.Stream) error {
 	if d.rec == nil {
 		return d.call("mark", errors.New("only a step that is being collected has marks"))
 	}
-	ev, err := d.newEvent(d.rec.life, true)
+	ev, err := d.own(d.rec.life).Event(true)
 	if err != nil {
 		return d.driver("mark", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
@@ -101,6 +102,10 @@ func (o *Options) nccl(drv driver.Driver) (nccl.Library, error) {
 		}), nil
 	}
 	return nccl.Open(o.NCCL.Path)
+}
+
+func (o *Options) compiler() code.Options {
+	return code.Options{NVRTC: o.NVRTC, Cache: o.Cache, Log: o.Log}
 }
 
 // OpenLibrary opens a library for one rank. It may load code and allocate.

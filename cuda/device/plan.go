@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -20,7 +21,7 @@ type plan struct {
 	group   *group          // of a collective
 	said    []progress.Call // the collective, for the group's ledger
 	stream  *stream         // whose workspace it has, nil for none
-	unit    *unit           // whose kernel it launches
+	unit    *code.Unit      // whose kernel it launches
 	regions []rt.Region     // of the arena, that it reads or writes
 	cmds    driver.Commands
 	call    func(st *stream) error // instead of cmds

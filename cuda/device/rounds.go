@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 )
@@ -13,7 +14,7 @@ import (
 type stop struct {
 	mu   sync.Mutex
 	at   driver.Ptr // 0 for none
-	turn turns
+	turn pace.Turns
 
 	// What was copied of the count: host memory, and where that is for the device.
 	host uintptr
@@ -44,7 +45,7 @@ func (d *Device) still(waited time.Duration) time.Duration {
 	if d.stop.at == 0 {
 		return waited
 	}
-	return d.stop.turn.still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.rounds(d) })
+	return d.stop.turn.Still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.rounds(d) })
 }
 
 // rounds is the count as it was when this was called before. It does not wait for the device,
@@ -52,24 +53,4 @@ func (d *Device) still(waited time.Duration) time.Duration {
 func (s *stop) rounds(d *Device) (uint32, error) {
 	n := hostmem.Load32(s.host)
 	return n, d.drv.Copy(d.rank.Ctx, d.rank.Setup(), s.seen, s.at+4, 4)
-}
-
-// turns remembers when rounds were counted, and when there were more.
-type turns struct {
-	rounds        uint32
-	looked, moved time.Time
-}
-
-// still counts every eighth of the limit, and not in waits that are shorter.
-func (p *turns) still(now time.Time, waited, limit time.Duration, count func() (uint32, error)) time.Duration {
-	if waited < limit/8 || limit == 0 {
-		return waited
-	}
-	if now.Sub(p.looked) >= limit/8 {
-		p.looked = now
-		if n, err := count(); err == nil && n != p.rounds {
-			p.rounds, p.moved = n, now
-		}
-	}
-	return min(waited, now.Sub(p.moved))
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
-	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
+	"github.com/seed-ee968945/concert/cuda/device/internal/segments"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -67,12 +67,13 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan,
 	case own.At != dst.At && own.Overlaps(dst):
 		return nil, nil, no("the result lies over a part of the own rows")
 	}
-	b := &builder{d: d, g: c.g, c: &c.c, p: &plan{name: c.c.Name(), group: c.g, said: []progress.Call{{Name: c.c.Name(), Group: c.g.name}}}, part: alone}
-	b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: own.At, Dst: dst.At, Bytes: own.Bytes})
-	for _, op := range b.ops {
-		op.Algo, op.Symmetric = kernels.Sent, false
-		b.try(op)
+	op, err := segments.Op(&c.c, kernels.ReduceScatter, in.DType, coll.Tensor{Src: own.At, Dst: dst.At, Bytes: own.Bytes})
+	if err != nil {
+		return nil, nil, err
 	}
+	b := &builder{d: d, p: newCollective(c.g, &c.c), part: alone}
+	op.Algo, op.Symmetric = kernels.Sent, false
+	b.try(op)
 	var refused *kernels.PlanError
 	if errors.As(b.err, &refused) {
 		return nil, nil, no(refused.Reason)

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/internal/dim"
@@ -29,11 +29,8 @@ type told struct {
 	checks []*rt.SizeCheck // by number
 }
 
-const (
-	mostSymbols = 64 // of one kernel; copy.cu has the same number
-	toldBytes   = 8 + 8*mostSymbols
-	wordsBytes  = 64 << 10 // that a recording takes at a time
-)
+// wordsBytes is what a recording takes at a time.
+const wordsBytes = 64 << 10
 
 // ReadSizes implements runtime.SizeReader.
 func (d *Device) ReadSizes(s rt.Stream, c *rt.SizeCheck) error {
@@ -78,11 +75,11 @@ func (d *Device) makeTold() error {
 	if t.wrong != 0 {
 		return nil
 	}
-	wrong, err := d.alloc(d.life, 256)
+	wrong, err := d.own(d.life).Alloc(256)
 	if err != nil {
 		return err
 	}
-	host, seen, err := d.drv.HostAlloc(d.rank.Ctx, toldBytes)
+	host, seen, err := d.drv.HostAlloc(d.rank.Ctx, code.ToldBytes)
 	if err != nil {
 		return err
 	}
@@ -117,7 +114,7 @@ func (t *told) error() error {
 	}
 	c, values := t.checks[n-1], map[string]int64{}
 	for i, r := range c.Reads {
-		values[r.Symbol] = int64(binary.LittleEndian.Uint64(hostmem.Bytes(t.host, toldBytes)[8+8*i:]))
+		values[r.Symbol] = int64(binary.LittleEndian.Uint64(hostmem.Bytes(t.host, code.ToldBytes)[8+8*i:]))
 	}
 	if err := c.Error(values); err != nil {
 		return err
@@ -129,7 +126,7 @@ func (t *told) error() error {
 func (r *recording) room(words int) (driver.Ptr, error) {
 	need := uint64(8 * words)
 	if need > r.left {
-		at, err := r.d.alloc(r.life, max(need, wordsBytes))
+		at, err := r.d.own(r.life).Alloc(max(need, wordsBytes))
 		if err != nil {
 			return 0, err
 		}
@@ -146,103 +143,36 @@ func (d *Device) settle(st *stream, l *rt.Late, list []dim.Dim, check int) (driv
 	if err := d.makeTold(); err != nil {
 		return 0, err
 	}
-	if len(l.Reads) > mostSymbols {
+	if len(l.Reads) > code.MostSymbols {
 		return 0, fmt.Errorf("%d sizes that tensors hold in one call: %w", len(l.Reads), rt.ErrUnsupported)
 	}
-	code, err := d.sizesCode(l, list, check >= 0)
+	table, err := code.SizesTable(l, list, int64(d.base), check >= 0)
 	if err != nil {
 		return 0, err
 	}
-	at, err := d.rec.room(len(code) + len(list))
+	at, err := d.rec.room(len(table) + len(list))
 	if err != nil {
 		return 0, err
 	}
-	words := at + driver.Ptr(8*len(code))
+	words := at + driver.Ptr(8*len(table))
 	var b []byte
-	for _, v := range code {
+	for _, v := range table {
 		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
 	if err := d.drv.CopyIn(d.rank.Ctx, d.rank.Setup(), at, b); err != nil {
 		return 0, d.driver("sizes", err)
 	}
 	p := &plan{name: "sizes", algo: "sizes"}
-	if d.host != nil {
-		d.host.add(&p.cmds, d, p.name, func() error {
-			d.sizesOnHost(code, words, len(l.Reads), len(list), check)
-			return nil
-		})
+	k := code.Sizes{Table: at, Words: words, Wrong: d.told.wrong, Told: d.told.seen, Symbols: len(l.Reads), Expressions: len(list), Check: check}
+	if d.host == nil {
+		if err := d.code.AddSizes(&p.cmds, k); err != nil {
+			return 0, fmt.Errorf("%w: %w", err, rt.ErrUnsupported)
+		}
 		return words, d.emit(st, p)
 	}
-	var params []byte
-	for _, v := range []driver.Ptr{at, words, d.told.wrong, d.told.seen} {
-		params = binary.LittleEndian.AppendUint64(params, uint64(v))
-	}
-	for _, v := range []int{len(l.Reads), len(list), check} {
-		params = binary.LittleEndian.AppendUint32(params, uint32(v))
-	}
-	if d.code.sizes == 0 {
-		return 0, fmt.Errorf("sizes that tensors hold need a kernel: %w: %w", d.code.none, rt.ErrUnsupported)
-	}
-	p.cmds.Launch(driver.Main, d.code.sizes, 1, mostSymbols, 0, params)
+	d.host.add(&p.cmds, d, p.name, func() error {
+		k.OnHost(table, d.told.host)
+		return nil
+	})
 	return words, d.emit(st, p)
-}
-
-// sizesCode is what the kernel reads.
-func (d *Device) sizesCode(l *rt.Late, list []dim.Dim, checks bool) ([]int64, error) {
-	var head, code []int64
-	for _, r := range l.Reads {
-		head = append(head, int64(d.base)+r.At.Off, r.Max)
-	}
-	first := len(head) + 2*len(list)
-	for i, e := range list {
-		word := int64(i)
-		if checks {
-			word = -1
-		}
-		head = append(head, int64(first+len(code)), word)
-		var err error
-		code, err = e.AppendCode(code, func(name string) (int, int64) {
-			return slices.IndexFunc(l.Reads, func(r rt.SizeRead) bool { return r.Symbol == name }), l.Known[name]
-		})
-		if err != nil {
-			return nil, fmt.Errorf("size %v: %w: %w", e, err, rt.ErrUnsupported)
-		}
-	}
-	return append(head, code...), nil
-}
-
-// sizesOnHost is the kernel on the fake driver.
-func (d *Device) sizesOnHost(code []int64, words driver.Ptr, symbols, list, check int) {
-	word := func(at driver.Ptr) []byte { return driver.HostBytes(at, 8) }
-	values := make([]int64, symbols)
-	wrong := binary.LittleEndian.Uint32(driver.HostBytes(d.told.wrong, 4))
-	before := wrong
-	for i := range values {
-		values[i] = int64(binary.LittleEndian.Uint64(word(driver.Ptr(code[2*i]))))
-		if values[i] < 0 || values[i] > code[2*i+1] {
-			wrong = 1
-		}
-	}
-	for pass := range 2 {
-		for i := range list {
-			from, to := code[2*(symbols+i)], code[2*(symbols+i)+1]
-			if pass == 0 && to < 0 && wrong == 0 && dim.RunCode(code[from:], values) < 0 {
-				wrong = 1
-			}
-			if pass == 1 && to >= 0 {
-				v := int64(0)
-				if wrong == 0 {
-					v = dim.RunCode(code[from:], values)
-				}
-				binary.LittleEndian.PutUint64(word(words+driver.Ptr(8*to)), uint64(v))
-			}
-		}
-	}
-	if wrong != 0 && before == 0 {
-		binary.LittleEndian.PutUint32(driver.HostBytes(d.told.wrong, 4), 1)
-		for i, v := range values {
-			binary.LittleEndian.PutUint64(hostmem.Bytes(d.told.host, toldBytes)[8+8*i:], uint64(v))
-		}
-		hostmem.Store32(d.told.host, uint32(check+1))
-	}
 }

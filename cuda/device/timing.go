@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/pace"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -77,14 +78,14 @@ type timer struct {
 	barrier  *plan      // nil in a world of one
 	gate     driver.Ptr // a word that the main stream waits for, 0 for none
 	opened   uint32
-	waits    waits
+	waits    pace.Waits
 }
 
 func (t *timer) open(n int) error {
 	d := t.c.d
 	for range n {
 		for _, list := range []*[]driver.Event{&t.from, &t.to} {
-			e, err := d.newEvent(t.life, true)
+			e, err := d.own(t.life).Event(true)
 			if err != nil {
 				return err
 			}
@@ -98,7 +99,7 @@ func (t *timer) open(n int) error {
 	if t.c.exec == 0 || words(t.c.r.parts) > gatedWords {
 		return nil
 	}
-	if t.gate, err = d.alloc(t.life, 256); err != nil {
+	if t.gate, err = d.own(t.life).Alloc(256); err != nil {
 		return err
 	}
 	if err := d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), t.gate, 0, 1); err != nil {

@@ -48,12 +48,12 @@ func (d *Device) traced(st *stream, p *plan) (end driver.Event, err error) {
 		return 0, nil
 	}
 	c := tracedCall{stream: st.name, name: p.name, algo: p.algo}
-	if c.from, err = d.newEvent(d.trace.life, true); err != nil {
+	if c.from, err = d.own(d.trace.life).Event(true); err != nil {
 		return 0, err
 	}
 	d.trace.calls = append(d.trace.calls, c)
 	last := &d.trace.calls[len(d.trace.calls)-1]
-	if last.to, err = d.newEvent(d.trace.life, true); err != nil {
+	if last.to, err = d.own(d.trace.life).Event(true); err != nil {
 		return 0, err
 	}
 	return last.to, d.drv.EventRecord(d.rank.Ctx, c.from, st.h)
@@ -101,11 +101,11 @@ func (d *Device) newTrace(calls int) (*trace, error) {
 	if t.life, err = d.life.New("trace"); err != nil {
 		return nil, err
 	}
-	t.start, err = d.newEvent(t.life, true)
+	t.start, err = d.own(t.life).Event(true)
 	for range 2 * calls {
 		if err == nil {
 			var e driver.Event
-			e, err = d.newEvent(t.life, true)
+			e, err = d.own(t.life).Event(true)
 			t.spare = append(t.spare, e)
 		}
 	}

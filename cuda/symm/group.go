@@ -249,11 +249,11 @@ func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)
 	}
 	own := r.own(g.life)
 	var err error
-	if m.host, m.hostDev, err = own.host(hostPageBytes); err != nil {
+	if m.host, m.hostDev, err = own.Host(hostPageBytes); err != nil {
 		return err
 	}
 	g.members = append(g.members, m)
-	if m.pad.rescue, err = own.stream(false); err != nil {
+	if m.pad.rescue, err = own.Stream(false); err != nil {
 		return err
 	}
 	if m.ext, err = extend(m); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/owned"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -49,11 +50,11 @@ func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
 		return nil, Invalid("bytes", "%d cannot be shared", bytes)
 	}
 	bytes = (bytes + unit - 1) / unit * unit
-	return r.shared(bytes, func(o owner) (driver.Mem, error) { return o.memory(bytes, r.how) })
+	return r.shared(bytes, func(o owned.Maker) (driver.Mem, error) { return o.Memory(r.Dev, bytes, r.how) })
 }
 
 // shared maps memory that is made or imported for the rank's device.
-func (r *Rank) shared(bytes uint64, mem func(owner) (driver.Mem, error)) (_ *Shared, err error) {
+func (r *Rank) shared(bytes uint64, mem func(owned.Maker) (driver.Mem, error)) (_ *Shared, err error) {
 	w := r.World
 	if err := w.life.Begin(); err != nil {
 		return nil, err
@@ -65,10 +66,10 @@ func (r *Rank) shared(bytes uint64, mem func(owner) (driver.Mem, error)) (_ *Sha
 	}
 	own := r.own(s.life)
 	if s.mem, err = mem(own); err == nil {
-		s.at, err = own.addresses(bytes)
+		s.at, err = own.Addresses(bytes)
 	}
 	if err == nil {
-		err = own.mapping(s.at, bytes, s.mem)
+		err = own.Mapping(s.at, bytes, s.mem)
 	}
 	if err == nil {
 		err = w.drv.Allow(r.Ctx, s.at, bytes, []int{r.Dev})
@@ -361,7 +362,7 @@ func (r *Rank) receive(x *exported, h memHandle) (*Shared, Buffer, error) {
 	if x.Bytes == 0 || x.Bytes%unit != 0 {
 		return nil, Buffer{}, fmt.Errorf("an allocation of %d bytes is no multiple of %d", x.Bytes, unit)
 	}
-	s, err := r.shared(x.Bytes, func(o owner) (driver.Mem, error) { return o.imported(h.importMem(d, r.Ctx)) })
+	s, err := r.shared(x.Bytes, func(o owned.Maker) (driver.Mem, error) { return o.Imported(h.importMem(d, r.Ctx)) })
 	if err != nil {
 		return nil, Buffer{}, err
 	}

@@ -88,7 +88,7 @@ func (w *World) fill(ctx context.Context, p *piece) (err error) {
 	local := w.Local()
 	var devs []int
 	for _, r := range local {
-		if p.mems[r.ID], err = r.own(p.life).memory(p.bytes, r.how); err != nil {
+		if p.mems[r.ID], err = r.own(p.life).Memory(r.Dev, p.bytes, r.how); err != nil {
 			err = fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, p.bytes, err)
 			w.control.skip(err)
 			return err
@@ -108,10 +108,10 @@ func (w *World) fill(ctx context.Context, p *piece) (err error) {
 			continue
 		}
 		at := w.Addr(i, p.at)
-		if err := o.mapping(at, p.bytes, m); err != nil {
+		if err := o.Mapping(at, p.bytes, m); err != nil {
 			return fmt.Errorf("mapping rank %d: %w", i, err)
 		}
-		if err := w.drv.Allow(o.r.Ctx, at, p.bytes, devs); err != nil {
+		if err := w.drv.Allow(o.Ctx, at, p.bytes, devs); err != nil {
 			return fmt.Errorf("access to rank %d: %w", i, err)
 		}
 	}
@@ -136,7 +136,7 @@ func (w *World) share(ctx context.Context, p *piece, r *Rank) error {
 		if i == r.ID {
 			continue
 		}
-		if p.mems[i], err = r.own(p.life).imported(h.importMem(w.drv, r.Ctx)); err != nil {
+		if p.mems[i], err = r.own(p.life).Imported(h.importMem(w.drv, r.Ctx)); err != nil {
 			return fmt.Errorf("importing the memory of rank %d: %w", i, err)
 		}
 	}

@@ -173,7 +173,7 @@ func (t *Order) follow(s driver.Stream) error {
 func (t *Order) record(at *mark) (err error) {
 	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
 	if at.ev == 0 {
-		if at.ev, err = t.m.Rank.own(t.m.Group.life).event(); err != nil {
+		if at.ev, err = t.m.Rank.own(t.m.Group.life).Event(false); err != nil {
 			return err
 		}
 	}

@@ -221,7 +221,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		w.life.Defer("context", func() error { return w.drv.CtxRelease(dev) })
 		w.local[r.ID] = r
 		w.busy = append(w.busy, r.drained())
-		if r.setup, err = r.own(w.life).stream(false); err != nil {
+		if r.setup, err = r.own(w.life).Stream(false); err != nil {
 			return err
 		}
 		if err := r.load(o, false); err != nil {
@@ -241,11 +241,11 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	w.stride = (max(o.Bytes, o.Addresses, 1) + w.unit - 1) / w.unit * w.unit
 	own := w.local[ranks[0]].own(w.life)
 	if w.single { // addresses of other ranks name nothing
-		w.base, err = own.addresses(w.stride)
+		w.base, err = own.Addresses(w.stride)
 		w.base -= driver.Ptr(uint64(ranks[0]) * w.stride)
 		return err
 	}
-	w.base, err = own.addresses(uint64(w.n) * w.stride)
+	w.base, err = own.Addresses(uint64(w.n) * w.stride)
 	return err
 }
 
@@ -381,7 +381,7 @@ func (r *Rank) load(o *WorldOptions, multicast bool) error {
 			}
 			return err
 		}
-		mod, err := r.own(r.World.life).module(b)
+		mod, err := r.own(r.World.life).Module(b)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}

@@ -81,12 +81,13 @@ func runRand(c *call) error {
 	// bfloat16 keeps 8 significant bits: rounding to nearest could give 1.
 	bits := min(uint(24), uint(c.outs[0].DType.Mantissa())+1)
 	return fill(c, func(i int64) float64 {
-		z := splitMix(splitMix(uint64(seed)) + uint64(i)*0x9e3779b97f4a7c15)
+		z := SplitMix(SplitMix(uint64(seed)) + uint64(i)*0x9e3779b97f4a7c15)
 		return float64(z>>(64-bits)) / float64(uint64(1)<<bits)
 	})
 }
 
-func splitMix(z uint64) uint64 {
+// SplitMix is a step of SplitMix64.
+func SplitMix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

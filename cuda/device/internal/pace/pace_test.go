@@ -1,6 +1,7 @@
-package device
+package pace
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -12,7 +13,7 @@ func waited(takes, expect time.Duration) (late, spun time.Duration, sleeps int) 
 	now := time.Duration(0)
 	for now < takes {
 		now += time.Microsecond
-		if r := rest(now, expect); r > 0 {
+		if r := Rest(now, expect); r > 0 {
 			now += r + wakeUp
 			sleeps++
 		} else {
@@ -50,7 +51,7 @@ func TestRest(t *testing.T) {
 	}
 	for waited := time.Duration(0); waited < 3*ms; waited += 7 * us { // a failure is noticed after each
 		for expect := time.Duration(0); expect < 3*ms; expect += 41 * us {
-			if r := rest(waited, expect); r < 0 || r > mostRest || r > 0 && r < leastRest {
+			if r := Rest(waited, expect); r < 0 || r > mostRest || r > 0 && r < leastRest {
 				t.Errorf("after %v of %v it sleeps %v", waited, expect, r)
 			}
 		}
@@ -58,13 +59,43 @@ func TestRest(t *testing.T) {
 }
 
 func TestWaits(t *testing.T) {
-	var w waits
+	var w Waits
 	for i, c := range []struct{ took, expect time.Duration }{{0, 0}, {7, 7}, {5, 5}, {90, 5}, {6, 6}, {6, 6}, {8, 6}, {8, 8}} {
 		if c.took > 0 {
-			w.took(c.took)
+			w.Took(c.took)
 		}
-		if got := w.expect(); got != c.expect {
+		if got := w.Expect(); got != c.expect {
 			t.Errorf("wait %d: expected %d, want %d", i, got, c.expect)
+		}
+	}
+}
+
+// A wait is as long as the loops have stood still, to an eighth of the limit.
+func TestTurns(t *testing.T) {
+	const limit = 80 * time.Second
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name   string
+		rounds func(at time.Duration) (uint32, error)
+		late   time.Duration // when the limit is passed; 0: never
+	}{
+		{"no round", func(time.Duration) (uint32, error) { return 0, nil }, limit},
+		{"a counter that cannot be read", func(time.Duration) (uint32, error) { return 7, broken }, limit},
+		{"without end", func(at time.Duration) (uint32, error) { return uint32(at / time.Second), nil }, 0},
+		{"rounds of three quarters of the limit", func(at time.Duration) (uint32, error) { return uint32(at / (60 * time.Second)), nil }, 0},
+		{"rounds longer than the limit", func(at time.Duration) (uint32, error) { return uint32(at / (200 * time.Second)), nil }, limit},
+		{"an end", func(at time.Duration) (uint32, error) { return uint32(min(at, 305*time.Second)), nil }, 310*time.Second + limit},
+	} {
+		var p Turns
+		began := time.Unix(1000, 0)
+		late := time.Duration(0)
+		for at := time.Duration(0); at < 20*limit && late == 0; at += time.Second {
+			if p.Still(began.Add(at), at, limit, func() (uint32, error) { return c.rounds(at) }) >= limit {
+				late = at
+			}
+		}
+		if late != c.late {
+			t.Errorf("%s: late after %v, want %v", c.name, late, c.late)
 		}
 	}
 }

@@ -1,0 +1,34 @@
+package nccl
+
+// rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
+// depends on the size, but not above this one.
+const rehearsalBytes = 256 << 20
+
+// Rehearsal is an operation that makes NCCL connect the ranks as o does, on memory that
+// nobody needs; bytes is how much. The calls that send from rank to rank connect in one
+// way for all sizes.
+func (o *Op) Rehearsal(rank, ranks int) (r Op, bytes uint64) {
+	n := uint64(ranks)
+	if o.FromRankToRank() {
+		const part = 256
+		return Op{Kind: AllToAll, DType: o.DType, Tensors: []Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
+	}
+	r = *o
+	r.Tensors = nil
+	for _, t := range o.Tensors {
+		part := Tensor{Bytes: min(t.Bytes, rehearsalBytes/n&^255)}
+		need := part.Bytes
+		switch o.Kind {
+		case AllGather:
+			need, part.Src = n*part.Bytes, uintptr(uint64(rank)*part.Bytes)
+		case ReduceScatter:
+			need, part.Dst = n*part.Bytes, uintptr(uint64(rank)*part.Bytes)
+		}
+		bytes = max(bytes, need)
+		r.Tensors = append(r.Tensors, part)
+	}
+	return r, bytes
+}
+
+// FromRankToRank reports whether an operation is sends and receives.
+func (o *Op) FromRankToRank() bool { return o.Kind == AllToAll || o.Kind == Permute }
