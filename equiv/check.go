@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/internal/ranks"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -29,7 +30,7 @@ type Prover struct {
 	opts       Options
 	values     []value
 	ids        map[string]valueID // look-up only, as are the following
-	groups     []*rankGroup
+	groups     []*ranks.Group
 	groupIDs   map[*ir.Group]int32
 	groupTexts map[string]int32
 	symbols    map[string]int64 // what they are at most

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/ranks"
 	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
@@ -157,7 +158,7 @@ func (e *elements) fill(id termID, t *term, r int, out []scalar.ID, args [][]sca
 			out[i] = e.Point(t.scalar(), from, list)
 		}
 	case kindReduce:
-		row := e.z.rows.all[t.rows][r]
+		row := e.z.rows.All[t.rows][r]
 		list := make([]scalar.ID, len(row))
 		for i := range out {
 			for k, q := range row {
@@ -236,12 +237,12 @@ func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]s
 	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) || e.lines && ofLines(t) && e.line(t, out, args) {
 		return
 	}
-	class := int64(e.z.parts.all[t.same][r])
+	class := int64(e.z.parts.All[t.same][r])
 	head := []int64{-1, int64(id), class}
 	if t.kind == kindShuffle || e.twins[t.text] {
 		head = []int64{-2}
 		met := t.kind == kindShuffle && !t.local || t.op.IsCollective() || t.op.Info().Bodies != nil // operands of other ranks count
-		if t.same == partSingle || met {                                                             // ranks may differ for other reasons than their operands
+		if t.same == ranks.Single || met {                                                           // ranks may differ for other reasons than their operands
 			head = append(head, int64(r))
 		}
 		for _, a := range t.args {

@@ -13,7 +13,7 @@ import (
 
 func moveOfItself(z *normalizer, t *term) (termID, bool) {
 	x := t.args[0]
-	return x, z.layouts.all[t.layout].IsIdentity(t.n) && z.at(x).n.Equal(t.n)
+	return x, z.layouts.All[t.layout].IsIdentity(t.n) && z.at(x).n.Equal(t.n)
 }
 
 func movedConstant(z *normalizer, t *term) (termID, bool) {
@@ -38,7 +38,7 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 // moveOfParts takes elements from the only part of a concatenation or of a slice_scatter along an
 // outermost dimension that has any of them.
 func moveOfParts(z *normalizer, t *term) (termID, bool) {
-	x, l := z.at(t.args[0]), z.layouts.all[t.layout]
+	x, l := z.at(t.args[0]), z.layouts.All[t.layout]
 	if x.kind != kindOpaque || x.op != ir.OpCat && x.op != ir.OpSliceScatter || x.types == nil || l.Rank != nil {
 		return 0, false
 	}
@@ -119,8 +119,8 @@ func shuffleUndone(z *normalizer, t *term) (termID, bool) {
 	case t.op == ir.OpShard && x.op == ir.OpAllGather:
 		return x.args[0], true
 	case t.op == ir.OpAllGather && x.op == ir.OpShard:
-		block := z.parts.all[z.at(x.args[0]).same]
-		for r, members := range z.p.groups[t.base].list {
+		block := z.parts.All[z.at(x.args[0]).same]
+		for r, members := range z.p.groups[t.base].List {
 			for _, q := range members {
 				if block[q] != block[r] {
 					return 0, false
@@ -167,7 +167,7 @@ func (z *normalizer) known(id termID) (l layout.Layout, start, step int64, ok bo
 		return l, 0, 0, false
 	}
 	x := z.at(t.args[0])
-	return z.layouts.all[t.layout], x.base, x.scale, true
+	return z.layouts.All[t.layout], x.base, x.scale, true
 }
 
 // lookupAtKnown makes a move of a lookup whose positions count up.
@@ -211,7 +211,7 @@ func moveOfLookup(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindLookup || x.scale < 1 {
 		return 0, false
 	}
-	l, table, ids := z.layouts.all[t.layout], x.args[0], x.args[1]
+	l, table, ids := z.layouts.All[t.layout], x.args[0], x.args[1]
 	count, ok := z.at(ids).n.Const()
 	if !ok {
 		count = -1
@@ -270,7 +270,7 @@ func (z *normalizer) tableOf(table termID, l *layout.Layout) (termID, bool) {
 	if l.Rank == nil {
 		return table, true
 	}
-	block, entries := z.parts.all[z.at(table).same], l.Entries()
+	block, entries := z.parts.All[z.at(table).same], l.Entries()
 	rank := make([]int32, z.p.world)
 	for r := range z.p.world {
 		from := l.Rank[r*entries]
@@ -301,7 +301,7 @@ func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	lists := slices.Clone(z.rows.all[t.rows]) // the order of a sum of which one operand counts does not matter
+	lists := slices.Clone(z.rows.All[t.rows]) // the order of a sum of which one operand counts does not matter
 	for r, l := range lists {
 		lists[r] = slices.SortedFunc(slices.Values(l), func(p, q int32) int { return cmp.Compare(o.first[p], o.first[q]) })
 	}
@@ -374,7 +374,7 @@ func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
 // by reports whether the ranks of each list have the runs in order, and all of them
 // look for the same positions.
 func (o *owned) by(z *normalizer, lists [][]int32) bool {
-	block := z.parts.all[z.at(o.positions).same]
+	block := z.parts.All[z.at(o.positions).same]
 	for _, l := range lists {
 		for i, q := range l {
 			if o.first[q] != int64(i)*o.run || block[q] != block[l[0]] || !slices.Equal(lists[q], l) {

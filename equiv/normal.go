@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
+	"github.com/seed-ee968945/concert/equiv/internal/numbered"
+	"github.com/seed-ee968945/concert/equiv/internal/ranks"
 	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -61,17 +63,17 @@ func (t *term) scalar() scalar.Operation {
 type normalizer struct {
 	p       *Prover
 	terms   []term
-	ids     map[string]termID               // by what a term is, before equations; look-up only, as are the following
-	aside   map[string]termID               // the same of what an equation makes of its other side
-	memo    []termID                        // by valueID, -1 unknown
-	layouts numbered[string, layout.Layout] // by what tells them apart
-	moves   map[[2]int32]termID             // of a layout and a term
-	joins   map[[2]int32]int32              // compositions: the layout, -1 for none
-	settles map[[2]int32]int32              // of a layout and a partition
-	behind  map[[2]int32]int32              // the same: the partition behind the move
-	wholes  map[string]termID               // of parts, -1 for none
-	rows    numbered[string, [][]int32]     // for every rank over which ranks a reduction goes, in order
-	parts   partitions
+	ids     map[string]termID                      // by what a term is, before equations; look-up only, as are the following
+	aside   map[string]termID                      // the same of what an equation makes of its other side
+	memo    []termID                               // by valueID, -1 unknown
+	layouts numbered.Values[string, layout.Layout] // by what tells them apart
+	moves   map[[2]int32]termID                    // of a layout and a term
+	joins   numbered.Pairs                         // compositions: the layout, -1 for none
+	settles numbered.Pairs                         // of a layout and a partition
+	behind  numbered.Pairs                         // the same: the partition behind the move
+	wholes  map[string]termID                      // of parts, -1 for none
+	rows    numbered.Values[string, [][]int32]     // for every rank over which ranks a reduction goes, in order
+	parts   ranks.Partitions
 	table   [numKinds][]*equation
 	element *equation         // that of elements, nil if it is not to be used
 	count   map[*equation]int // look-up only
@@ -90,8 +92,8 @@ const maxDeep = 2000
 // normal returns the prover's normalizer.
 func (p *Prover) normal() *normalizer {
 	if p.z == nil {
-		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{}, wholes: map[string]termID{},
-			count: map[*equation]int{}, parts: newPartitions(p.world)}
+		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, wholes: map[string]termID{},
+			count: map[*equation]int{}, parts: ranks.NewPartitions(p.world)}
 		for _, e := range equations() {
 			switch {
 			case slices.Contains(p.opts.Without, e.Name):
@@ -259,56 +261,27 @@ func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
 	return t
 }
 
-func (z *normalizer) layout(l layout.Layout) int32 { return z.layouts.number(l.Key(), l) }
-
-// numbered are values that have numbers by a key. The zero value is empty.
-type numbered[K comparable, V any] struct {
-	all []V
-	ids map[K]int32 // look-up only
-}
-
-func (t *numbered[K, V]) number(key K, v V) int32 {
-	id, ok := t.ids[key]
-	if !ok {
-		if t.ids == nil {
-			t.ids = map[K]int32{}
-		}
-		id = int32(len(t.all))
-		t.all, t.ids[key] = append(t.all, v), id
-	}
-	return id
-}
+func (z *normalizer) layout(l layout.Layout) int32 { return z.layouts.Number(l.Key(), l) }
 
 // join composes two layouts, -1 if they do not.
 func (z *normalizer) join(a, b int32) int32 {
-	return memoized(z.joins, a, b, func() int32 {
-		if l, ok := layout.Compose(&z.layouts.all[a], &z.layouts.all[b], z.p.world); ok {
+	return z.joins.Of(a, b, func() int32 {
+		if l, ok := layout.Compose(&z.layouts.All[a], &z.layouts.All[b], z.p.world); ok {
 			return z.layout(l)
 		}
 		return -1
 	})
 }
 
-// memoized is what a map has for two numbers, or else what is made.
-func memoized(known map[[2]int32]int32, a, b int32, make func() int32) int32 {
-	q := [2]int32{a, b}
-	id, ok := known[q]
-	if !ok {
-		id = make()
-		known[q] = id
-	}
-	return id
-}
-
 // settled is a layout that reads from one rank of each block of a partition, on which what
 // is moved is known to be equal: from the reader itself where it is among them everywhere.
 func (z *normalizer) settled(id, same int32) int32 {
-	l := z.layouts.all[id]
+	l := z.layouts.All[id]
 	if l.Rank == nil {
 		return id
 	}
-	return memoized(z.settles, id, same, func() int32 {
-		block, entries := z.parts.all[same], l.Entries()
+	return z.settles.Of(id, same, func() int32 {
+		block, entries := z.parts.All[same], l.Entries()
 		own := true
 		rank := slices.Clone(l.Rank)
 		for k, r := range rank {
@@ -381,11 +354,11 @@ func (z *normalizer) text(id termID, depth int) string {
 	case kindFull:
 		return "full(" + t.text + ")"
 	case kindMove:
-		name = "move" + z.layouts.all[t.layout].String()
+		name = "move" + z.layouts.All[t.layout].String()
 	case kindShuffle:
 		name = "shuffle[" + t.text + "]"
 	case kindReduce:
-		name = fmt.Sprintf("reduce.%s%v", t.red, z.rows.all[t.rows][0])
+		name = fmt.Sprintf("reduce.%s%v", t.red, z.rows.All[t.rows][0])
 	default:
 		name += t.attrs.String()
 	}

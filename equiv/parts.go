@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -90,10 +91,11 @@ func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
 		}
 	case kindMove:
 		if alike(func(t *term) bool { return t.args[0] == first.args[0] }) {
-			if t, ok := p.adjacent(); ok {
-				return t, ok
+			l, ok := layout.Join(p.layouts(), outer, z.p.world)
+			if !ok {
+				return 0, false
 			}
-			return p.listed()
+			return z.move(l, ir.D(p.n), first.args[0]), true
 		}
 		return p.moves()
 	case kindLookup:
@@ -160,6 +162,35 @@ func (p *parted) rows() (termID, bool) {
 	return p.z.make(t), true
 }
 
+func (p *parted) layouts() []layout.Layout {
+	var list []layout.Layout
+	for _, t := range p.terms {
+		list = append(list, p.z.layouts.All[t.layout])
+	}
+	return list
+}
+
+// moves are elements of parts of a tensor, of which each takes whole rows alike.
+func (p *parted) moves() (termID, bool) {
+	var sizes []int64
+	for _, t := range p.terms {
+		n, ok := p.z.at(t.args[0]).n.Const()
+		if !ok {
+			return 0, false
+		}
+		sizes = append(sizes, n)
+	}
+	l, blocks, ok := layout.JoinRows(p.layouts(), sizes, p.outer, p.z.p.world)
+	if !ok {
+		return 0, false
+	}
+	x, ok := p.operand(0, blocks)
+	if !ok {
+		return 0, false
+	}
+	return p.z.move(l, ir.D(p.n), x), true
+}
+
 // operation is one of which a row of the result is made of a row of each operand that has
 // rows, and of all of the others.
 func (p *parted) operation() (termID, bool) {
@@ -178,7 +209,7 @@ func (p *parted) rowsAlong(result cut) (termID, bool) {
 	u.types, u.args, u.n = slices.Clone(t.types), slices.Clone(t.args), ir.D(p.n)
 	u.types[0] = p.grown(0, result)
 	for i := range t.args {
-		d := rowsOf(&t, i, result.d)
+		d := t.operation().RowsOf(i, result.d)
 		if d < 0 { // all of it
 			for _, o := range p.terms {
 				if o.args[i] != t.args[i] {
@@ -216,7 +247,7 @@ func (p *parted) cuts() []cut {
 	before, behind := int64(1), intmath.Product(shape)
 	for d, n := range shape {
 		behind /= n
-		if byRows(&p.terms[0], d) && p.outer%before == 0 && n%(p.outer/before) == 0 && behind*(n/(p.outer/before)) == p.width[0] {
+		if p.terms[0].operation().ByRows(d) && p.outer%before == 0 && n%(p.outer/before) == 0 && behind*(n/(p.outer/before)) == p.width[0] {
 			if c, ok := p.at(0, d, cut{runs: p.outer / before}); ok {
 				out = append(out, c)
 			}
@@ -261,60 +292,4 @@ func (p *parted) grown(k int, c cut) ir.Type {
 	}
 	shape[c.d] = ir.D(n)
 	return ir.TensorOf(t.DType(), shape)
-}
-
-// byRows reports whether elements of the result at an index of dimension d are made of
-// operands' elements at that index alone: see rowsOf.
-func byRows(t *term, d int) bool {
-	switch t.op {
-	case ir.OpMatmul, ir.OpAddmm:
-		return true
-	case ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum:
-		return d != int(t.attrs.Int("dim", 0))
-	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		return rowsOf(t, 0, d) >= 0
-	}
-	return false
-}
-
-// rowsOf is the dimension of an operand that dimension d of the result counts along, -1 if
-// each element is made of all of the operand.
-func rowsOf(t *term, operand, d int) int {
-	shape := t.types[operand+1].Shape()
-	switch t.op {
-	case ir.OpMatmul, ir.OpAddmm:
-		if product := operand - (len(t.args) - 2); product >= 0 { // of two factors; batches count in both
-			if d == len(shape)-1-product {
-				return -1
-			}
-			return d
-		}
-		d -= t.types[0].Rank() - len(shape)
-		if d < 0 || shape[d].Equal(ir.D(1)) {
-			return -1
-		}
-		return d
-	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		dims := t.attrs.Ints("dims")
-		if !t.attrs.Has("dims") {
-			return -1
-		}
-		if t.types[0].Rank() == len(shape) {
-			if slices.Contains(dims, int64(d)) {
-				return -1
-			}
-			return d
-		}
-		for e := range shape {
-			if slices.Contains(dims, int64(e)) {
-				continue
-			}
-			if d == 0 {
-				return e
-			}
-			d--
-		}
-		return -1
-	}
-	return d
 }

@@ -27,7 +27,7 @@ func (z *normalizer) over(t *term, rows [][]int32, x termID) termID {
 // moveOfReduce selects before it reduces, as far as no rank selects differently. What only
 // changes the order of elements, or repeats them, stays outside.
 func moveOfReduce(z *normalizer, t *term) (termID, bool) {
-	x, l := z.at(t.args[0]), &z.layouts.all[t.layout]
+	x, l := z.at(t.args[0]), &z.layouts.All[t.layout]
 	if x.kind != kindReduce {
 		return 0, false
 	}
@@ -53,8 +53,8 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 // cannot come out: the ranks from which a rank reads the reduction, each reduce over
 // a list; member by member these are whom the ranks of its own list read instead.
 func (z *normalizer) into(t, x *term) (termID, bool) {
-	l, rows := z.layouts.all[t.layout], z.rows.all[x.rows]
-	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.all[in.layout].Rank == nil || l.Rank == nil {
+	l, rows := z.layouts.All[t.layout], z.rows.All[x.rows]
+	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.All[in.layout].Rank == nil || l.Rank == nil {
 		return 0, false
 	}
 	entries := l.Entries()
@@ -108,12 +108,12 @@ func reduceOfMove(z *normalizer, t *term) (termID, bool) {
 
 // out takes move x, which is t's operand, out of reduction t.
 func (z *normalizer) out(t, x *term) (termID, bool) {
-	l, from := z.layouts.all[x.layout], x.args[0]
+	l, from := z.layouts.All[x.layout], x.args[0]
 	if l.Rank == nil {
 		return z.outOf(t, x)
 	}
-	rows, entries := z.rows.all[t.rows], l.Entries()
-	block := z.parts.all[z.at(from).same]
+	rows, entries := z.rows.All[t.rows], l.Entries()
+	block := z.parts.All[z.at(from).same]
 	loose := z.anyOrder(t.red, t.dt)
 	blocks := func(l []int32) []int32 {
 		out := make([]int32, len(l))
@@ -172,7 +172,7 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 // does not matter, and then over one rank for each class of them. Classes are of one size: of
 // others a reduction around this one may make such.
 func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
-	rows, entries := z.rows.all[t.rows], l.Entries()
+	rows, entries := z.rows.All[t.rows], l.Entries()
 	if !z.anyOrder(t.red, t.dt) {
 		return 0, false
 	}
@@ -215,7 +215,7 @@ func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
 // for the selection, see moveOfReduce.
 func (z *normalizer) outOf(t, x *term) (termID, bool) {
 	by, of := z.outer(x)
-	if by == x.layout && len(z.layouts.all[by].Digits) > 0 && z.layouts.all[by].Selects() || z.layouts.all[by].IsIdentity(t.n) {
+	if by == x.layout && len(z.layouts.All[by].Digits) > 0 && z.layouts.All[by].Selects() || z.layouts.All[by].IsIdentity(t.n) {
 		return 0, false
 	}
 	return z.moveBy(by, t.n, z.again(t, of)), true
@@ -230,8 +230,8 @@ func reduceOfShuffle(z *normalizer, t *term) (termID, bool) {
 }
 
 func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows.all[t.rows]
-	block := z.parts.all[z.at(t.args[0]).same]
+	rows := z.rows.All[t.rows]
+	block := z.parts.All[z.at(t.args[0]).same]
 	loose, once := z.anyOrder(t.red, t.dt), t.red == ir.Min || t.red == ir.Max
 	out, changed := make([][]int32, len(rows)), false
 	for r, row := range rows {
@@ -263,7 +263,7 @@ func (z *normalizer) fromRanks(x termID, rank []int32) termID {
 }
 
 func reduceOfOne(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows.all[t.rows]
+	rows := z.rows.All[t.rows]
 	from := make([]int32, len(rows))
 	for r, row := range rows {
 		if len(row) != 1 {
@@ -323,7 +323,7 @@ func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
 // outer takes a move apart into what depends on the rank and the rest.
 func (z *normalizer) outer(x *term) (by int32, of termID) {
 	if n, ok := z.at(x.args[0]).n.Const(); ok {
-		if w, q, ok := z.layouts.all[x.layout].Window(n, z.p.world); ok {
+		if w, q, ok := z.layouts.All[x.layout].Window(n, z.p.world); ok {
 			return z.layout(w), z.move(q, q.Elements(), x.args[0])
 		}
 	}
@@ -370,7 +370,7 @@ func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindReduce || x.red != t.red || !z.anyOrder(t.red, t.dt) {
 		return 0, false
 	}
-	outer, inner := z.rows.all[t.rows], z.rows.all[x.rows]
+	outer, inner := z.rows.All[t.rows], z.rows.All[x.rows]
 	if len(outer)*len(outer[0])*len(inner[0]) > layout.MaxTable {
 		return 0, false
 	}

@@ -58,21 +58,8 @@ func (e *elements) longest(terms []termID) int64 {
 		n, _ := t.n.Const()
 		switch t.kind {
 		case kindMove:
-			l := &e.z.layouts.all[t.layout]
-			if len(l.Digits) == 0 || l.Digits[len(l.Digits)-1].Table {
-				continue
-			}
-			last := l.Digits[len(l.Digits)-1]
-			if run = intmath.GCD(run, last.N); last.Stride == 0 {
-				continue
-			}
-			for _, d := range l.Digits[:len(l.Digits)-1] {
-				run = intmath.GCD(run, d.Stride)
-			}
-			run = intmath.GCD(run, l.Off)
-			for _, v := range l.Add {
-				run = intmath.GCD(run, v)
-			}
+			l := &e.z.layouts.All[t.layout]
+			run = l.Run(run)
 		case kindLookup, kindScatter:
 			run = intmath.GCD(run, t.scale)
 		case kindOpaque, kindShuffle:
@@ -96,7 +83,7 @@ func (e *elements) assign(terms []termID, run int64) bool {
 			at = 0
 		case kindIota:
 		case kindMove:
-			l := &e.z.layouts.all[t.layout]
+			l := &e.z.layouts.All[t.layout]
 			repeats := len(l.Digits) > 0 && l.Digits[len(l.Digits)-1].Stride == 0 && !l.Digits[len(l.Digits)-1].Table && l.Digits[len(l.Digits)-1].N%run == 0
 			switch {
 			case of(0) == 1 && !repeats:
@@ -142,22 +129,9 @@ func (e *elements) assign(terms []termID, run int64) bool {
 
 // byRuns is the layout of a move between runs.
 func (e *elements) byRuns(t *term, run int64) layout.Layout {
-	l := e.z.layouts.all[t.layout]
+	l := e.z.layouts.All[t.layout]
 	if run == 1 {
 		return l
 	}
-	from := max(e.run[t.args[0]], 1)
-	out := layout.Layout{Off: l.Off / from, Rank: l.Rank}
-	for i, d := range l.Digits {
-		if i == len(l.Digits)-1 {
-			d.N /= run
-		} else {
-			d.Stride /= from
-		}
-		out.Digits = append(out.Digits, d)
-	}
-	for _, v := range l.Add {
-		out.Add = append(out.Add, v/from)
-	}
-	return out
+	return l.ByRuns(run, max(e.run[t.args[0]], 1))
 }

@@ -11,7 +11,7 @@ import (
 // reduceOfEqual takes out how often every operand counts: the greatest common divisor
 // over all lists.
 func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows.all[t.rows]
+	rows := z.rows.All[t.rows]
 	if !z.anyOrder(t.red, t.dt) || t.red != ir.Sum {
 		return 0, false
 	}
@@ -62,7 +62,7 @@ func (z *normalizer) convert(x termID, dt ir.DType) termID {
 
 // averageIsQuotient makes sums of averages of floats.
 func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows.all[t.rows]
+	rows := z.rows.All[t.rows]
 	if t.red != ir.Avg || !t.dt.IsFloat() {
 		return 0, false
 	}

@@ -48,8 +48,8 @@ func (z *normalizer) tableSum(t *term, combined bool) (termID, bool) {
 		return 0, false
 	}
 	for g := range z.p.groups {
-		s := tableSum{group: int32(g), ranks: int64(z.p.groups[g].size), out: t.dt, average: average}
-		if s.ranks < 2 || !place.by(z, z.p.groups[g].list) || !z.atoms(&s, place, rows, combined) {
+		s := tableSum{group: int32(g), ranks: int64(z.p.groups[g].Size), out: t.dt, average: average}
+		if s.ranks < 2 || !place.by(z, z.p.groups[g].List) || !z.atoms(&s, place, rows, combined) {
 			continue
 		}
 		if !combined && !z.anyOrder(ir.Sum, s.table) {
@@ -145,7 +145,7 @@ func (z *normalizer) ownedRows(rows termID, size int64, byRank bool) (owned, boo
 
 // own is this rank's part of what was gathered: of so many elements.
 func (z *normalizer) own(x termID, group int32, n int64) termID {
-	size := int64(z.p.groups[group].size)
+	size := int64(z.p.groups[group].Size)
 	return z.shard(x, ir.Dims(size*n), 0, group, ir.Dims(n))
 }
 

@@ -32,9 +32,9 @@ func (z *normalizer) value(v *value) termID {
 	case v.op.Info().Elementwise:
 		return z.pointwise(v)
 	case v.op == ir.OpAllReduce:
-		return z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].list)
+		return z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].List)
 	case v.op == ir.OpReduceScatter:
-		sum := z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].list)
+		sum := z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].List)
 		return z.shard(sum, z.p.values[v.args[0]].typ.Shape(), int(v.attrs.Int("dim", 0)), v.group, v.typ.Shape())
 	case v.op == ir.OpIndexPut:
 		if t, ok := z.scatter(v); ok {
@@ -214,7 +214,7 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 		return z.shard(x, from.Shape(), int(v.attrs.Int("dim", 0)), v.group, to), true
 	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
 		self := v.op != ir.OpCollectivePermute || len(v.attrs.Ints("pairs")) > 0 // over one rank
-		if self && z.p.groups[v.group].size == 1 && n.Equal(from.Shape().NumElems()) {
+		if self && z.p.groups[v.group].Size == 1 && n.Equal(from.Shape().NumElems()) {
 			return x, true
 		}
 		l, ok := z.transport(v, from.Shape())
@@ -290,7 +290,7 @@ func digits(s ir.Shape, strides []int64) []layout.Digit {
 
 // shard is each rank's piece of x along dimension d by its place in a group.
 func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Shape) termID {
-	if z.p.groups[group].size == 1 {
+	if z.p.groups[group].Size == 1 {
 		return x
 	}
 	strides, ok := rowMajor(from)
@@ -305,7 +305,7 @@ func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Sh
 	}
 	l.Rank, l.Add = make([]int32, z.p.world), make([]int64, z.p.world)
 	for r := range z.p.world {
-		l.Rank[r], l.Add[r] = int32(r), int64(g.at[r])*piece*strides[d]
+		l.Rank[r], l.Add[r] = int32(r), int64(g.At[r])*piece*strides[d]
 	}
 	l.Canonical(z.p.world)
 	return z.move(l, to.NumElems(), x)
@@ -340,12 +340,12 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 		if !ok {
 			return l, false
 		}
-		d, places = 0, g.size
-		l.Digits[0].N = n / int64(g.size)
-		l.Digits = slices.Insert(l.Digits, 0, layout.Digit{N: int64(g.size), Table: true})
+		d, places = 0, g.Size
+		l.Digits[0].N = n / int64(g.Size)
+		l.Digits = slices.Insert(l.Digits, 0, layout.Digit{N: int64(g.Size), Table: true})
 	case ir.OpAllGather:
-		places = g.size
-		l.Digits = slices.Insert(l.Digits, d, layout.Digit{N: int64(g.size), Table: true})
+		places = g.Size
+		l.Digits = slices.Insert(l.Digits, d, layout.Digit{N: int64(g.Size), Table: true})
 	}
 	for i, e := range l.Digits {
 		for _, o := range l.Digits[:i] {
@@ -357,7 +357,7 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 	if places*world > layout.MaxTable {
 		return l, false
 	}
-	source := make([]int64, g.size) // of a permute: by destination
+	source := make([]int64, g.Size) // of a permute: by destination
 	if v.op == ir.OpCollectivePermute {
 		for i := range source {
 			source[i] = -1
@@ -375,13 +375,13 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 			case ir.OpBroadcast:
 				from = v.attrs.Int("root", 0)
 			case ir.OpCollectivePermute:
-				from = source[g.at[r]]
+				from = source[g.At[r]]
 			case ir.OpAllToAll:
-				l.Add[r*places+k] = int64(g.at[r]) * l.Digits[1].N * l.Digits[1].Stride
+				l.Add[r*places+k] = int64(g.At[r]) * l.Digits[1].N * l.Digits[1].Stride
 			}
 			l.Rank[r*places+k] = -1
 			if from >= 0 {
-				l.Rank[r*places+k] = g.list[r][from]
+				l.Rank[r*places+k] = g.List[r][from]
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/ranks"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -92,39 +93,8 @@ func (p *Prover) group(g *ir.Group) int32 {
 	if !ok {
 		id = int32(len(p.groups))
 		p.groupTexts[key] = id
-		p.groups = append(p.groups, newRankGroup(lists, p.world))
+		p.groups = append(p.groups, ranks.NewGroup(lists, p.world))
 	}
 	p.groupIDs[g] = id
 	return id
-}
-
-// rankGroup is a group by rank.
-type rankGroup struct {
-	size int
-	list [][]int32 // the subgroup of a rank, in group-rank order
-	at   []int32   // the rank's place in it
-	// Ranks that are in no subgroup, as other stages may be, run nothing that communicates on
-	// it: what stands for their values meets itself.
-}
-
-func newRankGroup(lists [][]int, world int) *rankGroup {
-	g := &rankGroup{list: make([][]int32, world), at: make([]int32, world)}
-	for _, l := range lists {
-		g.size = len(l)
-		row := make([]int32, len(l))
-		for i, r := range l {
-			row[i] = int32(r)
-		}
-		for i, r := range l {
-			if r >= 0 && r < world { // the verifier reports others
-				g.list[r], g.at[r] = row, int32(i)
-			}
-		}
-	}
-	for r := range g.list {
-		if g.list[r] == nil {
-			g.list[r] = slices.Repeat([]int32{int32(r)}, g.size)
-		}
-	}
-	return g
 }

@@ -3,6 +3,8 @@ package layout
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // Counted is how far digits count, 0 where that is not known or too far for a table.
@@ -86,4 +88,40 @@ func (l *Layout) String() string {
 		s += fmt.Sprintf("{rank 0: from %v at %v}", l.Rank[:n], l.Add[:n])
 	}
 	return s
+}
+
+// Run is the longest length of runs, of which the given one is a multiple, that the layout does not take apart.
+func (l *Layout) Run(run int64) int64 {
+	n := len(l.Digits)
+	if n == 0 || l.Digits[n-1].Table {
+		return run
+	}
+	if run = intmath.GCD(run, l.Digits[n-1].N); l.Digits[n-1].Stride == 0 {
+		return run
+	}
+	for _, d := range l.Digits[:n-1] {
+		run = intmath.GCD(run, d.Stride)
+	}
+	run = intmath.GCD(run, l.Off)
+	for _, v := range l.Add {
+		run = intmath.GCD(run, v)
+	}
+	return run
+}
+
+// ByRuns is the layout between runs of such lengths: of the result, and of the operand.
+func (l *Layout) ByRuns(run, from int64) Layout {
+	out := Layout{Off: l.Off / from, Rank: l.Rank}
+	for i, d := range l.Digits {
+		if i == len(l.Digits)-1 {
+			d.N /= run
+		} else {
+			d.Stride /= from
+		}
+		out.Digits = append(out.Digits, d)
+	}
+	for _, v := range l.Add {
+		out.Add = append(out.Add, v/from)
+	}
+	return out
 }

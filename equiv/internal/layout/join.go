@@ -1,16 +1,25 @@
-package equiv
+package layout
 
-import (
-	"slices"
+import "slices"
 
-	"github.com/seed-ee968945/concert/equiv/internal/layout"
-	"github.com/seed-ee968945/concert/ir"
-)
+// Parts of a tensor that are moves, put together: they lie side by side in blocks, of which the first ones are as long
+// as part 0, in each of them part 1 follows, and so on.
 
-// Parts of a tensor that are moves, put together.
+// Join puts together parts of one tensor, in so many blocks. False where nothing regular comes of that.
+func Join(parts []Layout, outer int64, world int) (Layout, bool) {
+	l, ok := adjacent(parts, outer)
+	if !ok {
+		l, ok = listed(parts, outer, world)
+	}
+	if ok {
+		l.Rank, l.Add = slices.Clone(l.Rank), slices.Clone(l.Add)
+		l.Canonical(world)
+	}
+	return l, ok
+}
 
 // blocks cuts the digits of a layout where blocks begin. False if that is within a step.
-func blocks(digits []layout.Digit, outer int64) (out, in []layout.Digit, ok bool) {
+func blocks(digits []Digit, outer int64) (out, in []Digit, ok bool) {
 	for i, d := range digits {
 		switch {
 		case outer == 1:
@@ -22,8 +31,8 @@ func blocks(digits []layout.Digit, outer int64) (out, in []layout.Digit, ok bool
 			out = append(out, d)
 		case d.N%outer == 0 && !d.Table:
 			rest := d.N / outer
-			out = append(out, layout.Digit{N: outer, Stride: d.Stride * rest})
-			return out, append([]layout.Digit{{N: rest, Stride: d.Stride}}, digits[i+1:]...), true
+			out = append(out, Digit{N: outer, Stride: d.Stride * rest})
+			return out, append([]Digit{{N: rest, Stride: d.Stride}}, digits[i+1:]...), true
 		default:
 			return nil, nil, false
 		}
@@ -31,56 +40,44 @@ func blocks(digits []layout.Digit, outer int64) (out, in []layout.Digit, ok bool
 	return out, nil, outer == 1
 }
 
-// whole makes the term of a layout whose digits are put together.
-func (p *parted) whole(l layout.Layout, out, in []layout.Digit, x termID) (termID, bool) {
-	l.Digits = slices.Concat(out, in)
-	l.Rank, l.Add = slices.Clone(l.Rank), slices.Clone(l.Add)
-	l.Canonical(p.z.p.world)
-	return p.z.move(l, ir.D(p.n), x), true
-}
-
-// adjacent are elements of one tensor: each part begins where the one before it ends.
-func (p *parted) adjacent() (termID, bool) {
-	var whole layout.Layout
-	var out, in []layout.Digit
+// adjacent joins parts of which each begins where the one before it ends.
+func adjacent(parts []Layout, outer int64) (Layout, bool) {
+	var whole Layout
+	var out, in []Digit
 	next, rows := int64(0), int64(0)
-	for i, t := range p.terms {
-		l := p.z.layouts.all[t.layout]
-		o, n, ok := blocks(l.Digits, p.outer)
+	for i, l := range parts {
+		o, n, ok := blocks(l.Digits, outer)
 		if !ok || len(n) == 0 || n[0].Table || n[0].N < 1 {
-			return 0, false
+			return whole, false
 		}
 		if i == 0 {
 			whole, out, in, next = l, o, slices.Clone(n), l.Off
 		}
 		if !slices.Equal(o, out) || !slices.Equal(n[1:], in[1:]) || n[0].Stride != in[0].Stride || l.Off != next || !slices.Equal(l.Rank, whole.Rank) || !slices.Equal(l.Add, whole.Add) {
-			return 0, false
+			return whole, false
 		}
 		next += n[0].N * n[0].Stride
 		rows += n[0].N
 	}
 	in[0].N = rows
-	return p.whole(whole, out, in, p.terms[0].args[0])
+	whole.Digits = slices.Concat(out, in)
+	return whole, true
 }
 
 // maxListed bounds the table of listed: to find what is regular in one, factor tries its orders.
 const maxListed = 1 << 14
 
-// listed are elements of one tensor whose rows are listed one by one, as where heads of
+// listed joins parts whose rows are listed one by one, as where heads of
 // attention, or the pieces of ranks, are rows, and chunks end within them.
-func (p *parted) listed() (termID, bool) {
-	fronts := make([]layout.Layout, len(p.terms))
-	for i, t := range p.terms {
-		fronts[i] = p.z.layouts.all[t.layout]
-	}
-	var lead, rest []layout.Digit // that parts have in common, from the outermost and from the innermost
-	outer := p.outer              // blocks in each step of lead
+func listed(parts []Layout, outer int64, world int) (l Layout, ok bool) {
+	fronts := slices.Clone(parts)
+	var lead, rest []Digit // that parts have in common, from the outermost and from the innermost
 	for len(fronts[0].Digits) > 0 {
 		d := fronts[0].Digits[0]
-		if d.Table || d.N < 1 || outer%d.N != 0 || slices.ContainsFunc(fronts, func(f layout.Layout) bool { return len(f.Digits) == 0 || f.Digits[0] != d }) {
+		if d.Table || d.N < 1 || outer%d.N != 0 || slices.ContainsFunc(fronts, func(f Layout) bool { return len(f.Digits) == 0 || f.Digits[0] != d }) {
 			break
 		}
-		lead, outer = append(lead, d), outer/d.N
+		lead, outer = append(lead, d), outer/d.N // blocks in each step of lead
 		for i := range fronts {
 			fronts[i].Digits = fronts[i].Digits[1:]
 		}
@@ -96,20 +93,19 @@ func (p *parted) listed() (termID, bool) {
 		}
 		rest = rest[len(rest)-n:]
 	}
-	for front := fronts[0].Digits[:len(fronts[0].Digits)-len(rest)]; len(rest) > 0 && layout.Counted(front)%outer != 0; rest = rest[1:] {
+	for front := fronts[0].Digits[:len(fronts[0].Digits)-len(rest)]; len(rest) > 0 && Counted(front)%outer != 0; rest = rest[1:] {
 		front = fronts[0].Digits[:len(front)+1] // blocks begin within what parts have in common
 	}
 	rows := int64(0)
 	for i := range fronts {
-		l := &fronts[i]
-		l.Digits = l.Digits[:len(l.Digits)-len(rest)]
-		n := layout.Counted(l.Digits)
-		if rows += n; n < 1 || n%outer != 0 || rows*int64(p.z.p.world) > maxListed {
-			return 0, false
+		f := &fronts[i]
+		f.Digits = f.Digits[:len(f.Digits)-len(rest)]
+		n := Counted(f.Digits)
+		if rows += n; n < 1 || n%outer != 0 || rows*int64(world) > maxListed {
+			return l, false
 		}
 	}
-	var l layout.Layout
-	for r := range p.z.p.world {
+	for r := range world {
 		var ranks [][]int32
 		var adds [][]int64
 		for _, f := range fronts {
@@ -125,14 +121,15 @@ func (p *parted) listed() (termID, bool) {
 			}
 		}
 	}
-	return p.whole(l, append(lead, layout.Digit{N: rows, Table: true}), rest, p.terms[0].args[0])
+	l.Digits = slices.Concat(append(lead, Digit{N: rows, Table: true}), rest)
+	return l, true
 }
 
 // level is a layout that takes rows of blocks of its operand: where the blocks are, counted in
 // blocks, and what it does within a row.
 type level struct {
 	outer  int // digits before the row's
-	digits []layout.Digit
+	digits []Digit
 	far    []bool // the digit's stride is in blocks
 	rows   int64  // of a block
 	width  int64  // of a block of the operand
@@ -142,7 +139,7 @@ type level struct {
 }
 
 // levelOf is false where a layout takes rows apart.
-func levelOf(l *layout.Layout, outer int64) (level, bool) {
+func levelOf(l *Layout, outer int64) (level, bool) {
 	out, in, ok := blocks(l.Digits, outer)
 	if !ok || len(in) == 0 || in[0].N < 1 || in[0].Stride <= 0 || in[0].Table {
 		return level{}, false
@@ -178,41 +175,36 @@ func levelOf(l *layout.Layout, outer int64) (level, bool) {
 	return v, span+most < row
 }
 
-// moves are elements of parts of a tensor, of which each takes whole rows alike.
-func (p *parted) moves() (termID, bool) {
+// JoinRows puts together moves of tensors of such sizes that are parts of one themselves, of which each takes whole rows
+// alike: the move of that one, and in how many blocks the parts lie there.
+func JoinRows(parts []Layout, sizes []int64, outer int64, world int) (l Layout, count int64, ok bool) {
 	var first level
 	rows, width := int64(0), int64(0)
-	blocks := int64(-1)
-	for i, t := range p.terms {
-		v, ok := levelOf(&p.z.layouts.all[t.layout], p.outer)
-		n, static := p.z.at(t.args[0]).n.Const()
-		if !ok || !static || n%v.width != 0 || blocks >= 0 && n/v.width != blocks {
-			return 0, false
+	for i := range parts {
+		v, ok := levelOf(&parts[i], outer)
+		if !ok || sizes[i]%v.width != 0 || i > 0 && sizes[i]/v.width != count {
+			return l, 0, false
 		}
-		if blocks = n / v.width; i == 0 {
+		if count = sizes[i] / v.width; i == 0 {
 			first = v
 		}
 		if v.outer != first.outer || !slices.Equal(v.digits, first.digits) || !slices.Equal(v.far, first.far) || v.off != first.off || !slices.Equal(v.rank, first.rank) || !slices.Equal(v.add, first.add) {
-			return 0, false
+			return l, 0, false
 		}
 		rows, width = rows+v.rows, width+v.width
 	}
-	x, ok := p.operand(0, blocks)
-	if !ok {
-		return 0, false
-	}
-	l := layout.Layout{Off: first.off[0]*width + first.off[1], Rank: first.rank}
+	l = Layout{Off: first.off[0]*width + first.off[1], Rank: slices.Clone(first.rank), Digits: slices.Clone(first.digits)}
 	for _, a := range first.add {
 		l.Add = append(l.Add, a[0]*width+a[1])
 	}
-	digits := slices.Clone(first.digits)
-	for i := range digits {
+	for i := range l.Digits {
 		switch {
 		case i == first.outer:
-			digits[i].N = rows
+			l.Digits[i].N = rows
 		case first.far[i]:
-			digits[i].Stride *= width
+			l.Digits[i].Stride *= width
 		}
 	}
-	return p.whole(l, digits, nil, x)
+	l.Canonical(world)
+	return l, count, true
 }
