@@ -3,6 +3,7 @@ package standard
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/forwarding"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/internal/deps"
@@ -19,7 +20,7 @@ import (
 //     its result where that is all that follows (see narrow);
 //   - a transposed result of a matmul is one of the transposed operands (see transposed);
 //   - a result of attention lies as a copy has it, which goes (see lay);
-//   - a slice of what was put together of rows gives way to the rows ([ir.Func.ForwardReads]);
+//   - a slice of what was put together of rows gives way to the rows (package forwarding);
 //   - pure operations that nobody reads go. A collective that nobody reads stays
 //     unless the option says otherwise, and so does the wait that ends it.
 //
@@ -158,7 +159,7 @@ func (c *canonicalizer) view(n *ir.Node) {
 
 // parts lets slices read what was put together where it was made.
 func (c *canonicalizer) parts() {
-	reads := c.f.ForwardReads(func(n *ir.Node) bool { return c.ctx.Enable(n.Name()) })
+	reads := forwarding.Reads(c.f, func(n *ir.Node) bool { return c.ctx.Enable(n.Name()) })
 	for _, n := range reads {
 		c.f.Remove(n)
 	}

@@ -3,6 +3,7 @@ package attend
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/forwarding"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -16,7 +17,7 @@ const maxSunk = 32
 func Module(m *ir.Module) int {
 	found := 0
 	for _, f := range m.Funcs() {
-		f.RemoveDead(f.ForwardReads(nil)...)
+		f.RemoveDead(forwarding.Reads(f, nil)...)
 	}
 	for _, f := range m.Funcs() {
 		for _, n := range slices.Clone(f.Order()) {

@@ -1,12 +1,14 @@
-package ir
+package forwarding
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // What is read is what was put there, or stays as it is.
-func TestForwardReads(t *testing.T) {
+func TestReads(t *testing.T) {
 	for _, c := range []struct{ name, body, result, want string }{
 		{"the last round", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%r = slice %s {dim=0, end=2, start=1} : f32[1,2]\n%y = neg %r : f32[1,2]", "f32[1,2]", "neg %x"},
 		{"a round before", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%v = neg %x : f32[1,2]\n%t = slice_scatter %s, %v {dim=0, end=3, start=2} : f32[3,2]\n%r = select %t {dim=0, index=1} : f32[2]\n%y = neg %r : f32[2]", "f32[2]", "neg %r_1"},
@@ -20,7 +22,7 @@ func TestForwardReads(t *testing.T) {
 		{"returned, and the caller's", "%z = full {value=0.0} : f32[3,2]\n%c = cat %x, %z {dim=0} : f32[4,2]\n%y = slice %c {dim=0, end=1, start=0} : f32[1,2]", "f32[1,2]", ""},
 		{"written", "%z = full {value=0.0} : f32[3,2]\n%c = cat %z, %x {dim=0} : f32[4,2]\n%r = slice %c {dim=0, end=3, start=0} : f32[3,2]\n%w = call %z {effects=[\"writes\"], target=\"f\"} : f32[]\n%y = neg %r : f32[3,2]", "f32[3,2]", ""},
 	} {
-		m, err := Parse(c.name, "world 1\nfunc @f(%x: f32[1,2]) -> ("+c.result+") {\n"+c.body+"\nreturn %y\n}\n")
+		m, err := ir.Parse(c.name, "world 1\nfunc @f(%x: f32[1,2]) -> ("+c.result+") {\n"+c.body+"\nreturn %y\n}\n")
 		if err == nil {
 			err = m.Verify()
 		}
@@ -29,15 +31,15 @@ func TestForwardReads(t *testing.T) {
 			continue
 		}
 		before, f := m.String(), m.Funcs()[0]
-		f.RemoveDead(f.ForwardReads(nil)...)
+		f.RemoveDead(Reads(f, nil)...)
 		if err := m.Verify(); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if got := m.String(); c.want == "" && got != before || !strings.Contains(got, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, got)
 		}
-		m, _ = Parse(c.name, before)
-		if m.Funcs()[0].ForwardReads(func(*Node) bool { return false }); m.String() != before {
+		m, _ = ir.Parse(c.name, before)
+		if Reads(m.Funcs()[0], func(*ir.Node) bool { return false }); m.String() != before {
 			t.Errorf("%s: changed without leave\n%s", c.name, m)
 		}
 	}
