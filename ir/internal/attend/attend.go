@@ -36,7 +36,8 @@ type softmax struct {
 	out             *ir.Node  // the product of weights and values
 	flipped         bool      // it is [e, s]
 	grad            *ir.Node  // the product of the gradient of the output, and values; nil: forward only
-	dout            matrix    // [s, e]
+	dout            matrix    // [s, e], as the product with the weights has it
+	gout            matrix    // the same, as the product with values has it
 	dq, dk, dv      *ir.Node
 	dqFlip, dkFlip  bool
 	dvFlip          bool
@@ -358,9 +359,9 @@ func (s *softmax) gradient() bool {
 			continue
 		}
 		if left.same(s.dout) && right.same(s.v) {
-			s.follower.grad = u.Result(0)
+			s.follower.grad, s.gout = u.Result(0), left
 		} else if left.same(s.v) && right.same(s.dout) {
-			s.follower.grad = turned(u.Result(0))
+			s.follower.grad, s.gout = turned(u.Result(0)), right
 		}
 		if s.follower.grad != nil {
 			s.grad = u

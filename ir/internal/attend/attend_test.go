@@ -169,6 +169,8 @@ func TestRecognize(t *testing.T) {
 		{"output turned", forward, []string{"%o = matmul %p, %v : f32[6,4,3]", "%vt = permute %v {dims=[0, 2, 1]} : f32[6,3,7:21,1,3]\n  %pt = permute %p {dims=[0, 2, 1]} : f32[6,7,4:28,1,7]\n  %ot = matmul %vt, %pt : f32[6,3,4]\n  %os = permute %ot {dims=[0, 2, 1]} : f32[6,4,3:12,1,4]\n  %o = clone %os : f32[6,4,3]"}, 1},
 		{"scores turned", forward, []string{"%kt = permute %k {dims=[0, 2, 1]} : f32[6,5,7:35,1,5]", "%qt = permute %q {dims=[0, 2, 1]} : f32[6,5,4:20,1,5]", "%a = matmul %q, %kt : f32[6,4,7]", "%at = matmul %k, %qt : f32[6,7,4]\n  %a = permute %at {dims=[0, 2, 1]} : f32[6,4,7:28,1,4]"}, 1},
 
+		{"the gradient expanded twice", plain, []string{"%g: f32[6,4,3]", "%gs: f32[6,1,3]", "%vt = permute", "%g = expand %gs : f32[6,4,3:3,0,1]\n  %vt = permute", "%dv = matmul %pt, %g", "%h = expand %gs : f32[6,4,3:3,0,1]\n  %dv = matmul %pt, %h"}, 1},
+
 		{"weights returned", forward, []string{"return %o", "return %o, %p", "-> (f32[6,4,3])", "-> (f32[6,4,3], f32[6,4,7])"}, 0},
 		{"a negative scale", forward, []string{"scalar=0.5", "scalar=-0.5"}, 0},
 		{"not the largest", forward, []string{"%m = amax %s", "%m = amax %c"}, 0},

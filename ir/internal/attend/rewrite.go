@@ -135,10 +135,10 @@ func (s *softmax) rewrite() bool {
 	for i, n := range s.f.Order() {
 		place[n] = i
 	}
-	first := s.grad
+	first, dout := s.grad, s.gout
 	if s.grad != nil {
 		if place[s.dv] < place[first] {
-			first = s.dv
+			first, dout = s.dv, s.dout
 		}
 		if place[first] < place[s.out] || place[s.dq] < place[first] || place[s.dk] < place[first] {
 			return false
@@ -170,7 +170,7 @@ func (s *softmax) rewrite() bool {
 	products := []*ir.Node{s.out}
 	if s.grad != nil && w.ok {
 		w.at = first
-		g := s.heads(w, s.dout)
+		g := s.heads(w, dout)
 		d := w.op(ir.OpAttentionBackward, attrs, slices.Concat([]*ir.Value{g}, args, []*ir.Value{out[0], out[1], out[2], out[3]}, bias))
 		results = append(results, s.like(w, d[0], s.dq, s.dqFlip), s.like(w, d[1], s.dk, s.dkFlip), s.like(w, d[2], s.dv, s.dvFlip))
 		products = append(products, s.dq, s.dk, s.dv)
