@@ -1,6 +1,7 @@
 package fusion_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -244,6 +245,30 @@ func TestEmptyView(t *testing.T) {
 	} {
 		if got := fusion.OneKernel(inside(parse(t, c.text))); got != c.want {
 			t.Errorf("%v, want %v: %s", got, c.want, c.text)
+		}
+	}
+}
+
+// A kernel computes a value at each index at which it is asked for, which a chain of shifted
+// sums doubles at every step; equal ways count once.
+func TestComputedAnew(t *testing.T) {
+	for _, c := range []struct {
+		levels int
+		start  int // of the second slice of two
+		want   bool
+	}{{5, 1, true}, {11, 1, false}, {40, 1, false}, {40, 0, true}} {
+		text, n, last := "(%x0: f32[100]) -> (f32[", 100, "%x0"
+		body := ""
+		for k := range c.levels {
+			n--
+			next := fmt.Sprintf("%%x%d", k+1)
+			body += fmt.Sprintf("%%a%d = slice %s {dim=0, end=%d, start=0} : f32[%d]; %%b%d = slice %s {dim=0, end=%d, start=%d} : f32[%d]; ", k, last, n, n, k, last, n+c.start, c.start, n)
+			body += fmt.Sprintf("%s = add %%a%d, %%b%d : f32[%d]; ", next, k, k, n)
+			last = next
+		}
+		text += fmt.Sprintf("%d]) { %sreturn %s }", n, body, last)
+		if got := fusion.OneKernel(inside(parse(t, text))); got != c.want {
+			t.Errorf("%d sums of slices from 0 and %d: one kernel: %v", c.levels, c.start, got)
 		}
 	}
 }

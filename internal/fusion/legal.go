@@ -145,7 +145,7 @@ func OneKernel(nodes []*ir.Node) bool {
 			return false
 		}
 	}
-	return r.resultsFit(nodes)
+	return r.resultsFit(nodes) && r.bounded(nodes)
 }
 
 func (r *regionShape) sameFold(shape []int64, gone []bool) bool {

@@ -129,13 +129,14 @@ type attempt struct {
 
 // move is a unit that computes them for itself.
 type move struct {
-	q      *unit
-	given  []*ir.Value // what it reads already
-	reads  []*ir.Value // of the set
-	leaves []*ir.Value // and what it reads in their place
-	made   map[*ir.Value]*ir.Value
-	nodes  []*ir.Node
-	args   []replaced
+	q       *unit
+	given   []*ir.Value        // what it reads already
+	reads   []*ir.Value        // of the set
+	leaves  []*ir.Value        // and what it reads in their place
+	whether map[*ir.Value]bool // expands; look-up only
+	made    map[*ir.Value]*ir.Value
+	nodes   []*ir.Node
+	args    []replaced
 }
 
 // replaced is an operand that was another value.
@@ -193,7 +194,7 @@ func (a *again) try(p *unit, set []*ir.Value) bool {
 
 // plan finds what q would read.
 func (t *attempt) plan(q *unit) move {
-	m := move{q: q, made: map[*ir.Value]*ir.Value{}}
+	m := move{q: q, whether: map[*ir.Value]bool{}, made: map[*ir.Value]*ir.Value{}}
 	for _, n := range q.nodes {
 		if n.Op().IsView() {
 			continue
@@ -212,42 +213,49 @@ func (t *attempt) plan(q *unit) move {
 			}
 		}
 	}
-	for _, v := range m.reads {
-		m.leaves = t.leaves(&m, v, m.leaves)
-	}
+	m.leaves = t.leaves(&m, m.reads)
 	return m
 }
 
-// leaves adds to found what v, no view, is computed from, as far as m has to read it.
-func (t *attempt) leaves(m *move, v *ir.Value, found []*ir.Value) []*ir.Value {
-	if slices.Contains(m.given, v) || slices.Contains(found, v) {
-		return found
+// leaves are what values, no views, are computed from, as far as m has to read it.
+func (t *attempt) leaves(m *move, of []*ir.Value) (found []*ir.Value) {
+	seen := map[*ir.Value]bool{} // look-up only
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		if v = v.Viewed(); seen[v] || slices.Contains(m.given, v) {
+			return
+		}
+		if seen[v] = true; !t.expands(m, v) {
+			found = append(found, v)
+			return
+		}
+		for _, x := range v.Def().Args() {
+			walk(x)
+		}
 	}
-	if !t.expands(m, v) {
-		return append(found, v)
-	}
-	for _, x := range v.Def().Args() {
-		found = t.leaves(m, x.Viewed(), found)
+	for _, v := range of {
+		walk(v)
 	}
 	return found
 }
 
 // expands reports whether m computes v, no view, and does not read it.
 func (t *attempt) expands(m *move, v *ir.Value) bool {
-	n := v.Def()
-	switch {
+	yes, known := m.whether[v]
+	if known {
+		return yes
+	}
+	switch n := v.Def(); {
 	case slices.Contains(t.set, v):
-		return true
+		yes = true
 	case t.of[n] != t.p || !simple(n) || t.writes.Written(v) || slices.Contains(m.given, v):
-		return false
 	case !slices.Contains(t.written, v):
-		return true
+		yes = true
+	default:
+		yes = t.bytes(t.leaves(m, n.Args())) < size(v)
 	}
-	var from []*ir.Value
-	for _, x := range n.Args() {
-		from = t.leaves(m, x.Viewed(), from)
-	}
-	return t.bytes(from) < size(v)
+	m.whether[v] = yes
+	return yes
 }
 
 // bytes is what it takes to read values, and to write those that p does not yet.

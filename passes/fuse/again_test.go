@@ -1,9 +1,11 @@
 package fuse_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes/internal/passestest"
 	"github.com/seed-ee968945/concert/passes/passtest"
 )
@@ -32,5 +34,20 @@ func TestAgainProperty(t *testing.T) {
 	}
 	if again < 15 {
 		t.Errorf("%v results were computed again", again)
+	}
+}
+
+// What a result is computed from is found once, however many ways lead to it.
+func TestAgainManyWays(t *testing.T) {
+	text := "world 1\nfunc @f(%x0: f32[4096]) -> (f32[4096]) {\n"
+	for k := range 70 {
+		text += fmt.Sprintf("  %%x%d = add %%x%d, %%x%d : f32[4096]\n", k+1, k, k)
+	}
+	m, err := ir.Parse("test", text+"  return %x70\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := runPasses(t, m, "fuse{kernels=true}").Steps[0].Stat("regions"); got != 2 {
+		t.Errorf("%v regions of 70 sums, want 2\n%s", got, m)
 	}
 }
