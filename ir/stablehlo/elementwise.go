@@ -118,6 +118,18 @@ func convert(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bits := 8 * dt.Size(); dtypeOf(x).IsFloat() && dt.IsInt() && bits < 32 { // what is too large becomes the nearest number, as in 32 bits
+		low, high := int64(-1)<<(bits-1), int64(1)<<(bits-1)-1
+		if dt.IsUnsigned() {
+			low, high = 0, int64(1)<<bits-1
+		}
+		if x, err = im.converted(x, ir.I32); err != nil {
+			return nil, err
+		}
+		if x, err = im.emit(ir.OpClamp, ir.A("min", low, "max", high), []*ir.Value{x}); err != nil {
+			return nil, err
+		}
+	}
 	return im.one(im.converted(x, dt))
 }
 

@@ -68,3 +68,20 @@ func.func @functions() {
   check.expect_almost_eq_const %b, dense<0.21526928924893765> : tensor<f64>
   func.return
 }
+
+// -----
+
+// What a narrow integer does not have becomes the nearest number that it has.
+func.func @saturated() {
+  %x = stablehlo.constant dense<[-3.0e9, -300.5, -129.0, -0.7, 127.9, 255.9, 300.0, 7.0e4, 0x7F800000]> : tensor<9xf32>
+  %a = stablehlo.convert %x : (tensor<9xf32>) -> tensor<9xi8>
+  check.expect_eq_const %a, dense<[-128, -128, -128, 0, 127, 127, 127, 127, 127]> : tensor<9xi8>
+  %b = stablehlo.convert %x : (tensor<9xf32>) -> tensor<9xui8>
+  check.expect_eq_const %b, dense<[0, 0, 0, 0, 127, 255, 255, 255, 255]> : tensor<9xui8>
+  %c = stablehlo.convert %x : (tensor<9xf32>) -> tensor<9xi16>
+  check.expect_eq_const %c, dense<[-32768, -300, -129, 0, 127, 255, 300, 32767, 32767]> : tensor<9xi16>
+  %h = stablehlo.convert %x : (tensor<9xf32>) -> tensor<9xbf16>
+  %d = stablehlo.convert %h : (tensor<9xbf16>) -> tensor<9xui16>
+  check.expect_eq_const %d, dense<[0, 0, 0, 0, 128, 256, 300, 65535, 65535]> : tensor<9xui16>
+  return
+}
