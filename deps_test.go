@@ -65,6 +65,8 @@ var layers = []struct {
 	{"equiv/internal/ranks", []string{"equiv/internal/numbered"}},
 	{"equiv/memory", []string{"ir", "equiv"}},
 	{"equiv/mesh", []string{"ir", "internal/intmath", "internal/window"}},
+	{"equiv/mesh/placement", []string{"ir"}},
+	{"equiv/mesh/internal/digits", []string{"internal/intmath"}},
 	{"sharding", []string{"ir", "internal/intmath"}},
 	{"internal/fillrand", []string{"internal/dtype", "internal/intmath"}},
 	{"internal/fingerprint", []string{"interp", "internal/dtype", "internal/fillrand", "internal/safetensors"}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/internal/llama"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
@@ -35,7 +36,7 @@ func tiny(layers int64) llama.Step {
 }
 
 // pieces are what ranks have of a tensor that lies so.
-func pieces(t testing.TB, m mesh.Mesh, whole interp.Tensor, at mesh.Placement) []interp.Tensor {
+func pieces(t testing.TB, m placement.Mesh, whole interp.Tensor, at placement.Placement) []interp.Tensor {
 	t.Helper()
 	var out []interp.Tensor
 	world := int64(1)
@@ -50,7 +51,7 @@ func pieces(t testing.TB, m mesh.Mesh, whole interp.Tensor, at mesh.Placement) [
 		shape, first := slices.Clone(whole.Shape), make([]int64, len(whole.Shape))
 		for d := range at {
 			for _, name := range at[d] {
-				i := slices.IndexFunc(m.Axes, func(a mesh.Axis) bool { return a.Name == name })
+				i := slices.IndexFunc(m.Axes, func(a placement.Axis) bool { return a.Name == name })
 				shape[d] /= m.Axes[i].Size
 				first[d] += place[name] * shape[d]
 			}

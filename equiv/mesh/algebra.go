@@ -5,11 +5,13 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // multiply is a product of operands, summed over the loops that say so: a factor, a base, and
 // the digit of each loop. A sum moves into the one operand that has its digit.
-func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split(args, loops, t.multiply, t.add); ok {
 		return c, e, where
 	}
@@ -34,9 +36,9 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 	loops = picked(loops, from)
 	inward, rest, times := inwards(loops, len(kept))
 	coef *= times
-	where := make([]digit, len(loops))
+	where := make([]digits.Digit, len(loops))
 	for i, l := range loops {
-		where[i] = repeated(l.size)
+		where[i] = digits.Repeated(l.size)
 	}
 	if len(kept) == 0 {
 		return coef, t.one, where
@@ -65,7 +67,7 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 		return coef * c, e, where
 	}
 	if len(kept) == 1 {
-		if !slices.ContainsFunc(loops, func(l loop) bool { return l.summed && l.at[0].dim != none }) {
+		if !slices.ContainsFunc(loops, func(l loop) bool { return l.summed && l.at[0].Dim != digits.None }) {
 			for i, l := range loops {
 				where[i] = l.at[0]
 			}
@@ -75,9 +77,9 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 			c, e, w := t.multiply([]arg{a}, less)
 			return coef * c, e, w
 		}
-		var ds []digit
+		var ds []digits.Digit
 		for _, l := range loops {
-			if l.summed && l.at[0].dim != none {
+			if l.summed && l.at[0].Dim != digits.None {
 				ds = append(ds, l.at[0])
 			}
 		}
@@ -91,12 +93,12 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 
 // inwards are the digits, by operand, that it alone has and that are summed, the other loops,
 // and how often what no operand has is summed.
-func inwards(loops []loop, operands int) (inward [][]digit, rest []int, times float64) {
-	inward, times = make([][]digit, operands), 1
+func inwards(loops []loop, operands int) (inward [][]digits.Digit, rest []int, times float64) {
+	inward, times = make([][]digits.Digit, operands), 1
 	for i, l := range loops {
 		holders := 0
 		for _, d := range l.at {
-			if d.dim != none {
+			if d.Dim != digits.None {
 				holders++
 			}
 		}
@@ -114,14 +116,14 @@ func inwards(loops []loop, operands int) (inward [][]digit, rest []int, times fl
 }
 
 // inside is the sum of a base over digits where it moves into what the base is made of.
-func (t *table) inside(base *expr, ds []digit, loops []loop) (float64, *expr, []digit, bool) {
+func (t *table) inside(base *expr, ds []digits.Digit, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	if base.kind == leaf || base.kind == fold || base.kind == block && !sums(base) {
 		return 0, nil, nil, false
 	}
 	s := t.sumOver(base, ds)
-	where := make([]digit, len(loops))
+	where := make([]digits.Digit, len(loops))
 	for i, l := range loops {
-		if where[i] = repeated(l.size); !l.summed {
+		if where[i] = digits.Repeated(l.size); !l.summed {
 			where[i] = s.move(l.at[0])
 		}
 	}
@@ -132,7 +134,7 @@ func (t *table) inside(base *expr, ds []digit, loops []loop) (float64, *expr, []
 func picked(loops []loop, from []int) []loop {
 	out := make([]loop, len(loops))
 	for i, l := range loops {
-		out[i] = loop{size: l.size, summed: l.summed, at: make([]digit, len(from)), tail: l.tail}
+		out[i] = loop{size: l.size, summed: l.summed, at: make([]digits.Digit, len(from)), tail: l.tail}
 		for j, k := range from {
 			out[i].at[j] = l.at[k]
 		}
@@ -144,21 +146,21 @@ func picked(loops []loop, from []int) []loop {
 type summed struct {
 	coef  float64
 	base  *expr
-	segs  []digit // what is left of the base, in its dimensions
-	where []digit // in the sum's
+	segs  []digits.Digit // what is left of the base, in its dimensions
+	where []digits.Digit // in the sum's
 }
 
 // move is a digit of the base that is left, as one of the sum.
-func (s *summed) move(d digit) digit {
-	if d.dim == none {
+func (s *summed) move(d digits.Digit) digits.Digit {
+	if d.Dim == digits.None {
 		return d
 	}
 	for i, g := range s.segs {
-		if d.dim == g.dim && d.stride >= g.stride && d.stride*d.size <= g.stride*g.size {
-			if w := s.where[i]; w.dim != none {
-				return digit{w.dim, w.stride * (d.stride / g.stride), d.size}
+		if d.Dim == g.Dim && d.Stride >= g.Stride && d.Stride*d.Size <= g.Stride*g.Size {
+			if w := s.where[i]; w.Dim != digits.None {
+				return digits.Of(w.Dim, w.Stride*(d.Stride/g.Stride), d.Size)
 			}
-			return repeated(d.size)
+			return digits.Repeated(d.Size)
 		}
 	}
 	panic(uneven{})
@@ -169,49 +171,49 @@ func (s *summed) move(d digit) digit {
 type uneven struct{}
 
 // complement are the digits of a shape but for some, which are sorted; dimension by dimension.
-func complement(shape []int64, ds []digit) []digit {
-	var out []digit
+func complement(shape []int64, ds []digits.Digit) []digits.Digit {
+	var out []digits.Digit
 	for dim, n := range shape {
 		top := n
 		for _, d := range ds {
-			if d.dim == dim {
-				if end := d.stride * d.size; top%end != 0 {
+			if d.Dim == dim {
+				if end := d.Stride * d.Size; top%end != 0 {
 					panic(uneven{})
 				} else if end < top {
-					out = append(out, digit{dim, end, top / end})
+					out = append(out, digits.Of(dim, end, top/end))
 				}
-				top = d.stride
+				top = d.Stride
 			}
 		}
 		if top > 1 {
-			out = append(out, digit{dim, 1, top})
+			out = append(out, digits.Of(dim, 1, top))
 		}
 	}
 	return out
 }
 
 // loopOf is the loop that a digit of the result is of, -1 of one that is the result's own.
-func (e *expr) loopOf(d digit) int {
-	return slices.IndexFunc(e.place, func(p digit) bool { return p.dim == d.dim && d.stride*d.size <= p.size })
+func (e *expr) loopOf(d digits.Digit) int {
+	return slices.IndexFunc(e.place, func(p digits.Digit) bool { return p.Dim == d.Dim && d.Stride*d.Size <= p.Size })
 }
 
 // cut cuts digits of the result where a loop ends and what is the result's own begins.
-func (e *expr) cut(l []digit) []digit {
-	var out []digit
+func (e *expr) cut(l []digits.Digit) []digits.Digit {
+	var out []digits.Digit
 	for _, d := range l {
-		k := slices.IndexFunc(e.joins, func(k int) bool { return k != none && e.place[k].dim == d.dim })
+		k := slices.IndexFunc(e.joins, func(k int) bool { return k != digits.None && e.place[k].Dim == d.Dim })
 		if k < 0 {
 			out = append(out, d)
 			continue
 		}
-		n := e.place[e.joins[k]].size
-		switch end := d.stride * d.size; {
-		case end <= n || d.stride >= n:
+		n := e.place[e.joins[k]].Size
+		switch end := d.Stride * d.Size; {
+		case end <= n || d.Stride >= n:
 			out = append(out, d)
-		case n%d.stride != 0 || end%n != 0:
+		case n%d.Stride != 0 || end%n != 0:
 			panic(uneven{})
 		default:
-			major, minor := d.cut(n / d.stride)
+			major, minor := d.Cut(n / d.Stride)
 			out = append(out, major, minor)
 		}
 	}
@@ -219,18 +221,18 @@ func (e *expr) cut(l []digit) []digit {
 }
 
 // sumOver is a base summed over some of its digits.
-func (t *table) sumOver(base *expr, ds []digit) *summed {
+func (t *table) sumOver(base *expr, ds []digits.Digit) *summed {
 	ds = slices.Clone(ds)
-	slices.SortFunc(ds, func(a, b digit) int {
-		if a.dim != b.dim {
-			return a.dim - b.dim
+	slices.SortFunc(ds, func(a, b digits.Digit) int {
+		if a.Dim != b.Dim {
+			return a.Dim - b.Dim
 		}
-		return int(min(max(b.stride-a.stride, -1), 1))
+		return int(min(max(b.Stride-a.Stride, -1), 1))
 	})
-	ds = joined(ds)
+	ds = digits.Joined(ds)
 	key := strconv.AppendInt(nil, int64(base.id), 10)
 	for _, d := range ds {
-		key = strconv.AppendInt(append(d.text(append(key, ' ')), 'x'), d.size, 10)
+		key = strconv.AppendInt(append(d.Text(append(key, ' ')), 'x'), d.Size, 10)
 	}
 	if s, ok := t.sums[string(key)]; ok {
 		return s
@@ -242,12 +244,12 @@ func (t *table) sumOver(base *expr, ds []digit) *summed {
 }
 
 // sumInto sums a base by what it is made of.
-func (t *table) sumInto(s *summed, base *expr, ds []digit) {
+func (t *table) sumInto(s *summed, base *expr, ds []digits.Digit) {
 	loops, kept, ok := t.refine(base, slices.Concat(s.segs, ds), len(s.segs))
 	if ok {
 		switch base.kind {
 		case product:
-			var w []digit
+			var w []digits.Digit
 			s.coef, s.base, w = t.multiply(base.args, loops)
 			s.where = w[:kept]
 			return
@@ -263,10 +265,10 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 	}
 	loops = nil
 	for _, d := range s.segs {
-		loops = append(loops, loop{size: d.size, at: []digit{d}})
+		loops = append(loops, loop{size: d.Size, at: []digits.Digit{d}})
 	}
 	for _, d := range ds {
-		loops = append(loops, loop{size: d.size, summed: true, at: []digit{d}})
+		loops = append(loops, loop{size: d.Size, summed: true, at: []digits.Digit{d}})
 	}
 	s.coef = 1
 	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: loops})
@@ -276,10 +278,10 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 // refine are the loops of a base, cut at digits that tile its shape: first those of the digits,
 // of which all from the kept one on are summed, then those that it sums by itself. It fails
 // where a digit is of the base's own sizes, as then no loop has it.
-func (t *table) refine(base *expr, tile []digit, kept int) ([]loop, int, bool) {
+func (t *table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, bool) {
 	var loops []loop
 	for i, d := range tile {
-		l := loop{size: d.size, summed: i >= kept, at: slices.Repeat([]digit{repeated(d.size)}, len(base.args))}
+		l := loop{size: d.Size, summed: i >= kept, at: slices.Repeat([]digits.Digit{digits.Repeated(d.Size)}, len(base.args))}
 		of := base.loopOf(d)
 		if of < 0 {
 			if i >= kept {
@@ -289,8 +291,8 @@ func (t *table) refine(base *expr, tile []digit, kept int) ([]loop, int, bool) {
 			continue
 		}
 		for k, x := range base.loops[of].at {
-			if x.dim != none {
-				l.at[k] = digit{x.dim, x.stride * d.stride, d.size}
+			if x.Dim != digits.None {
+				l.at[k] = digits.Of(x.Dim, x.Stride*d.Stride, d.Size)
 			}
 		}
 		loops = append(loops, l)
@@ -309,10 +311,10 @@ func (t *table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
 	var args []arg
 	outer := picked(loops[:kept], indices(len(base.args)))
 	for k, a := range base.args {
-		var ds []digit
+		var ds []digits.Digit
 		n := int64(1)
 		for _, l := range loops[kept:] {
-			if l.at[k].dim == none {
+			if l.at[k].Dim == digits.None {
 				n *= l.size
 			} else {
 				ds = append(ds, l.at[k])
@@ -361,7 +363,7 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 	for k := range args {
 		var b []byte
 		for _, l := range loops {
-			b = l.at[k].text(append(b, ' '))
+			b = l.at[k].Text(append(b, ' '))
 		}
 		texts[k] = string(b)
 	}
@@ -373,7 +375,7 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 }
 
 // add is a sum of operands. Equal ones count together, and the first has factor 1.
-func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split(args, loops, t.add, t.add); ok {
 		return c, e, where
 	}
@@ -395,11 +397,11 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
 		}
 	}
 	loops = picked(loops, from)
-	where := make([]digit, len(loops))
+	where := make([]digits.Digit, len(loops))
 	switch len(kept) {
 	case 0:
 		for i, l := range loops {
-			where[i] = repeated(l.size)
+			where[i] = digits.Repeated(l.size)
 		}
 		return 0, t.one, where
 	case 1:
@@ -417,8 +419,8 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
 }
 
 // choose is operand 1 where operand 0 holds, else operand 2.
-func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digit) {
-	if c, e, where, ok := t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.choose(dt, args, loops)
 	}, t.add); ok {
 		return c, e, where
@@ -446,8 +448,8 @@ func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 }
 
 // converted is an operand in another float type.
-func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digit) {
-	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.converted(to, args[0], loops)
 	}, t.add); ok {
 		return c, e, where

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // What a block of a name is linear in, so that a sum over ranks can move inside: of window,
@@ -30,7 +32,7 @@ func (e *expr) is(names ...string) bool {
 func sums(e *expr) bool { return e.is(nameSlice, nameWindow, nameLookup, nameCat, nameConv, namePut) }
 
 // linearly makes a block. The factor of what it is linear in is the result's.
-func (t *table) linearly(s spec) (float64, *expr, []digit) {
+func (t *table) linearly(s spec) (float64, *expr, []digits.Digit) {
 	coef := 1.0
 	e := &expr{kind: block, text: s.text}
 	first := slices.IndexFunc(s.args, func(a arg) bool { return a.coef != 0 })
@@ -55,13 +57,13 @@ func (t *table) linearly(s spec) (float64, *expr, []digit) {
 // the digits.
 func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 	args := slices.Clone(base.args)
-	s.where = make([]digit, kept)
-	inner := make([][]digit, len(args))
+	s.where = make([]digits.Digit, kept)
+	inner := make([][]digits.Digit, len(args))
 	rest := loops[:kept:kept]
 	for _, l := range loops[kept:] {
 		var has []int
 		for k, d := range l.at {
-			if d.dim != none {
+			if d.Dim != digits.None {
 				has = append(has, k)
 			}
 		}
@@ -72,7 +74,7 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 			rest = append(rest, l)
 		case base.is(nameCat), len(has) == 1 && (has[0] == 0 || base.is(nameConv)):
 			for k, d := range l.at {
-				if d.dim != none {
+				if d.Dim != digits.None {
 					inner[k] = append(inner[k], d)
 				} else if base.is(nameCat) { // the same at each of its places
 					args[k].coef *= float64(l.size)
@@ -99,10 +101,10 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 	}
 	owns := make([]int64, len(base.own))
 	for i, d := range base.own {
-		owns[i] = d.size
+		owns[i] = d.Size
 	}
 	for j, g := range s.segs {
-		rest[j].tail = len(base.own) > 0 && base.joins[0] != none && base.loopOf(g) == base.joins[0]
+		rest[j].tail = len(base.own) > 0 && base.joins[0] != digits.None && base.loopOf(g) == base.joins[0]
 	}
 	coef, e, where := t.linearly(spec{kind: block, text: base.text, args: args, loops: rest, own: owns, win: base.win})
 	s.coef, s.base = coef, e

@@ -5,29 +5,37 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // Options say how the two programs are related.
 type Options struct {
-	Mesh Mesh
+	Mesh placement.Mesh
 
 	// Inputs and Results say which pieces the ranks have, in the order of the signature. What is
 	// missing or nil follows from the shapes: of an input where they leave no choice, of a result
 	// any piece will do that has its shape.
-	Inputs, Results []Placement
+	Inputs, Results []placement.Placement
 
 	// Budget bounds the work of the proof; 0: DefaultBudget. It is counted in expressions and not
 	// timed, so that a proof ends alike on every machine.
 	Budget int
 }
 
+// Annotated are the options that the annotations of the two programs say (placement.Annotated).
+func Annotated(device, ranks *ir.Func) (Options, error) {
+	a, err := placement.Annotated(device, ranks)
+	return Options{Mesh: a.Mesh, Inputs: a.Inputs, Results: a.Results}, err
+}
+
 // Report says what a proof took.
 type Report struct {
 	Values  int // of both programs
 	Bases   int
-	Unknown []Unknown   // of either program
-	Results []Placement // of results that are proved: as they lie
+	Unknown []Unknown             // of either program
+	Results []placement.Placement // of results that are proved: as they lie
 }
 
 // Finding is a result that is not proved.
@@ -63,12 +71,12 @@ func (e *Error) Error() string {
 // the two cannot be related. Both functions must be verified. A device that is a program of as
 // many ranks as the mesh has is run by all of them, each with all of every input.
 func Check(device, ranks *ir.Func, o Options) (*Report, error) {
-	g, err := o.Mesh.grid()
+	g, err := o.Mesh.Grid()
 	if err != nil {
 		return nil, err
 	}
-	if w := ranks.Module().World; w != g.world {
-		return nil, fmt.Errorf("a program of %d ranks on a mesh of %d", w, g.world)
+	if w := ranks.Module().World; w != g.World {
+		return nil, fmt.Errorf("a program of %d ranks on a mesh of %d", w, g.World)
 	}
 	a, b := device.Inputs(), ranks.Inputs()
 	if len(a) != len(b) {
@@ -76,7 +84,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	}
 	t := newTable(o.Budget)
 	one, many := &side{t: t, name: "device", f: device}, &side{t: t, name: "ranks", g: g, f: ranks}
-	if g.world > 1 && device.Module().World == g.world { // all ranks run it, with all of every input
+	if g.World > 1 && device.Module().World == g.World { // all ranks run it, with all of every input
 		one.g = g
 	}
 	var given, local []*piece
@@ -86,16 +94,16 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			return nil, fmt.Errorf("input %s has sizes that are no numbers", n.Name())
 		}
 		p := t.whole(fmt.Sprintf("input %d", i), sizes)
-		to, err := g.related(p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
+		to, err := p.related(g, n.Result(0), b[i].Result(0), at(o.Inputs, i))
 		var q *piece
 		if err == nil {
-			q, err = g.place(t, p, to)
+			q, err = p.placed(t, g, to)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
 		}
 		if one.g != nil {
-			if p, err = g.place(t, p, nil); err != nil {
+			if p, err = p.placed(t, g, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -112,16 +120,16 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	var findings []Finding
 	for i, w := range wants {
 		x, y := device.Return().Arg(i), ranks.Return().Arg(i)
-		places := []Placement{at(o.Results, i)}
+		places := []placement.Placement{at(o.Results, i)}
 		if places[0] == nil {
-			places = g.choices(x, y)
+			places = g.Mesh.Choices(x.Type(), y.Type())
 		}
 		why := "no piece of it has this shape"
 		if t.work > t.most {
 			why, places = t.why(), nil
 		}
 		for _, at := range places {
-			at, err := g.related(w, x, y, at)
+			at, err := w.related(g, x, y, at)
 			if err != nil {
 				return rep, fmt.Errorf("result %d: %w", i, err)
 			}
@@ -140,7 +148,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	return rep, nil
 }
 
-func at(l []Placement, i int) Placement {
+func at(l []placement.Placement, i int) placement.Placement {
 	if i < len(l) {
 		return l[i]
 	}
@@ -149,7 +157,7 @@ func at(l []Placement, i int) Placement {
 
 // related is where a rank's piece of a tensor lies: by a placement or, without one, by the only
 // axis that makes the shape what it is.
-func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (Placement, error) {
+func (p *piece) related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) (placement.Placement, error) {
 	x, y := device.Type(), rank.Type()
 	whole, ok := x.Shape().Static()
 	local, ok2 := y.Shape().Static()
@@ -157,13 +165,13 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (Placemen
 		return nil, fmt.Errorf("%s cannot be a piece of %s", y, x)
 	}
 	if to == nil {
-		to = make(Placement, len(whole))
+		to = make(placement.Placement, len(whole))
 		for d := range whole {
 			if whole[d] == local[d] {
 				continue
 			}
 			var fit []string
-			for _, a := range g.mesh.Axes {
+			for _, a := range g.Mesh.Axes {
 				if (whole[d]+a.Size-1)/a.Size == local[d] {
 					fit = append(fit, a.Name)
 				}
@@ -174,14 +182,14 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (Placemen
 			to[d] = fit
 		}
 	}
-	atoms, err := g.atomsOf(p, to)
+	atoms, err := p.atoms(g, to)
 	if err != nil {
 		return nil, err
 	}
 	for d, l := range atoms {
 		pieces := int64(1)
 		for _, a := range l {
-			pieces *= g.atoms[a].size
+			pieces *= g.Atoms[a].Size
 		}
 		if (whole[d]+pieces-1)/pieces != local[d] {
 			return nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
@@ -190,42 +198,9 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (Placemen
 	return to, nil
 }
 
-// maxChoices bounds the placements that a shape may stand for.
-const maxChoices = 1 << 12
-
-// choices are the placements by which a tensor has the shape of its piece.
-func (g *grid) choices(device, rank *ir.Value) []Placement {
-	whole, ok := device.Type().Shape().Static()
-	local, ok2 := rank.Type().Shape().Static()
-	if !ok || !ok2 || len(whole) != len(local) {
-		return []Placement{nil}
-	}
-	out := []Placement{{}}
-	for d, n := range local {
-		var next []Placement
-		for _, p := range out {
-			used := slices.Concat(p...)
-			var grow func(axes []string, size int64)
-			grow = func(axes []string, size int64) {
-				if (whole[d]+size-1)/size == n && len(next) < maxChoices {
-					next = append(next, append(slices.Clone(p), slices.Clone(axes)))
-				}
-				for _, a := range g.mesh.Axes {
-					if a.Size > 1 && (whole[d]+size-1)/size > n && !slices.Contains(used, a.Name) && !slices.Contains(axes, a.Name) {
-						grow(append(axes, a.Name), size*a.Size)
-					}
-				}
-			}
-			grow([]string{}, 1)
-		}
-		out = next
-	}
-	return out
-}
-
 // differs says how what ranks have is not what it should be; empty if it is. What lies behind
 // the end of a tensor does not count.
-func (s *side) differs(want, has *piece, at Placement) (why string) {
+func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -253,12 +228,12 @@ func (s *side) differs(want, has *piece, at Placement) (why string) {
 		return fmt.Sprintf("it is %.6g times what it should be", has.coef/want.coef)
 	}
 	for d := range want.dims {
-		if !slices.Equal(joined(want.dims[d]), joined(has.dims[d])) {
+		if !slices.Equal(digits.Joined(want.dims[d]), digits.Joined(has.dims[d])) {
 			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
 		}
 	}
 	for a, d := range has.held {
-		if a < len(want.held) && d != want.held[a] || a >= len(want.held) && d.dim != none {
+		if a < len(want.held) && d != want.held[a] || a >= len(want.held) && d.Dim != digits.None {
 			return "the ranks have other pieces of it"
 		}
 	}
@@ -266,8 +241,8 @@ func (s *side) differs(want, has *piece, at Placement) (why string) {
 }
 
 // gatheredAll is a tensor by its pieces, one after the other as they should lie.
-func (s *side) gatheredAll(want, p *piece, at Placement) *piece {
-	atoms, err := s.g.atomsOf(want, at)
+func (s *side) gatheredAll(want, p *piece, at placement.Placement) *piece {
+	atoms, err := want.atoms(s.g, at)
 	if err != nil {
 		panic(uneven{})
 	}
@@ -276,7 +251,7 @@ func (s *side) gatheredAll(want, p *piece, at Placement) *piece {
 		p = s.gathered(p, l, d)
 	}
 	for d, l := range want.dims {
-		if n := places(l); places(p.dims[d]) != n {
+		if n := digits.Places(l); digits.Places(p.dims[d]) != n {
 			p = u.sliced(p, d, 0, n, 1)
 		}
 	}

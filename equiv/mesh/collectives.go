@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -16,7 +17,7 @@ func (s *side) communicate(n *ir.Node) {
 		s.vals[n.Result(0).ID()] = s.concat(n)
 		return
 	}
-	atoms, ok := s.g.group(n.Group())
+	atoms, ok := s.g.Group(n.Group())
 	if !ok {
 		refuse("group @%s does not run along axes of the mesh", n.Group().Name)
 	}
@@ -41,7 +42,7 @@ func (s *side) communicate(n *ir.Node) {
 			p = s.permuted(p, atoms, n.Attrs().Ints("pairs"))
 		case ir.OpBroadcast:
 			for _, a := range atoms {
-				if p.held[a].dim != none {
+				if p.held[a].Dim != digits.None {
 					refuse("a broadcast of what ranks do not share")
 				}
 			}
@@ -73,7 +74,7 @@ func (s *side) reduced(p *piece, atoms []int, how ir.Reduction) *piece {
 	u.ranks()
 	for _, a := range atoms {
 		u.loops[u.held[a]].summed = true
-		n *= float64(s.g.atoms[a].size)
+		n *= float64(s.g.Atoms[a].Size)
 	}
 	switch how {
 	case ir.Sum, ir.Avg:
@@ -95,12 +96,12 @@ func (s *side) reduced(p *piece, atoms []int, how ir.Reduction) *piece {
 func (s *side) gathered(p *piece, atoms []int, d int) *piece {
 	out := *p
 	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
-	var front []digit
+	var front []digits.Digit
 	for _, a := range atoms {
 		front = append(front, p.held[a])
-		out.held[a] = repeated(s.g.atoms[a].size)
+		out.held[a] = digits.Repeated(s.g.Atoms[a].Size)
 	}
-	out.dims[d] = joined(append(front, p.dims[d]...))
+	out.dims[d] = digits.Joined(append(front, p.dims[d]...))
 	return &out
 }
 
@@ -108,26 +109,26 @@ func (s *side) gathered(p *piece, atoms []int, d int) *piece {
 func (s *side) shard(p *piece, atoms []int, d int) *piece {
 	var by []int64
 	for _, a := range atoms {
-		by = append(by, s.g.atoms[a].size)
+		by = append(by, s.g.Atoms[a].Size)
 	}
 	p = s.t.divisible(p, d, by)
 	out := *p
 	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
 	l := p.dims[d]
 	for _, a := range atoms {
-		taken, rest, ok := leading(l, s.g.atoms[a].size)
+		taken, rest, ok := digits.Leading(l, s.g.Atoms[a].Size)
 		if !ok || len(taken) != 1 {
 			panic(uneven{})
 		}
-		if l = rest; taken[0].dim == none {
+		if l = rest; taken[0].Dim == digits.None {
 			continue
 		}
-		if out.held[a].dim != none {
+		if out.held[a].Dim != digits.None {
 			refuse("ranks take pieces of what they have pieces of already")
 		}
 		out.held[a] = taken[0]
 	}
-	out.dims[d] = joined(l)
+	out.dims[d] = digits.Joined(l)
 	return &out
 }
 
@@ -136,16 +137,16 @@ func (s *side) exchanged(p *piece, atoms []int) *piece {
 	out := *p
 	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
 	l := p.dims[0]
-	var front []digit
+	var front []digits.Digit
 	for _, a := range atoms {
-		taken, rest, ok := leading(l, s.g.atoms[a].size)
+		taken, rest, ok := digits.Leading(l, s.g.Atoms[a].Size)
 		if !ok || len(taken) != 1 {
 			panic(uneven{})
 		}
 		front = append(front, p.held[a])
 		out.held[a], l = taken[0], rest
 	}
-	out.dims[0] = joined(append(front, l...))
+	out.dims[0] = digits.Joined(append(front, l...))
 	return &out
 }
 
@@ -153,7 +154,7 @@ func (s *side) exchanged(p *piece, atoms []int) *piece {
 func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 	n, sizes := 1, make([]int, len(atoms))
 	for i, a := range atoms {
-		sizes[i] = int(s.g.atoms[a].size)
+		sizes[i] = int(s.g.Atoms[a].Size)
 		n *= sizes[i]
 	}
 	from := slices.Repeat([]int{-1}, n)
@@ -229,38 +230,38 @@ func turned(from []int, turn int) (by int, ok bool) {
 
 // turned is what members of a group have from those that are turn times their number further on.
 func (s *side) turned(p *piece, atoms []int, turn, by int) (*piece, bool) {
-	var ranks []digit
+	var ranks []digits.Digit
 	total := int64(1)
 	for _, a := range atoms {
-		ranks = add(ranks, p.held[a])
-		total *= s.g.atoms[a].size
+		ranks = digits.Add(ranks, p.held[a])
+		total *= s.g.Atoms[a].Size
 	}
-	if len(ranks) != 1 || ranks[0].dim == none || ranks[0].size != total {
+	if len(ranks) != 1 || ranks[0].Dim == digits.None || ranks[0].Size != total {
 		return nil, false
 	}
 	v := view{arg: arg{base: p.base, coef: p.coef}, inner: ranks[0], off: int64(by), dil: 1, fill: &arg{base: s.t.one}}
 	for _, l := range p.dims {
 		for _, y := range l {
-			v.axes = append(v.axes, axis{y.size, y, 0})
+			v.axes = append(v.axes, axis{y.Size, y, 0})
 		}
 	}
 	held := len(v.axes)
-	step := int64(turn) * ranks[0].size
+	step := int64(turn) * ranks[0].Size
 	for a, y := range p.held {
-		v.axes = append(v.axes, axis{y.size, y, 0})
+		v.axes = append(v.axes, axis{y.Size, y, 0})
 		if slices.Contains(atoms, a) {
-			v.axes[held+a].at = repeated(y.size)
+			v.axes[held+a].at = digits.Repeated(y.Size)
 		}
 	}
 	for _, a := range atoms {
-		step /= p.held[a].size
+		step /= p.held[a].Size
 		v.axes[held+a].coef = step
 	}
 	c, e, where := s.t.view(v)
 	out := &piece{base: e, coef: c}
 	k := 0
 	for _, l := range p.dims {
-		out.dims = append(out.dims, flat(where[k:k+len(l)]))
+		out.dims = append(out.dims, digits.Flat(where[k:k+len(l)]))
 		k += len(l)
 	}
 	out.held = singles(where[held:])
@@ -277,12 +278,12 @@ func (s *side) shuffled(p *piece, atoms, from []int) *piece {
 	for d := range dims {
 		dims[d] = u.one(0, d)
 	}
-	var had []digit
+	var had []digits.Digit
 	b := &spec{kind: block, text: "permute " + fmt.Sprint(from)}
 	for _, a := range atoms {
 		had = append(had, p.held[a])
-		q.held[a] = repeated(s.g.atoms[a].size)
-		b.own = append(b.own, s.g.atoms[a].size)
+		q.held[a] = digits.Repeated(s.g.Atoms[a].Size)
+		b.own = append(b.own, s.g.Atoms[a].Size)
 	}
 	u.ranks()
 	u.inner(0, had)

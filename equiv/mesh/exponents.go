@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -20,8 +21,8 @@ func (u *use) of(in ...*piece) *use {
 // under is operand k of what a piece is, place by place.
 func (p *piece) under(k int) *piece {
 	base := p.base
-	all := func(l []digit) []digit {
-		out := make([]digit, len(l))
+	all := func(l []digits.Digit) []digits.Digit {
+		out := make([]digits.Digit, len(l))
 		for i, d := range l {
 			out[i] = base.below(d, k)
 		}
@@ -29,7 +30,7 @@ func (p *piece) under(k int) *piece {
 	}
 	q := &piece{base: base.args[k].base, coef: base.args[k].coef, held: all(p.held)}
 	for _, l := range p.dims {
-		q.dims = append(q.dims, joined(all(l)))
+		q.dims = append(q.dims, digits.Joined(all(l)))
 	}
 	return q
 }
@@ -38,7 +39,7 @@ func (p *piece) under(k int) *piece {
 func (u *use) number(like *piece, x float64) *piece {
 	q := &piece{base: u.t.one, coef: x, held: u.everywhere()}
 	for _, l := range like.dims {
-		q.dims = append(q.dims, add(nil, repeated(places(l))))
+		q.dims = append(q.dims, digits.Add(nil, digits.Repeated(digits.Places(l))))
 	}
 	return q
 }
@@ -145,8 +146,10 @@ func (u *use) quotient(above, below *piece) *piece {
 
 // alike reports whether pieces are the same, but for how often each element is there.
 func (p *piece) alike(q *piece) bool {
-	repeats := func(l []digit) bool { return !slices.ContainsFunc(l, func(d digit) bool { return d.dim != none }) }
-	return p.base == q.base && p.coef == q.coef && slices.Equal(p.held, q.held) && slices.EqualFunc(p.dims, q.dims, func(a, b []digit) bool {
+	repeats := func(l []digits.Digit) bool {
+		return !slices.ContainsFunc(l, func(d digits.Digit) bool { return d.Dim != digits.None })
+	}
+	return p.base == q.base && p.coef == q.coef && slices.Equal(p.held, q.held) && slices.EqualFunc(p.dims, q.dims, func(a, b []digits.Digit) bool {
 		return slices.Equal(a, b) || repeats(a) && repeats(b)
 	})
 }
@@ -201,7 +204,7 @@ func opened(args []arg, loops []loop) ([]arg, []loop) {
 		return args, loops
 	}
 	var out []arg
-	at := make([][]digit, len(loops))
+	at := make([][]digits.Digit, len(loops))
 	for k, a := range args {
 		n := 1
 		if a.base.kind != linear {
@@ -230,8 +233,8 @@ func opened(args []arg, loops []loop) ([]arg, []loop) {
 }
 
 // below is a digit of the result as one of operand k.
-func (e *expr) below(d digit, k int) digit {
-	if d.dim == none {
+func (e *expr) below(d digits.Digit, k int) digits.Digit {
+	if d.Dim == digits.None {
 		return d
 	}
 	of := e.loopOf(d)
@@ -239,8 +242,8 @@ func (e *expr) below(d digit, k int) digit {
 		panic(uneven{})
 	}
 	x := e.loops[of].at[k]
-	if x.dim == none {
-		return repeated(d.size)
+	if x.Dim == digits.None {
+		return digits.Repeated(d.Size)
 	}
-	return digit{x.dim, x.stride * d.stride, d.size}
+	return digits.Of(x.Dim, x.Stride*d.Stride, d.Size)
 }

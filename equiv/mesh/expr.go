@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // expr is a base: a tensor as an operation on others makes it. Equal expressions are one.
@@ -18,7 +20,7 @@ type expr struct {
 
 	// Where the result has each loop, none if it is summed, and each size of its own. A size
 	// that one loop is minor to is of one dimension with it.
-	place, own []digit
+	place, own []digits.Digit
 	joins      []int // by own: the loop, or none
 
 	win     *window // of a view
@@ -41,15 +43,15 @@ const (
 type arg struct {
 	base  *expr
 	coef  float64
-	inner []digit // what a block sees of it at each place of its loops, row-major
+	inner []digits.Digit // what a block sees of it at each place of its loops, row-major
 }
 
 // loop is a digit that operands have in common.
 type loop struct {
 	size   int64
-	summed bool    // the result does not have it
-	at     []digit // by operand; repeated: it does not have it
-	tail   bool    // in the result's dimension, it is minor to the first size of its own
+	summed bool           // the result does not have it
+	at     []digits.Digit // by operand; repeated: it does not have it
+	tail   bool           // in the result's dimension, it is minor to the first size of its own
 }
 
 // table holds expressions, by text.
@@ -107,7 +109,7 @@ type spec struct {
 // make is the expression of an operation, with the digit of the result for each of its loops
 // and then for each size of its own. Loops are ordered by the operands that have them, and
 // those that go on in all operands are one.
-func (t *table) make(s *spec) (*expr, []digit) {
+func (t *table) make(s *spec) (*expr, []digits.Digit) {
 	if s.kind != leaf {
 		t.spend(1)
 	}
@@ -116,11 +118,11 @@ func (t *table) make(s *spec) (*expr, []digit) {
 	var stride []int64
 	e.loops, of, stride = canonical(s.loops)
 	e.lay(s, of)
-	where := make([]digit, len(s.loops), len(s.loops)+len(s.own))
+	where := make([]digits.Digit, len(s.loops), len(s.loops)+len(s.own))
 	for i, l := range s.loops {
-		if where[i] = repeated(l.size); of[i] >= 0 {
-			if d := e.place[of[i]].dim; d != none {
-				where[i] = digit{d, stride[i], l.size}
+		if where[i] = digits.Repeated(l.size); of[i] >= 0 {
+			if d := e.place[of[i]].Dim; d != digits.None {
+				where[i] = digits.Of(d, stride[i], l.size)
 			}
 		}
 	}
@@ -132,30 +134,30 @@ func (t *table) make(s *spec) (*expr, []digit) {
 func (e *expr) lay(s *spec, of []int) {
 	major := make([]int, len(e.loops)) // the own size that a loop is minor to
 	for k := range major {
-		major[k] = none
+		major[k] = digits.None
 	}
 	for i := range s.own {
-		join := none
+		join := digits.None
 		for m, l := range s.loops {
 			if k := of[m]; l.tail && i == 0 && k >= 0 {
-				if join != none && join != k {
-					join = none
+				if join != digits.None && join != k {
+					join = digits.None
 					break
 				}
 				join = k
 			}
 		}
-		if e.joins = append(e.joins, join); join != none {
+		if e.joins = append(e.joins, join); join != digits.None {
 			major[join] = i
 		}
 	}
-	e.own = make([]digit, len(s.own))
+	e.own = make([]digits.Digit, len(s.own))
 	for k, l := range e.loops {
-		d := digit{none, 0, l.size}
+		d := digits.Of(digits.None, 0, l.size)
 		if !l.summed {
-			d = digit{len(e.shape), 1, l.size}
-			if i := major[k]; i != none {
-				e.own[i] = digit{len(e.shape), l.size, s.own[i]}
+			d = digits.Of(len(e.shape), 1, l.size)
+			if i := major[k]; i != digits.None {
+				e.own[i] = digits.Of(len(e.shape), l.size, s.own[i])
 				l.size *= s.own[i]
 			}
 			e.shape = append(e.shape, l.size)
@@ -163,11 +165,11 @@ func (e *expr) lay(s *spec, of []int) {
 		e.place = append(e.place, d)
 	}
 	for i, n := range s.own {
-		if e.joins[i] != none {
+		if e.joins[i] != digits.None {
 			continue
 		}
-		if e.own[i] = repeated(1); n > 1 {
-			e.own[i] = digit{len(e.shape), 1, n}
+		if e.own[i] = digits.Repeated(1); n > 1 {
+			e.own[i] = digits.Of(len(e.shape), 1, n)
 			e.shape = append(e.shape, n)
 		}
 	}
@@ -189,7 +191,7 @@ func canonical(loops []loop) (out []loop, of []int, stride []int64) {
 		if i != j {
 			return i - j
 		}
-		return cmp.Or(x.at[i].dim-y.at[i].dim, cmp.Compare(y.at[i].stride, x.at[i].stride))
+		return cmp.Or(x.at[i].Dim-y.at[i].Dim, cmp.Compare(y.at[i].Stride, x.at[i].Stride))
 	})
 	for _, i := range order {
 		l := loops[i]
@@ -198,8 +200,8 @@ func canonical(loops []loop) (out []loop, of []int, stride []int64) {
 			last.size *= l.size
 			last.at = slices.Clone(last.at)
 			for k, d := range l.at {
-				last.at[k].stride = d.stride
-				last.at[k].size *= d.size
+				last.at[k].Stride = d.Stride
+				last.at[k].Size *= d.Size
 			}
 		} else {
 			out = append(out, l)
@@ -217,7 +219,7 @@ func canonical(loops []loop) (out []loop, of []int, stride []int64) {
 
 // first is the first operand that has a loop, -1 if none has.
 func first(l loop) int {
-	return slices.IndexFunc(l.at, func(d digit) bool { return d.dim != none })
+	return slices.IndexFunc(l.at, func(d digits.Digit) bool { return d.Dim != digits.None })
 }
 
 // goes reports whether loop b goes on where a ends.
@@ -226,7 +228,7 @@ func goes(a, b loop) bool {
 		return false
 	}
 	for i := range a.at {
-		if !a.at[i].follows(b.at[i]) {
+		if !a.at[i].Follows(b.at[i]) {
 			return false
 		}
 	}
@@ -243,7 +245,7 @@ func (t *table) intern(e *expr) *expr {
 		b = append(b, '*')
 		b = number(b, a.coef)
 		for _, d := range a.inner {
-			b = strconv.AppendInt(append(d.text(append(b, ' ')), 'x'), d.size, 10)
+			b = strconv.AppendInt(append(d.Text(append(b, ' ')), 'x'), d.Size, 10)
 		}
 	}
 	for _, l := range e.loops {
@@ -254,7 +256,7 @@ func (t *table) intern(e *expr) *expr {
 		b = strconv.AppendInt(b, l.size, 10)
 		for _, d := range l.at {
 			b = append(b, ' ')
-			b = d.text(b)
+			b = d.Text(b)
 		}
 	}
 	for _, n := range e.shape {

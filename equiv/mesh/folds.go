@@ -5,25 +5,26 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // folded is the largest of an operand over loops, or the like; of one that is such a fold
 // itself, over all loops at once.
-func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digit) {
-	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.folded(name, args[0], loops)
-	}, func(args []arg, loops []loop) (float64, *expr, []digit) {
+	}, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.fold(name, args, loops)
 	}); ok {
 		return c, e, where
 	}
 	if a.base.kind == fold && a.base.text == name && a.coef == 1 {
-		var tile []digit
+		var tile []digits.Digit
 		var at []int
 		for _, sum := range []bool{false, true} {
 			for i, l := range loops {
-				if d := l.at[0]; l.summed == sum && d.dim != none {
+				if d := l.at[0]; l.summed == sum && d.Dim != digits.None {
 					tile, at = append(tile, d), append(at, i)
 				}
 			}
@@ -37,9 +38,9 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 		inner, _, ok := t.refine(a.base, tile, kept)
 		if ok {
 			c, e, w := t.folded(name, a.base.args[0], inner)
-			where := make([]digit, len(loops))
+			where := make([]digits.Digit, len(loops))
 			for i, l := range loops {
-				where[i] = repeated(l.size)
+				where[i] = digits.Repeated(l.size)
 			}
 			for j, i := range at {
 				where[i] = w[j]
@@ -49,13 +50,13 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 	}
 	left := false
 	for _, l := range loops {
-		if l.summed && l.at[0].dim == none && name == "prod" && l.size > 1 {
+		if l.summed && l.at[0].Dim == digits.None && name == "prod" && l.size > 1 {
 			refuse("a product of equals")
 		}
-		left = left || l.summed && l.at[0].dim != none
+		left = left || l.summed && l.at[0].Dim != digits.None
 	}
 	if !left { // the largest of equals
-		where := make([]digit, len(loops))
+		where := make([]digits.Digit, len(loops))
 		for i, l := range loops {
 			where[i] = l.at[0]
 		}
@@ -69,7 +70,7 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 }
 
 // fold is the largest of operands in one place, or the like. What changes nothing is left out.
-func (t *table) fold(name string, args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) fold(name string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	var left []int
 	for k, a := range args {
 		if !t.unseen(name, a) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -73,7 +74,7 @@ func (u *use) put() {
 	added := func(vals, at *piece, n int64) *piece {
 		rows := slices.Clone(rows)
 		for k := len(rows) - 1; k >= 0; k-- { // what goes to one place is summed before
-			if rows[k] > 1 && !slices.ContainsFunc(at.dims[k], func(g digit) bool { return g.dim != none }) {
+			if rows[k] > 1 && !slices.ContainsFunc(at.dims[k], func(g digits.Digit) bool { return g.Dim != digits.None }) {
 				vals, at = u.summed(vals, d+k), &piece{base: at.base, coef: at.coef, held: at.held, dims: slices.Delete(slices.Clone(at.dims), k, k+1)}
 				rows = slices.Delete(rows, k, k+1)
 			}
@@ -180,7 +181,7 @@ func (u *use) marks(d int) bool {
 	}
 	at := u.t.whole(plainIota, size[d:d+1])
 	at.held = u.everywhere()
-	at.dims = append(at.dims, make([][]digit, len(size)-d-1)...)
+	at.dims = append(at.dims, make([][]digits.Digit, len(size)-d-1)...)
 	it := u.n.Arg(1).Type().DType().String()
 	cond := u.of(at, u.in[1]).real("eq  bool " + it + " " + it)
 	value := u.number(u.in[1], u.n.Attrs().Float("value", 0))
@@ -209,26 +210,26 @@ func (u *use) attention() {
 	for i := range u.n.Results() {
 		sizes := u.result(i)
 		if len(sizes) != 4 { // what dropout would need
-			out = append(out, &piece{base: u.t.one, held: u.everywhere(), dims: make([][]digit, len(sizes))})
+			out = append(out, &piece{base: u.t.one, held: u.everywhere(), dims: make([][]digits.Digit, len(sizes))})
 			continue
 		}
 		x := &use{s: u.s, t: u.t, n: u.n, in: u.in, held: make([]int, u.s.atoms())}
-		by := make([][]digit, len(u.in))    // batches
-		group := make([][]digit, len(u.in)) // of heads
-		each := make([][]digit, len(u.in))  // head of a group
+		by := make([][]digits.Digit, len(u.in))    // batches
+		group := make([][]digits.Digit, len(u.in)) // of heads
+		each := make([][]digits.Digit, len(u.in))  // head of a group
 		for k, p := range u.in {
 			if len(p.dims) != 4 {
 				continue
 			}
 			if u.sizes(k)[0] == batch {
-				by[k] = append([]digit{}, p.dims[0]...)
+				by[k] = append([]digits.Digit{}, p.dims[0]...)
 			}
 			var ok bool
 			switch u.sizes(k)[1] {
 			case heads:
-				group[k], each[k], ok = minor(p.dims[1], heads/groups)
+				group[k], each[k], ok = digits.Minor(p.dims[1], heads/groups)
 			case groups:
-				group[k], ok = append([]digit{}, p.dims[1]...), true
+				group[k], ok = append([]digits.Digit{}, p.dims[1]...), true
 			default:
 				ok = u.sizes(k)[1] == 1
 			}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has the normal form of a view.
@@ -59,15 +61,15 @@ func total(l []term) int64 {
 // read is a term with the digit that it is.
 type read struct {
 	term
-	d digit
+	d digits.Digit
 }
 
 // carried are terms that are one and are digits of what is viewed, from a stride on.
 func (v *view) carried(l []term, stride int64) (out []read) {
 	for _, x := range slices.Backward(l) {
-		d := repeated(x.size)
-		if v.inner.dim != none {
-			d = digit{v.inner.dim, v.inner.stride * stride, x.size}
+		d := digits.Repeated(x.size)
+		if v.inner.Dim != digits.None {
+			d = digits.Of(v.inner.Dim, v.inner.Stride*stride, x.size)
 		}
 		out = append(out, read{x, d})
 		stride *= x.size
@@ -87,37 +89,37 @@ func (v *view) majors(rs [][]term) ([][]term, []read) {
 			return rs, nil
 		}
 	}
-	if unit*total(rs[0]) != v.inner.size || rest >= unit {
+	if unit*total(rs[0]) != v.inner.Size || rest >= unit {
 		return rs, nil
 	}
 	out := v.carried(rs[0], unit)
-	v.inner.size = unit
+	v.inner.Size = unit
 	return rs[1:], out
 }
 
 // laid is a view in its normal form: what is read in order is a loop.
-func (t *table) laid(v *view) (float64, *expr, [][]digit) {
+func (t *table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 	rs, all := v.majors(runs(v.terms()))
-	where := make([][]digit, len(v.axes))
+	where := make([][]digits.Digit, len(v.axes))
 	coef, base := v.arg.coef, v.arg.base
-	if v.inner.size == 1 && v.fill == nil && len(rs) == 0 { // all of it is read in order
+	if v.inner.Size == 1 && v.fill == nil && len(rs) == 0 { // all of it is read in order
 		for i, a := range v.axes {
 			if a.coef == 0 {
-				where[i] = add(nil, a.at)
+				where[i] = digits.Add(nil, a.at)
 			}
 		}
 	} else {
 		var loops []loop
 		for _, a := range v.axes {
 			if a.coef == 0 {
-				loops = append(loops, loop{size: a.size, at: []digit{a.at}})
+				loops = append(loops, loop{size: a.size, at: []digits.Digit{a.at}})
 			}
 		}
 		plain := len(loops)
 		for _, x := range all {
-			loops = append(loops, loop{size: x.size, at: []digit{x.d}})
+			loops = append(loops, loop{size: x.size, at: []digits.Digit{x.d}})
 		}
-		var w []digit
+		var w []digits.Digit
 		if len(rs) == 1 && v.fill != nil && v.dil == 1 && rs[0][len(rs[0])-1].coef == 1 {
 			coef, base, w = t.bordered(v, loops, total(rs[0]))
 		} else {
@@ -126,7 +128,7 @@ func (t *table) laid(v *view) (float64, *expr, [][]digit) {
 		k := 0
 		for i, a := range v.axes {
 			if a.coef == 0 {
-				where[i], k = add(nil, w[k]), k+1
+				where[i], k = digits.Add(nil, w[k]), k+1
 			}
 		}
 		for i := range all {
@@ -139,23 +141,23 @@ func (t *table) laid(v *view) (float64, *expr, [][]digit) {
 	}
 	slices.SortStableFunc(all, func(a, b read) int { return cmp.Compare(b.stride, a.stride) })
 	for _, x := range all {
-		where[x.axis] = add(where[x.axis], x.d)
+		where[x.axis] = digits.Add(where[x.axis], x.d)
 	}
 	for i, a := range v.axes {
 		if len(where[i]) == 0 {
-			where[i] = []digit{repeated(a.size)}
+			where[i] = []digits.Digit{digits.Repeated(a.size)}
 		}
 	}
 	return coef, base, where
 }
 
 // slid is a view that is none of something simpler, with the digits of loops and then of its sizes.
-func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digit) {
+func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit) {
 	s := &spec{kind: block, text: nameWindow, loops: loops, win: &window{v.off, v.dil, v.fill, nil}}
 	if v.fill != nil && !t.is(*v.fill, 0) {
 		s.text = nameEdged
 	}
-	for _, n := range []int64{v.inner.size, v.off, v.dil} {
+	for _, n := range []int64{v.inner.Size, v.off, v.dil} {
 		s.text += " " + strconv.FormatInt(n, 10)
 	}
 	if v.fill != nil {
@@ -166,10 +168,10 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 		s.win.coefs = append(s.win.coefs, r[len(r)-1].coef)
 		s.text += " " + strconv.FormatInt(r[len(r)-1].coef, 10)
 	}
-	s.args = []arg{{v.arg.base, 1, []digit{v.inner}}}
-	c, e, where, ok := t.split(s.args, loops, func(args []arg, parts []loop) (float64, *expr, []digit) {
+	s.args = []arg{{v.arg.base, 1, []digits.Digit{v.inner}}}
+	c, e, where, ok := t.split(s.args, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
 		x := view{arg: arg{args[0].base, args[0].coef, nil}, inner: v.inner, off: v.off, dil: v.dil, fill: v.fill}
-		if l := joined(args[0].inner); len(l) == 1 {
+		if l := digits.Joined(args[0].inner); len(l) == 1 {
 			x.inner = l[0]
 		} else {
 			panic(uneven{})
@@ -178,7 +180,7 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 			x.axes = append(x.axes, axis{l.size, l.at[0], 0})
 		}
 		for k, n := range s.own {
-			x.axes = append(x.axes, axis{n, repeated(n), s.win.coefs[k]})
+			x.axes = append(x.axes, axis{n, digits.Repeated(n), s.win.coefs[k]})
 		}
 		c, e, where := t.view(x)
 		return c, e, singles(where)
@@ -191,8 +193,8 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 }
 
 // singles are digits of which each axis has one.
-func singles(l [][]digit) []digit {
-	out := make([]digit, len(l))
+func singles(l [][]digits.Digit) []digits.Digit {
+	out := make([]digits.Digit, len(l))
 	for i, ds := range l {
 		if len(ds) != 1 {
 			panic(uneven{})
@@ -203,15 +205,15 @@ func singles(l [][]digit) []digit {
 }
 
 // bordered is n places in order, of which some lie outside: joined of a number and what is inside.
-func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digit) {
-	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.size))
-	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, repeated(1), 1}}}
+func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
+	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.Size))
+	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, digits.Repeated(1), 1}}}
 	if front+back >= n {
-		where := make([]digit, len(loops)+1)
+		where := make([]digits.Digit, len(loops)+1)
 		for i, l := range loops {
-			where[i] = repeated(l.size)
+			where[i] = digits.Repeated(l.size)
 		}
-		where[len(loops)] = repeated(n)
+		where[len(loops)] = digits.Repeated(n)
 		return v.fill.coef, v.fill.base, where
 	}
 	for _, l := range loops {
@@ -219,19 +221,19 @@ func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digi
 	}
 	c, e, where := t.view(x)
 	var args []arg
-	var lists [][]digit
+	var lists [][]digits.Digit
 	mid := 0
 	if front > 0 {
-		args, lists, mid = append(args, *v.fill), append(lists, add(nil, repeated(front))), 1
+		args, lists, mid = append(args, *v.fill), append(lists, digits.Add(nil, digits.Repeated(front))), 1
 	}
-	args, lists = append(args, arg{base: e, coef: c}), append(lists, joined(where[0]))
+	args, lists = append(args, arg{base: e, coef: c}), append(lists, digits.Joined(where[0]))
 	if back > 0 {
-		args, lists = append(args, *v.fill), append(lists, add(nil, repeated(back)))
+		args, lists = append(args, *v.fill), append(lists, digits.Add(nil, digits.Repeated(back)))
 	}
 	at := singles(where[1:])
 	both := make([]loop, len(loops))
 	for i, l := range loops {
-		both[i] = loop{size: l.size, at: slices.Repeat([]digit{repeated(l.size)}, len(args))}
+		both[i] = loop{size: l.size, at: slices.Repeat([]digits.Digit{digits.Repeated(l.size)}, len(args))}
 		both[i].at[mid] = at[i]
 	}
 	coef, base, w, along := t.join(args, lists, both)

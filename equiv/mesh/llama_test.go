@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/internal/llama"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -19,12 +20,12 @@ func steps(t testing.TB, l llama.Step) (device, ranks *ir.Func, o Options) {
 	if ranks, err = many.Ranks(); err != nil {
 		t.Fatal(err)
 	}
-	o = Options{Mesh: Mesh{Axes: []Axis{{"data", l.Data}, {"model", l.Model}}}}
+	o = Options{Mesh: placement.Mesh{Axes: []placement.Axis{{Name: "data", Size: l.Data}, {Name: "model", Size: l.Model}}}}
 	for _, p := range many.In {
 		o.Inputs = append(o.Inputs, p)
 	}
 	// the loss, and gradients where their parameters lie
-	o.Results = []Placement{{}, o.Inputs[2], o.Inputs[3]}
+	o.Results = []placement.Placement{{}, o.Inputs[2], o.Inputs[3]}
 	for i := range int(l.Layers) {
 		w := o.Inputs[4+9*i:]
 		o.Results = append(o.Results, w[7], w[2], w[1], w[0], w[3], w[8], w[5], w[4], w[6])

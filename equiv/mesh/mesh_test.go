@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -27,11 +28,11 @@ func pair(t *testing.T, a *txtar.Archive) (device, ranks *ir.Func, o Options) {
 				var err error
 				switch key {
 				case "mesh":
-					o.Mesh, err = ParseMesh(strings.TrimSpace(text))
+					o.Mesh, err = placement.ParseMesh(strings.TrimSpace(text))
 				case "inputs":
-					o.Inputs, err = ParsePlacements(text)
+					o.Inputs, err = placement.ParsePlacements(text)
 				case "results":
-					o.Results, err = ParsePlacements(text)
+					o.Results, err = placement.ParsePlacements(text)
 				default:
 					err = fmt.Errorf("there is no flag %q", key)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/llama"
 	"github.com/seed-ee968945/concert/interp"
@@ -22,10 +23,10 @@ var mutants = flag.Int("mutants", 500, "mutants of programs of ranks")
 
 // piecesOf are the pieces of a tensor that the ranks have, by the shape of one and the axes
 // along each dimension. What lies behind the end is garbage; inside says what does not.
-func piecesOf(m Mesh, whole interp.Tensor, local []int64, at Placement) (out []interp.Tensor, inside [][]bool, err error) {
+func piecesOf(m placement.Mesh, whole interp.Tensor, local []int64, at placement.Placement) (out []interp.Tensor, inside [][]bool, err error) {
 	size := int64(whole.DType.Size())
 	if at == nil { // the only axis that fits
-		at = make(Placement, len(local))
+		at = make(placement.Placement, len(local))
 		for d := range local {
 			for _, a := range m.Axes {
 				if local[d] != whole.Shape[d] && local[d]*a.Size == whole.Shape[d] {
@@ -53,7 +54,7 @@ func piecesOf(m Mesh, whole interp.Tensor, local []int64, at Placement) (out []i
 			for d := len(local) - 1; d >= 0; d-- {
 				piece := int64(0)
 				for _, name := range at[d] {
-					k := slices.IndexFunc(m.Axes, func(a Axis) bool { return a.Name == name })
+					k := slices.IndexFunc(m.Axes, func(a placement.Axis) bool { return a.Name == name })
 					piece = piece*m.Axes[k].Size + coord[name]
 				}
 				pos := piece*local[d] + rest%local[d]
@@ -89,7 +90,7 @@ func agrees(t *testing.T, device, ranks *ir.Func, o Options, seed uint64) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut := func(to *ir.Value, at Placement, x interp.Tensor) ([]interp.Tensor, [][]bool) {
+	cut := func(to *ir.Value, at placement.Placement, x interp.Tensor) ([]interp.Tensor, [][]bool) {
 		local, _ := to.Type().Shape().Static()
 		l, inside, err := piecesOf(o.Mesh, x, local, at)
 		if err != nil {

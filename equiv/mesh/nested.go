@@ -2,6 +2,8 @@ package mesh
 
 import (
 	"slices"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has views of views: along the same dimension they are one, along several they stand
@@ -10,27 +12,27 @@ import (
 // through makes a view of a view one of what that is of.
 func (t *table) through(v *view) bool {
 	e := v.arg.base
-	if e.win == nil || v.inner.dim == none || e.win.fill != nil && v.arg.coef != 1 && !t.is(*e.win.fill, 0) {
+	if e.win == nil || v.inner.Dim == digits.None || e.win.fill != nil && v.arg.coef != 1 && !t.is(*e.win.fill, 0) {
 		return false
 	}
-	own := func(d digit) int {
-		return slices.IndexFunc(e.own, func(o digit) bool { return d.dim != none && o.dim == d.dim })
+	own := func(d digits.Digit) int {
+		return slices.IndexFunc(e.own, func(o digits.Digit) bool { return d.Dim != digits.None && o.Dim == d.Dim })
 	}
 	j := own(v.inner)
 	if j < 0 {
 		return v.beside(e)
 	}
-	w, step := e.win, times(e.win.coefs[j], v.inner.stride)
-	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: repeated(e.win.size(e)), off: times(w.off, v.dil), dil: w.dil, fill: w.fill, part: v.part}
+	w, step := e.win, times(e.win.coefs[j], v.inner.Stride)
+	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: digits.Repeated(e.win.size(e)), off: times(w.off, v.dil), dil: w.dil, fill: w.fill, part: v.part}
 	if l := e.args[0].inner; len(l) > 0 {
 		out.inner = l[0]
 	}
 	others := view{off: w.off, axes: slices.Clone(v.axes)}
 	for i, a := range v.axes {
-		x, o := axis{size: a.size, at: repeated(a.size)}, &others.axes[i]
-		if o.coef = 0; a.at.dim != none {
+		x, o := axis{size: a.size, at: digits.Repeated(a.size)}, &others.axes[i]
+		if o.coef = 0; a.at.Dim != digits.None {
 			if k := own(a.at); k >= 0 {
-				o.coef = times(w.coefs[k], a.at.stride)
+				o.coef = times(w.coefs[k], a.at.Stride)
 				x.coef = times(o.coef, v.dil)
 			} else {
 				x.at = e.below(a.at, 0)
@@ -43,11 +45,11 @@ func (t *table) through(v *view) bool {
 	if v.outside() {
 		low, high := v.sides()
 		lo, hi := others.span()
-		n := out.inner.size
+		n := out.inner.Size
 		switch {
 		case w.dil > 1 || step < 1 || v.dil > 1 && step != 1, w.fill != nil && !v.fill.equal(w.fill):
 			return false
-		case low && hi-step >= 0, high && lo+step*v.inner.size < n: // it is there in what the view is of
+		case low && hi-step >= 0, high && lo+step*v.inner.Size < n: // it is there in what the view is of
 			return false
 		}
 		out.dil, out.fill = v.dil, v.fill
@@ -59,21 +61,21 @@ func (t *table) through(v *view) bool {
 // beside makes a view along a loop of a view that is nowhere outside, such as the rank whose rows
 // are read, one of the dimension that both are of.
 func (v *view) beside(e *expr) bool {
-	if e.win.fill != nil || v.dil > 1 || len(e.args[0].inner) != 1 || v.inner.dim == none {
+	if e.win.fill != nil || v.dil > 1 || len(e.args[0].inner) != 1 || v.inner.Dim == digits.None {
 		return false
 	}
 	in, d := e.args[0].inner[0], e.below(v.inner, 0)
-	if d.dim != in.dim || d.dim == none || d.stride < in.stride*in.size {
+	if d.Dim != in.Dim || d.Dim == digits.None || d.Stride < in.Stride*in.Size {
 		return false
 	}
-	step, top := d.stride/in.stride, d.stride*d.size
-	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: digit{in.dim, in.stride, top / in.stride}, off: times(step, v.off) + e.win.off, dil: 1, fill: v.fill, part: v.part}
+	step, top := d.Stride/in.Stride, d.Stride*d.Size
+	out := view{arg: arg{e.args[0].base, v.arg.coef * e.args[0].coef, nil}, inner: digits.Of(in.Dim, in.Stride, top/in.Stride), off: times(step, v.off) + e.win.off, dil: 1, fill: v.fill, part: v.part}
 	for _, a := range v.axes {
-		x := axis{size: a.size, at: repeated(a.size), coef: times(step, a.coef)}
-		if k := slices.IndexFunc(e.own, func(o digit) bool { return a.at.dim != none && o.dim == a.at.dim }); k >= 0 {
-			x.coef += e.win.coefs[k] * a.at.stride
-		} else if y := e.below(a.at, 0); y.dim == in.dim && y.dim != none && y.stride >= in.stride && y.stride*y.size <= top {
-			x.coef += y.stride / in.stride
+		x := axis{size: a.size, at: digits.Repeated(a.size), coef: times(step, a.coef)}
+		if k := slices.IndexFunc(e.own, func(o digits.Digit) bool { return a.at.Dim != digits.None && o.Dim == a.at.Dim }); k >= 0 {
+			x.coef += e.win.coefs[k] * a.at.Stride
+		} else if y := e.below(a.at, 0); y.Dim == in.Dim && y.Dim != digits.None && y.Stride >= in.Stride && y.Stride*y.Size <= top {
+			x.coef += y.Stride / in.Stride
 		} else {
 			x.at = y
 		}
@@ -84,10 +86,10 @@ func (v *view) beside(e *expr) bool {
 }
 
 // root is a digit in what views are of at last.
-func (e *expr) root(d digit) digit {
-	for e.win != nil && d.dim != none {
-		if slices.ContainsFunc(e.own, func(o digit) bool { return o.dim == d.dim }) {
-			d = append(slices.Clone(e.args[0].inner), repeated(1))[0]
+func (e *expr) root(d digits.Digit) digits.Digit {
+	for e.win != nil && d.Dim != digits.None {
+		if slices.ContainsFunc(e.own, func(o digits.Digit) bool { return o.Dim == d.Dim }) {
+			d = append(slices.Clone(e.args[0].inner), digits.Repeated(1))[0]
 		} else {
 			d = e.below(d, 0)
 		}
@@ -99,28 +101,28 @@ func (e *expr) root(d digit) digit {
 // swapped puts views along several dimensions of one tensor in the order of these.
 func (t *table) swapped(v *view) bool {
 	e := v.arg.base
-	if e.win == nil || v.inner.dim == none || len(e.args[0].inner) != 1 || e.win.fill != nil && (v.arg.coef != 1 || v.fill != nil && !v.fill.equal(e.win.fill)) {
+	if e.win == nil || v.inner.Dim == digits.None || len(e.args[0].inner) != 1 || e.win.fill != nil && (v.arg.coef != 1 || v.fill != nil && !v.fill.equal(e.win.fill)) {
 		return false
 	}
 	in, b := e.args[0].inner[0], e.args[0].base
-	own := func(d digit) int {
-		return slices.IndexFunc(e.own, func(o digit) bool { return d.dim != none && o.dim == d.dim })
+	own := func(d digits.Digit) int {
+		return slices.IndexFunc(e.own, func(o digits.Digit) bool { return d.Dim != digits.None && o.Dim == d.Dim })
 	}
 	if own(v.inner) >= 0 {
 		return false
 	}
 	p, q := e.root(v.inner), b.root(in)
-	inOrder := q.dim == none || p.dim > q.dim || p.dim == q.dim && p.stride >= q.stride
+	inOrder := q.Dim == digits.None || p.Dim > q.Dim || p.Dim == q.Dim && p.Stride >= q.Stride
 	if c := (&view{arg: arg{base: b}, inner: e.below(v.inner, 0)}); inOrder && (v.fill != nil || v.single() < 0 || !c.computed()) {
 		return false
 	}
-	x := view{arg: e.args[0], inner: e.below(v.inner, 0), off: v.off, dil: v.dil, fill: v.fill, part: v.part, axes: []axis{{in.size, in, 0}}}
+	x := view{arg: e.args[0], inner: e.below(v.inner, 0), off: v.off, dil: v.dil, fill: v.fill, part: v.part, axes: []axis{{in.Size, in, 0}}}
 	x.arg.inner = nil
 	out := view{inner: in, off: e.win.off, dil: e.win.dil, fill: e.win.fill, part: v.part}
 	for _, a := range v.axes {
 		o := axis{size: a.size}
 		if k := own(a.at); k >= 0 {
-			o.coef, a.at = e.win.coefs[k]*a.at.stride, repeated(a.size)
+			o.coef, a.at = e.win.coefs[k]*a.at.Stride, digits.Repeated(a.size)
 		} else {
 			a.at = e.below(a.at, 0)
 		}

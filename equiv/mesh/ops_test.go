@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -17,7 +18,7 @@ func TestEveryOp(t *testing.T) {
 			continue
 		}
 		device := m.Funcs()[0]
-		o := Options{Mesh: Mesh{Axes: []Axis{{"x", 2}}}}
+		o := Options{Mesh: placement.Mesh{Axes: []placement.Axis{{Name: "x", Size: 2}}}}
 		proved, tried := 0, 0
 		for _, in := range placements(device.Inputs()) {
 			f := onTwo(device, in)
@@ -49,7 +50,7 @@ func TestEveryOp(t *testing.T) {
 }
 
 // placements are choices of a dimension of each input to be sharded, or none.
-func placements(inputs []*ir.Node) [][]Placement {
+func placements(inputs []*ir.Node) [][]placement.Placement {
 	var values []*ir.Value
 	for _, n := range inputs {
 		values = append(values, n.Result(0))
@@ -60,14 +61,14 @@ func placements(inputs []*ir.Node) [][]Placement {
 // maxPlacements bounds the choices of one signature.
 const maxPlacements = 200
 
-func choices(values []*ir.Value) [][]Placement {
-	out := [][]Placement{nil}
+func choices(values []*ir.Value) [][]placement.Placement {
+	out := [][]placement.Placement{nil}
 	for _, v := range values {
-		var next [][]Placement
+		var next [][]placement.Placement
 		shape, _ := v.Type().Shape().Static()
 		for _, l := range out {
 			for d := -1; d < len(shape) && len(next) < maxPlacements; d++ {
-				p := make(Placement, len(shape))
+				p := make(placement.Placement, len(shape))
 				if d >= 0 {
 					if shape[d]%2 != 0 {
 						continue
@@ -84,7 +85,7 @@ func choices(values []*ir.Value) [][]Placement {
 
 // onTwo is a function of one node on two ranks, by the shapes of their pieces; nil if there is
 // none.
-func onTwo(device *ir.Func, in []Placement) *ir.Func {
+func onTwo(device *ir.Func, in []placement.Placement) *ir.Func {
 	m := ir.NewModule(2)
 	f := m.AddFunc(device.Name)
 	at := map[*ir.Value]*ir.Value{}

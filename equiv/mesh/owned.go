@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has tables of which each rank has some rows, or columns, and looks up those that are
@@ -18,7 +20,7 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 	}
 	in, look := base.args[0].base, base.args[1].base
 	number, size, ok := t.within(in)
-	if !ok || !look.is(nameLookup) || len(look.own) > 0 || places(look.args[0].inner) != size {
+	if !ok || !look.is(nameLookup) || len(look.own) > 0 || digits.Places(look.args[0].inner) != size {
 		return false
 	}
 	safe := look.args[1].base
@@ -26,8 +28,8 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		return false
 	}
 	out := make([]loop, 0, kept)
-	var along []digit // of the table, by where the rank's rows begin
-	var steps []digit
+	var along []digits.Digit // of the table, by where the rank's rows begin
+	var steps []digits.Digit
 	for i, l := range loops {
 		row, at := look.below(l.at[1], 0), look.below(l.at[1], 1)
 		here := safe.below(at, 1)
@@ -35,14 +37,14 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 			return false
 		}
 		begin, idx := number.below(here, 1), number.below(here, 0)
-		if begin.dim == none { // summed behind
-			if i >= kept && row.dim == none && idx.dim == none {
+		if begin.Dim == digits.None { // summed behind
+			if i >= kept && row.Dim == digits.None && idx.Dim == digits.None {
 				return false
 			}
-			out = append(out, loop{size: l.size, at: []digit{row, idx}})
+			out = append(out, loop{size: l.size, at: []digits.Digit{row, idx}})
 			continue
 		}
-		if i < kept || idx.dim != none || row.dim == none {
+		if i < kept || idx.Dim != digits.None || row.Dim == digits.None {
 			return false
 		}
 		along, steps = append(along, row), append(steps, begin)
@@ -55,13 +57,13 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 	if !ok {
 		return false // some ranks are not summed
 	}
-	var rows []digit
+	var rows []digits.Digit
 	for _, i := range order {
 		rows = append(rows, along[i])
 	}
-	inner := joined(append(rows, look.args[0].inner...))
+	inner := digits.Joined(append(rows, look.args[0].inner...))
 	index := number.args[0]
-	if given, ok := t.counted(index.base, places(inner)); ok {
+	if given, ok := t.counted(index.base, digits.Places(inner)); ok {
 		for i := range out {
 			d := out[i].at[1]
 			if out[i].at[1] = index.base.below(d, 2); index.base.args[0].base.below(index.base.below(d, 0), 0) != out[i].at[1] || index.base.args[1].base.below(index.base.below(d, 1), 0) != out[i].at[1] {
@@ -71,13 +73,13 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		index = given
 	}
 	c, e, where := t.blockOf(&spec{
-		kind: block, text: nameLookup + "  0:" + strconv.FormatInt(places(inner), 10), loops: out,
+		kind: block, text: nameLookup + "  0:" + strconv.FormatInt(digits.Places(inner), 10), loops: out,
 		args: []arg{{base: look.args[0].base, coef: look.args[0].coef, inner: inner}, index},
 	})
 	s.coef, s.base, s.where = base.args[1].coef*c, e, where[:kept]
 	if len(where) > kept {
 		x := t.sumOver(e, where[kept:])
-		s.coef, s.base, s.where = s.coef*x.coef, x.base, make([]digit, kept)
+		s.coef, s.base, s.where = s.coef*x.coef, x.base, make([]digits.Digit, kept)
 		for i := range s.where {
 			s.where[i] = x.move(where[i])
 		}
@@ -95,15 +97,15 @@ func begins(e *expr, size int64) bool {
 }
 
 // counting is the order of digits in which they count through all of a list.
-func counting(l []digit, list *expr) ([]int, bool) {
+func counting(l []digits.Digit, list *expr) ([]int, bool) {
 	order := indices(len(l))
-	slices.SortFunc(order, func(a, b int) int { return int(min(1, max(-1, l[b].stride-l[a].stride))) })
-	var sorted []digit
+	slices.SortFunc(order, func(a, b int) int { return int(min(1, max(-1, l[b].Stride-l[a].Stride))) })
+	var sorted []digits.Digit
 	for _, i := range order {
 		sorted = append(sorted, l[i])
 	}
-	sorted = joined(sorted)
-	return order, len(sorted) == 1 && sorted[0] == digit{0, 1, list.shape[0]}
+	sorted = digits.Joined(sorted)
+	return order, len(sorted) == 1 && sorted[0] == digits.Of(0, 1, list.shape[0])
 }
 
 // ownRows is what ranks add to rows that are their own, of a size: pieces of what is added to all
@@ -118,18 +120,18 @@ func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *p
 		return nil
 	}
 	like := *in // as the values have it
-	like.dims = slices.Concat(make([][]digit, d), in.dims, make([][]digit, len(cond.dims)-d-len(in.dims)))
+	like.dims = slices.Concat(make([][]digits.Digit, d), in.dims, make([][]digits.Digit, len(cond.dims)-d-len(in.dims)))
 	from, idx, values := number.under(1), number.under(0), vals.under(1)
-	if !cond.alike(&like) || !from.alike(&piece{base: from.base, coef: 1, dims: make([][]digit, len(from.dims)), held: from.held}) {
+	if !cond.alike(&like) || !from.alike(&piece{base: from.base, coef: 1, dims: make([][]digits.Digit, len(from.dims)), held: from.held}) {
 		return nil
 	}
-	var steps []digit
+	var steps []digits.Digit
 	var atoms []int
 	for a, h := range from.held {
-		if h.dim == none {
+		if h.Dim == digits.None {
 			continue
 		}
-		if steps, atoms = append(steps, h), append(atoms, a); values.held[a].dim != none || idx.held[a].dim != none {
+		if steps, atoms = append(steps, h), append(atoms, a); values.held[a].Dim != digits.None || idx.held[a].Dim != digits.None {
 			return nil
 		}
 	}
@@ -147,7 +149,7 @@ func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *p
 	values.coef *= vals.coef
 	p := added(values, idx, size*from.base.shape[0])
 	for _, i := range order {
-		taken, rest, ok := leading(p.dims[d], steps[i].size)
+		taken, rest, ok := digits.Leading(p.dims[d], steps[i].Size)
 		if !ok || len(taken) != 1 {
 			panic(uneven{})
 		}
@@ -177,13 +179,13 @@ func (t *table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
 		return false
 	}
 	var rest []loop
-	var counts []digit
+	var counts []digits.Digit
 	for i, l := range loops {
 		d := cond.below(l.at[0], 0)
-		if d.dim != none && (i < kept || l.at[1].dim != none) {
+		if d.Dim != digits.None && (i < kept || l.at[1].Dim != digits.None) {
 			return false
 		}
-		if d.dim == none {
+		if d.Dim == digits.None {
 			rest = append(rest, loop{size: l.size, summed: l.summed, at: l.at[1:2]})
 		} else {
 			counts = append(counts, d)
@@ -192,7 +194,7 @@ func (t *table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
 	if _, ok := counting(counts, places); !ok {
 		return false
 	}
-	var where []digit
+	var where []digits.Digit
 	s.coef, s.base, where = t.multiply(base.args[1:2], rest)
 	s.where = where[:kept]
 	return true

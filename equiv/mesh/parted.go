@@ -3,19 +3,21 @@ package mesh
 import (
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has views of joined tensors, and joined tensors that are one view.
 
 // crossing is a slice of a joined tensor across seams: joined of slices.
-func (t *table) crossing(v *view) (float64, *expr, [][]digit, bool) {
+func (t *table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	s, ok := seamOf(v.arg.base, v.inner)
 	k := v.single()
-	if !ok || v.fill != nil || k < 0 || v.axes[k].coef != 1 || v.axes[k].size == v.inner.size {
+	if !ok || v.fill != nil || k < 0 || v.axes[k].coef != 1 || v.axes[k].size == v.inner.Size {
 		return 0, nil, nil, false
 	}
 	var args []arg
-	var lists [][]digit
+	var lists [][]digits.Digit
 	loops := make([]loop, len(v.axes))
 	at, end := int64(0), v.off+v.axes[k].size
 	for p, a := range s.e.args {
@@ -27,16 +29,16 @@ func (t *table) crossing(v *view) (float64, *expr, [][]digit, bool) {
 		x := arg{base: a.base, coef: v.arg.coef * a.coef}
 		var part []loop
 		for i, o := range v.axes {
-			l := joined(s.part(p, o.at))
+			l := digits.Joined(s.part(p, o.at))
 			if i == k {
 				l = nil
 			}
 			if len(l) > 1 {
 				return 0, nil, nil, false
 			}
-			part = append(part, loop{size: o.size, at: []digit{append(l, repeated(o.size))[0]}})
+			part = append(part, loop{size: o.size, at: []digits.Digit{append(l, digits.Repeated(o.size))[0]}})
 		}
-		part[k] = loop{size: 1, at: []digit{repeated(1)}}
+		part[k] = loop{size: 1, at: []digits.Digit{digits.Repeated(1)}}
 		c, e, where, along := t.slice(x, s.part(p, v.inner), span{from - (at - n), to - from, 1}, part)
 		args, lists = append(args, arg{base: e, coef: c}), append(lists, along)
 		for i, d := range where {
@@ -44,7 +46,7 @@ func (t *table) crossing(v *view) (float64, *expr, [][]digit, bool) {
 		}
 	}
 	c, e, w, along := t.join(args, lists, loops)
-	where := make([][]digit, len(v.axes))
+	where := make([][]digits.Digit, len(v.axes))
 	for i := range where {
 		where[i] = w[i : i+1]
 	}
@@ -87,7 +89,7 @@ func (t *table) parted(v *view) bool {
 		out.axes = nil
 		base, coef, move := t.some(s.e, from, to)
 		out.arg = arg{base: base, coef: v.arg.coef * coef}
-		out.inner = digit{base.own[0].dim, 1, starts[to] - starts[from]}
+		out.inner = digits.Of(base.own[0].Dim, 1, starts[to]-starts[from])
 		for _, a := range v.axes {
 			a.at = move(a.at)
 			out.axes = append(out.axes, a)
@@ -104,30 +106,30 @@ func (t *table) parted(v *view) bool {
 }
 
 // some is a joined tensor of some of its parts, and where its digits are in that.
-func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digit) digit) {
+func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit) digits.Digit) {
 	s := spec{kind: block, text: nameCat, args: slices.Clone(e.args[from:to])}
 	n := int64(0)
 	for _, a := range s.args {
-		s.text += " " + strconv.FormatInt(places(a.inner), 10)
-		n += places(a.inner)
+		s.text += " " + strconv.FormatInt(digits.Places(a.inner), 10)
+		n += digits.Places(a.inner)
 	}
 	s.own = []int64{n}
 	for k, l := range e.loops {
 		s.loops = append(s.loops, loop{size: l.size, at: l.at[from:to], tail: k == e.joins[0]})
 	}
 	coef, out, where := t.linearly(s)
-	return out, coef, func(d digit) digit {
-		if d.dim == none {
+	return out, coef, func(d digits.Digit) digits.Digit {
+		if d.Dim == digits.None {
 			return d
 		}
 		k := e.loopOf(d)
 		if k < 0 || k == e.joins[0] {
 			panic(uneven{})
 		}
-		if where[k].dim == none {
-			return repeated(d.size)
+		if where[k].Dim == digits.None {
+			return digits.Repeated(d.Size)
 		}
-		return digit{where[k].dim, where[k].stride * d.stride, d.size}
+		return digits.Of(where[k].Dim, where[k].Stride*d.Stride, d.Size)
 	}
 }
 
@@ -181,21 +183,21 @@ func (t *table) framed(v *view) bool {
 }
 
 // goesOn joins operand k and the next one first if they are one view.
-func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float64, *expr, []digit, []digit, bool) {
+func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) (float64, *expr, []digits.Digit, []digits.Digit, bool) {
 	var vs [2]view
 	for i := range vs {
-		l := joined(lists[k+i])
+		l := digits.Joined(lists[k+i])
 		a := args[k+i]
 		if len(l) > 1 || a.base == t.one {
 			return 0, nil, nil, nil, false
 		}
-		v := view{arg: arg{base: a.base, coef: a.coef}, dil: 1, inner: repeated(1)}
-		along := axis{size: places(l), at: repeated(1)}
+		v := view{arg: arg{base: a.base, coef: a.coef}, dil: 1, inner: digits.Repeated(1)}
+		along := axis{size: digits.Places(l), at: digits.Repeated(1)}
 		if len(l) == 1 {
-			if v.inner = l[0]; l[0].dim == none {
+			if v.inner = l[0]; l[0].Dim == digits.None {
 				return 0, nil, nil, nil, false
 			}
-			along.coef, along.at = 1, repeated(along.size)
+			along.coef, along.at = 1, digits.Repeated(along.size)
 		}
 		for _, l := range loops {
 			v.axes = append(v.axes, axis{size: l.size, at: l.at[k+i]})
@@ -244,18 +246,18 @@ func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float6
 	if a.fill == nil {
 		a.fill = b.fill
 	}
-	a.axes[n] = axis{x.size + y.size, repeated(x.size + y.size), step}
+	a.axes[n] = axis{x.size + y.size, digits.Repeated(x.size + y.size), step}
 	c, e, where := t.view(*a)
 	along := where[n]
 	at := singles(where[:n])
 	if len(args) == 2 {
-		return c, e, at, joined(along), true
+		return c, e, at, digits.Joined(along), true
 	}
 	rest := slices.Concat(args[:k], []arg{{base: e, coef: c}}, args[k+2:])
-	left := slices.Concat(lists[:k], [][]digit{joined(along)}, lists[k+2:])
+	left := slices.Concat(lists[:k], [][]digits.Digit{digits.Joined(along)}, lists[k+2:])
 	next := make([]loop, n)
 	for i, l := range loops {
-		next[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Concat(l.at[:k], []digit{at[i]}, l.at[k+2:])}
+		next[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Concat(l.at[:k], []digits.Digit{at[i]}, l.at[k+2:])}
 	}
 	c, e, w, d := t.join(rest, left, next)
 	return c, e, w, d, true
@@ -263,36 +265,36 @@ func (t *table) goesOn(args []arg, lists [][]digit, loops []loop, k int) (float6
 
 // lifted makes a view of a part of a joined tensor one of that, if it reads nothing of the others.
 func (v *view) lifted(e *expr) bool {
-	if !e.is(nameCat) || e.own[0].dim == none || v.dil > 1 {
+	if !e.is(nameCat) || e.own[0].Dim == digits.None || v.dil > 1 {
 		return false
 	}
-	own := digit{e.own[0].dim, 1, e.shape[e.own[0].dim]}
+	own := digits.Of(e.own[0].Dim, 1, e.shape[e.own[0].Dim])
 	s, _ := seamOf(e, own)
 	start := int64(0)
 	for k, a := range e.args {
 		n := s.size(k)
-		if in := joined(s.part(k, own)); a.base != v.arg.base || a.coef == 0 || len(in) != 1 || in[0] != v.inner {
+		if in := digits.Joined(s.part(k, own)); a.base != v.arg.base || a.coef == 0 || len(in) != 1 || in[0] != v.inner {
 			start += n
 			continue
 		}
-		if v.reads(-start, 0) || v.reads(n, own.size-start) {
+		if v.reads(-start, 0) || v.reads(n, own.Size-start) {
 			return false
 		}
 		out := *v
 		out.arg, out.inner, out.off = arg{base: e, coef: v.arg.coef / a.coef}, own, v.off+start
 		out.axes = slices.Clone(v.axes)
 		for i, x := range v.axes {
-			if x.at.dim == none {
+			if x.at.Dim == digits.None {
 				continue
 			}
 			l := slices.IndexFunc(e.loops, func(l loop) bool {
 				d := l.at[k]
-				return d.dim == x.at.dim && x.at.stride%d.stride == 0 && x.at.stride*x.at.size <= d.stride*d.size
+				return d.Dim == x.at.Dim && x.at.Stride%d.Stride == 0 && x.at.Stride*x.at.Size <= d.Stride*d.Size
 			})
-			if l < 0 || e.place[l].dim == none || l == e.joins[0] {
+			if l < 0 || e.place[l].Dim == digits.None || l == e.joins[0] {
 				return false
 			}
-			out.axes[i].at = digit{e.place[l].dim, x.at.stride / e.loops[l].at[k].stride, x.at.size}
+			out.axes[i].at = digits.Of(e.place[l].Dim, x.at.Stride/e.loops[l].at[k].Stride, x.at.Size)
 		}
 		*v = out
 		return true
@@ -336,8 +338,8 @@ func (v *view) alone() bool {
 	v.arg = arg{base: e.args[0].base, coef: v.arg.coef * e.args[0].coef}
 	for i := range v.axes {
 		a := &v.axes[i]
-		if k := slices.IndexFunc(e.own, func(o digit) bool { return a.at.dim != none && o.dim == a.at.dim }); k >= 0 {
-			a.coef, a.at = e.win.coefs[k]*a.at.stride, repeated(a.size)
+		if k := slices.IndexFunc(e.own, func(o digits.Digit) bool { return a.at.Dim != digits.None && o.Dim == a.at.Dim }); k >= 0 {
+			a.coef, a.at = e.win.coefs[k]*a.at.Stride, digits.Repeated(a.size)
 		} else {
 			a.at = e.below(a.at, 0)
 		}
@@ -348,25 +350,25 @@ func (v *view) alone() bool {
 // within takes a view that is nowhere outside to the digit of another one of the same tensor, if
 // the digits that are major to that are carried along.
 func (v *view) within(o *view) {
-	if v.arg.base != o.arg.base || v.inner == o.inner || v.inner.dim != o.inner.dim || v.inner.dim == none || v.inner.stride != 1 {
+	if v.arg.base != o.arg.base || v.inner == o.inner || v.inner.Dim != o.inner.Dim || v.inner.Dim == digits.None || v.inner.Stride != 1 {
 		return
 	}
 	u := *v
 	u.axes = slices.Clone(v.axes)
-	if u.narrow(o.inner.stride); u.inner.stride != o.inner.stride {
+	if u.narrow(o.inner.Stride); u.inner.Stride != o.inner.Stride {
 		return
 	}
-	top, rest := o.inner.size, u.off
+	top, rest := o.inner.Size, u.off
 	for i := range u.axes {
 		a := &u.axes[i]
 		if a.coef%top == 0 && a.coef != 0 && a.size > 1 {
-			a.at, a.coef = digit{u.inner.dim, u.inner.stride * a.coef, a.size}, 0
+			a.at, a.coef = digits.Of(u.inner.Dim, u.inner.Stride*a.coef, a.size), 0
 		} else {
 			rest += a.coef * (a.size - 1)
 		}
 	}
 	if u.off >= 0 && rest < top {
-		u.inner.size = top
+		u.inner.Size = top
 		*v = u
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has what is said of places: numbers that are affine in digits, comparisons of them,
@@ -80,8 +82,8 @@ func (t *table) scaled(e *expr, k int, times, first int64, coefs []int64, ok boo
 	}
 	first += times * from
 	for i, l := range e.loops {
-		if d, p := l.at[k], e.place[i]; d.dim != none && p.dim != none {
-			if coefs[p.dim] += times * steps[d.dim] * d.stride; coefs[p.dim] > mostPlaces || coefs[p.dim] < -mostPlaces {
+		if d, p := l.at[k], e.place[i]; d.Dim != digits.None && p.Dim != digits.None {
+			if coefs[p.Dim] += times * steps[d.Dim] * d.Stride; coefs[p.Dim] > mostPlaces || coefs[p.Dim] < -mostPlaces {
 				return 0, nil, false
 			}
 		}
@@ -123,8 +125,8 @@ func (t *table) condition(e *expr) (coefs []int64, lo, hi int64, ok bool) {
 func (e *expr) above(steps []int64, k int) []int64 {
 	out := make([]int64, len(e.shape))
 	for i, l := range e.loops {
-		if d, p := l.at[k], e.place[i]; d.dim != none && p.dim != none && len(steps) > d.dim {
-			out[p.dim] += steps[d.dim] * d.stride
+		if d, p := l.at[k], e.place[i]; d.Dim != digits.None && p.Dim != digits.None && len(steps) > d.Dim {
+			out[p.Dim] += steps[d.Dim] * d.Stride
 		}
 	}
 	return out
@@ -132,30 +134,30 @@ func (e *expr) above(steps []int64, k int) []int64 {
 
 // holds is where along a digit, which is all of its dimension, a condition holds that depends on
 // nothing else.
-func (t *table) holds(e *expr, d digit) (from, to int64, ok bool) {
-	if e.kind != block || d.dim == none || d != (digit{d.dim, 1, e.shape[d.dim]}) {
+func (t *table) holds(e *expr, d digits.Digit) (from, to int64, ok bool) {
+	if e.kind != block || d.Dim == digits.None || d != (digits.Of(d.Dim, 1, e.shape[d.Dim])) {
 		return 0, 0, false
 	}
 	coefs, from, to, ok := t.condition(e)
 	for k, c := range coefs {
-		ok = ok && (c == 1) == (k == d.dim) && c >= 0 && c <= 1
+		ok = ok && (c == 1) == (k == d.Dim) && c >= 0 && c <= 1
 	}
 	return from, to, ok
 }
 
 // looked is a lookup by numbers that are affine in their places: a view; false where one may be
 // outside.
-func (t *table) looked(s *spec) (c float64, e *expr, where []digit, ok bool) {
-	l := joined(s.args[0].inner)
+func (t *table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bool) {
+	l := digits.Joined(s.args[0].inner)
 	first, coefs, ok := t.affine(s.args[1].base)
 	if !ok || s.args[1].coef != 1 || len(l) > 1 || len(s.own) > 0 {
 		return 0, nil, nil, false
 	}
-	v := view{arg: arg{base: s.args[0].base, coef: s.args[0].coef}, inner: append(l, repeated(1))[0], off: first, dil: 1}
+	v := view{arg: arg{base: s.args[0].base, coef: s.args[0].coef}, inner: append(l, digits.Repeated(1))[0], off: first, dil: 1}
 	for _, l := range s.loops {
 		a := axis{size: l.size, at: l.at[0]}
-		if d := l.at[1]; d.dim != none {
-			a.coef = coefs[d.dim] * d.stride
+		if d := l.at[1]; d.Dim != digits.None {
+			a.coef = coefs[d.Dim] * d.Stride
 		}
 		v.axes = append(v.axes, a)
 	}
@@ -163,7 +165,7 @@ func (t *table) looked(s *spec) (c float64, e *expr, where []digit, ok bool) {
 		return 0, nil, nil, false
 	}
 	return c, e, where, attempt(func() bool {
-		var w [][]digit
+		var w [][]digits.Digit
 		c, e, w = t.view(v)
 		where = singles(w)
 		return true
@@ -171,7 +173,7 @@ func (t *table) looked(s *spec) (c float64, e *expr, where []digit, ok bool) {
 }
 
 // guarded is a choice of a number where the place that something is read at is outside.
-func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool) {
+func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	other := args[2]
 	if args[0].coef != 1 || !t.isNumber(other.base) || args[0].base.kind != block {
 		return 0, nil, nil, false
@@ -180,18 +182,18 @@ func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool
 	if !ok {
 		return 0, nil, nil, false
 	}
-	v := view{arg: arg{base: args[1].base, coef: args[1].coef}, dil: 1, inner: repeated(1)}
+	v := view{arg: arg{base: args[1].base, coef: args[1].coef}, dil: 1, inner: digits.Repeated(1)}
 	want := make([]int64, len(loops))
 	for i, l := range loops {
 		v.axes = append(v.axes, axis{size: l.size, at: l.at[1]})
-		if d := l.at[0]; d.dim != none {
-			want[i] = coefs[d.dim] * d.stride
+		if d := l.at[0]; d.Dim != digits.None {
+			want[i] = coefs[d.Dim] * d.Stride
 		}
-		if d := l.at[1]; want[i] == 1 && d.dim != none && l.size > 1 {
-			v.inner, v.axes[i].at, v.axes[i].coef = d, repeated(l.size), 1
+		if d := l.at[1]; want[i] == 1 && d.Dim != digits.None && l.size > 1 {
+			v.inner, v.axes[i].at, v.axes[i].coef = d, digits.Repeated(l.size), 1
 		}
 	}
-	if v.inner.dim == none || !t.settle(&v) || v.dil > 1 {
+	if v.inner.Dim == digits.None || !t.settle(&v) || v.dil > 1 {
 		return 0, nil, nil, false
 	}
 	unit := int64(0) // of a place of the condition
@@ -205,20 +207,20 @@ func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool
 		unit = 1
 	}
 	for i, a := range v.axes {
-		if a.size > 1 && (unit != 1 || a.coef != want[i] || a.coef != 0 && a.at.dim != none) {
+		if a.size > 1 && (unit != 1 || a.coef != want[i] || a.coef != 0 && a.at.Dim != digits.None) {
 			return 0, nil, nil, false
 		}
 	}
 	from, to := max(lo, -mostPlaces)+v.off, min(hi, mostPlaces)+v.off
 	low, high := v.sides()
-	if n := v.inner.size; v.fill != nil && !v.fill.equal(&other) && (low && from < 0 || high && to > n) {
+	if n := v.inner.Size; v.fill != nil && !v.fill.equal(&other) && (low && from < 0 || high && to > n) {
 		return 0, nil, nil, false
 	}
-	from, to = max(from, 0), min(to, v.inner.size)
+	from, to = max(from, 0), min(to, v.inner.Size)
 	if from >= to {
 		return 0, nil, nil, false
 	}
-	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from, repeated(1), 1}}}
+	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from, digits.Repeated(1), 1}}}
 	for _, a := range v.axes {
 		x.axes = append(x.axes, axis{a.size, a.at, 0})
 	}
@@ -237,20 +239,20 @@ func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digit, bool
 
 // byPlace is a choice by the place of an element: something is outside of it, or it is joined of
 // what is chosen in front of a place and behind it.
-func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digit, ok bool) {
+func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
 	ok = attempt(func() (ok bool) {
 		c, e, where, ok = t.guarded(args, loops)
 		return ok
 	}) || attempt(func() (ok bool) {
-		c, e, where, ok = t.splitAt(args, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+		c, e, where, ok = t.splitAt(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			return t.choose(dt, args, loops)
-		}, t.add, func(j int, d digit) (cuts []int64) {
+		}, t.add, func(j int, d digits.Digit) (cuts []int64) {
 			if j > 0 || args[0].coef != 1 {
 				return nil
 			}
 			from, to, ok := t.holds(args[0].base, d)
 			for _, at := range []int64{from, to} {
-				if ok && at > 0 && at < d.size {
+				if ok && at > 0 && at < d.Size {
 					cuts = append(cuts, at)
 				}
 			}
@@ -265,7 +267,7 @@ func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr
 // that; what is minor is carried along.
 func (v *view) narrow(unit int64) {
 	d := v.inner
-	if d.dim == none || d.size%unit != 0 || v.off%unit != 0 {
+	if d.Dim == digits.None || d.Size%unit != 0 || v.off%unit != 0 {
 		return
 	}
 	for _, a := range v.axes {
@@ -273,13 +275,13 @@ func (v *view) narrow(unit int64) {
 			return
 		}
 	}
-	v.inner, v.off = digit{d.dim, d.stride * unit, d.size / unit}, v.off/unit
+	v.inner, v.off = digits.Of(d.Dim, d.Stride*unit, d.Size/unit), v.off/unit
 	for i := range v.axes {
 		a := &v.axes[i]
 		if a.coef%unit == 0 {
 			a.coef /= unit
 		} else {
-			a.at, a.coef = digit{d.dim, d.stride * a.coef, a.size}, 0
+			a.at, a.coef = digits.Of(d.Dim, d.Stride*a.coef, a.size), 0
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -110,13 +111,13 @@ func (u *use) inverse(p *piece) *piece {
 	}
 	loops, m := make([]loop, len(p.base.shape)), &summed{}
 	for d, n := range p.base.shape {
-		m.segs = append(m.segs, digit{d, 1, n})
+		m.segs = append(m.segs, digits.Of(d, 1, n))
 		loops[d] = loop{size: n, at: m.segs[d : d+1]}
 	}
 	out.coef, out.base, m.where = u.t.blockOf(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
 	out.coef /= p.coef
-	move := func(l []digit) []digit {
-		moved := make([]digit, len(l))
+	move := func(l []digits.Digit) []digits.Digit {
+		moved := make([]digits.Digit, len(l))
 		for i, d := range l {
 			moved[i] = m.move(d)
 		}
@@ -124,7 +125,7 @@ func (u *use) inverse(p *piece) *piece {
 	}
 	out.dims, out.held = nil, move(p.held)
 	for _, l := range p.dims {
-		out.dims = append(out.dims, joined(move(l)))
+		out.dims = append(out.dims, digits.Joined(move(l)))
 	}
 	out.check()
 	return &out

@@ -3,6 +3,8 @@ package mesh
 import (
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // Parts that have a size in common are joined place by place of it: three weights that are one
@@ -14,7 +16,7 @@ import (
 func (t *table) divisible(p *piece, d int, by []int64) *piece {
 	l := p.dims[d]
 	for _, n := range by {
-		taken, rest, ok := leading(l, n)
+		taken, rest, ok := digits.Leading(l, n)
 		if !ok || len(taken) > 1 {
 			return t.rejoined(p, d)
 		}
@@ -35,47 +37,47 @@ func (t *table) rejoined(p *piece, d int) *piece {
 		return p
 	}
 	minors := make([]bool, len(e.loops))
-	if j := e.joins[0]; j != none {
+	if j := e.joins[0]; j != digits.None {
 		minors[j] = true
 	}
 	for _, x := range l[1:] {
 		of := e.loopOf(x)
-		if x.dim == none || of < 0 || x != e.place[of] {
+		if x.Dim == digits.None || of < 0 || x != e.place[of] {
 			return p
 		}
 		minors[of] = true
 	}
-	s := spec{kind: block, text: nameCat, own: []int64{places(l)}}
+	s := spec{kind: block, text: nameCat, own: []int64{digits.Places(l)}}
 	for k, a := range e.args {
-		var inner []digit
+		var inner []digits.Digit
 		for _, x := range l {
 			inner = append(inner, seam.part(k, x)...)
 		}
-		s.text += " " + strconv.FormatInt(places(inner), 10)
-		s.args = append(s.args, arg{base: a.base, coef: a.coef, inner: joined(inner)})
+		s.text += " " + strconv.FormatInt(digits.Places(inner), 10)
+		s.args = append(s.args, arg{base: a.base, coef: a.coef, inner: digits.Joined(inner)})
 	}
 	at := make([]int, len(e.loops)) // among the new ones
 	for i, x := range e.loops {
-		if at[i] = none; !minors[i] {
+		if at[i] = digits.None; !minors[i] {
 			x.tail, x.at, at[i] = false, slices.Clone(x.at), len(s.loops)
 			s.loops = append(s.loops, x)
 		}
 	}
 	coef, base, where := t.linearly(s)
-	move := func(ds []digit) []digit {
+	move := func(ds []digits.Digit) []digits.Digit {
 		out := slices.Clone(ds)
 		for i, x := range ds {
-			if x.dim == none {
+			if x.Dim == digits.None {
 				continue
 			}
 			of := e.loopOf(x)
-			if of < 0 || at[of] == none {
+			if of < 0 || at[of] == digits.None {
 				panic(uneven{})
 			}
-			if y := where[at[of]]; y.dim == none {
-				out[i] = repeated(x.size)
+			if y := where[at[of]]; y.Dim == digits.None {
+				out[i] = digits.Repeated(x.Size)
 			} else {
-				out[i] = digit{y.dim, y.stride * x.stride, x.size}
+				out[i] = digits.Of(y.Dim, y.Stride*x.Stride, x.Size)
 			}
 		}
 		return out
@@ -83,9 +85,9 @@ func (t *table) rejoined(p *piece, d int) *piece {
 	q := &piece{base: base, coef: p.coef * coef, held: move(p.held)}
 	for k, ds := range p.dims {
 		if k == d {
-			q.dims = append(q.dims, add(nil, where[len(s.loops)]))
+			q.dims = append(q.dims, digits.Add(nil, where[len(s.loops)]))
 		} else {
-			q.dims = append(q.dims, joined(move(ds)))
+			q.dims = append(q.dims, digits.Joined(move(ds)))
 		}
 	}
 	q.check()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -70,16 +71,16 @@ func (u *use) full() {
 	x := u.number64("value", u.n.Result(0).Type().DType())
 	p := &piece{base: x.base, coef: x.coef, held: u.everywhere()}
 	for _, n := range u.result(0) {
-		p.dims = append(p.dims, add(nil, repeated(n)))
+		p.dims = append(p.dims, digits.Add(nil, digits.Repeated(n)))
 	}
 	u.set(p)
 }
 
 // everywhere are the digits of a tensor that is the same on all ranks.
-func (u *use) everywhere() []digit {
-	out := make([]digit, u.s.atoms())
+func (u *use) everywhere() []digits.Digit {
+	out := make([]digits.Digit, u.s.atoms())
 	for a := range out {
-		out[a] = repeated(u.s.g.atoms[a].size)
+		out[a] = digits.Repeated(u.s.g.Atoms[a].Size)
 	}
 	return out
 }
@@ -117,14 +118,14 @@ func (u *use) source() {
 func (u *use) same() { u.set(u.in[0]) }
 
 // moved is an operand whose digits lie in other dimensions.
-func (u *use) moved(dims [][]digit) {
+func (u *use) moved(dims [][]digits.Digit) {
 	p := *u.in[0]
 	p.dims = dims
 	u.set(&p)
 }
 
 func (u *use) view() {
-	dims, ok := reshape(u.in[0].dims, u.result(0))
+	dims, ok := digits.Reshape(u.in[0].dims, u.result(0))
 	if !ok {
 		panic(uneven{})
 	}
@@ -132,7 +133,7 @@ func (u *use) view() {
 }
 
 func (u *use) permute() {
-	var dims [][]digit
+	var dims [][]digits.Digit
 	for _, d := range u.n.Attrs().Ints("dims") {
 		dims = append(dims, u.in[0].dims[d])
 	}
@@ -141,12 +142,12 @@ func (u *use) permute() {
 
 func (u *use) expand() {
 	from, to := u.sizes(0), u.result(0)
-	dims := make([][]digit, len(to))
+	dims := make([][]digits.Digit, len(to))
 	for d, n := range to {
 		if k := d - (len(to) - len(from)); k >= 0 && from[k] == n {
 			dims[d] = u.in[0].dims[k]
 		} else {
-			dims[d] = add(nil, repeated(n))
+			dims[d] = digits.Add(nil, digits.Repeated(n))
 		}
 	}
 	u.moved(dims)
@@ -197,7 +198,7 @@ func (u *use) sliced(p *piece, d int, start, count, step int64) *piece {
 func (u *use) cat() {
 	d := int(u.int("dim", 0))
 	dims := make([][]int, len(u.in[0].dims))
-	lists := make([][]digit, len(u.in))
+	lists := make([][]digits.Digit, len(u.in))
 	for e := range dims {
 		if e != d {
 			dims[e] = u.align(slices.Repeat([]int{e}, len(u.in)), false)
@@ -254,7 +255,7 @@ func (u *use) matmul() {
 	a, b := i, i+1
 	rank := len(u.in[a].dims)
 	dims := func(l, m int) []int {
-		out := slices.Repeat([]int{none}, len(u.in))
+		out := slices.Repeat([]int{digits.None}, len(u.in))
 		out[a], out[b] = l, m
 		return out
 	}
@@ -301,7 +302,7 @@ func (u *use) broadcast() [][]int {
 		dims := make([]int, len(u.in))
 		for k, p := range u.in {
 			e := d - (len(sizes) - len(p.dims))
-			if dims[k] = none; e >= 0 && places(p.dims[e]) == n {
+			if dims[k] = digits.None; e >= 0 && digits.Places(p.dims[e]) == n {
 				dims[k] = e
 			}
 		}

@@ -3,6 +3,7 @@ package mesh
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -55,7 +56,7 @@ func (u *use) accumulated() *piece {
 // all of it.
 type scan struct {
 	sum, window *expr
-	of          digit
+	of          digits.Digit
 	neutral     arg
 }
 
@@ -71,12 +72,12 @@ func scanOf(how string, p *piece, neutral arg) *scan {
 	}
 	d := v.args[0].inner[0]
 	for _, o := range v.own {
-		if o.size != d.size || v.shape[o.dim] != d.size {
+		if o.Size != d.Size || v.shape[o.Dim] != d.Size {
 			return nil
 		}
 	}
 	for _, l := range e.loops {
-		if l.summed != (l.at[0].dim == v.own[1].dim) || l.summed && l.at[0] != v.own[1] {
+		if l.summed != (l.at[0].Dim == v.own[1].Dim) || l.summed && l.at[0] != v.own[1] {
 			return nil
 		}
 	}
@@ -84,7 +85,7 @@ func scanOf(how string, p *piece, neutral arg) *scan {
 }
 
 // total is a sum, or a fold.
-func (t *table) total(how string, a arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) total(how string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if how == "sum" {
 		return t.multiply([]arg{a}, loops)
 	}
@@ -93,48 +94,48 @@ func (t *table) total(how string, a arg, loops []loop) (float64, *expr, []digit)
 
 // goesOnBy is scan a of the parts of a digit, to which b adds what comes out in the end of those in front:
 // the scan of all of it.
-func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digit, bool) {
-	x, m, k := a.window.args[0].base, a.of.size, b.of.size
-	all := digit{a.of.dim, a.of.stride, m * k}
-	parts := digit{a.of.dim, a.of.stride * m, k}
+func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digits.Digit, bool) {
+	x, m, k := a.window.args[0].base, a.of.Size, b.of.Size
+	all := digits.Of(a.of.Dim, a.of.Stride, m*k)
+	parts := digits.Of(a.of.Dim, a.of.Stride*m, k)
 	begin := map[int64]int64{1 - m: 1 - m*k, 0: 0} // in front of each place and there, or from there on
 	off, ok := begin[a.window.win.off]
-	if !ok || off < 0 != (b.window.win.off == -k) || off == 0 && b.window.win.off != 1 || all.stride*all.size > x.shape[all.dim] {
+	if !ok || off < 0 != (b.window.win.off == -k) || off == 0 && b.window.win.off != 1 || all.Stride*all.Size > x.shape[all.Dim] {
 		return 0, nil, nil, false
 	}
-	ends := &summed{segs: complement(x.shape, []digit{a.of})}
+	ends := &summed{segs: complement(x.shape, []digits.Digit{a.of})}
 	var over []loop
 	for i := range ends.segs {
-		over = append(over, loop{size: ends.segs[i].size, at: ends.segs[i : i+1]})
+		over = append(over, loop{size: ends.segs[i].Size, at: ends.segs[i : i+1]})
 	}
-	c, e, w := t.total(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digit{a.of}}))
+	c, e, w := t.total(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digits.Digit{a.of}}))
 	ends.where = w[:len(over)]
 	if c != 1 || e != b.window.args[0].base || ends.move(parts) != b.of {
 		return 0, nil, nil, false
 	}
 	v := view{arg: arg{base: x, coef: 1}, inner: all, off: off, dil: 1, fill: &a.neutral}
-	v.axes = []axis{{all.size, repeated(all.size), 1}, {all.size, repeated(all.size), 1}}
+	v.axes = []axis{{all.Size, digits.Repeated(all.Size), 1}, {all.Size, digits.Repeated(all.Size), 1}}
 	at := make([]int64, len(loops)) // the stride of those that are digits of the place
 	for i, l := range loops {
 		d, o := a.sum.below(l.at[0], 0), b.sum.below(l.at[1], 0)
-		carried := repeated(l.size)
+		carried := digits.Repeated(l.size)
 		switch {
-		case d.dim == a.window.own[0].dim && d.dim != none:
-			if at[i] = d.stride; o.dim != none {
+		case d.Dim == a.window.own[0].Dim && d.Dim != digits.None:
+			if at[i] = d.Stride; o.Dim != digits.None {
 				return 0, nil, nil, false
 			}
-		case d.dim == none:
-			if o.dim != none {
+		case d.Dim == digits.None:
+			if o.Dim != digits.None {
 				return 0, nil, nil, false
 			}
 		default:
 			d = a.window.below(d, 0)
-			if o.dim == b.window.own[0].dim {
-				if at[i] = o.stride * m; d != (digit{parts.dim, parts.stride * o.stride, l.size}) {
+			if o.Dim == b.window.own[0].Dim {
+				if at[i] = o.Stride * m; d != (digits.Of(parts.Dim, parts.Stride*o.Stride, l.size)) {
 					return 0, nil, nil, false
 				}
-				d = repeated(l.size)
-			} else if o.dim == none || b.window.below(o, 0) != ends.move(d) {
+				d = digits.Repeated(l.size)
+			} else if o.Dim == digits.None || b.window.below(o, 0) != ends.move(d) {
 				return 0, nil, nil, false
 			}
 			carried = d
@@ -147,12 +148,12 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	}
 	var of []loop
 	for i, d := range singles(where) {
-		of = append(of, loop{size: d.size, summed: i == 1, at: []digit{d}})
+		of = append(of, loop{size: d.Size, summed: i == 1, at: []digits.Digit{d}})
 	}
 	c, e, w = t.total(how, arg{base: e, coef: c}, of)
 	for i := range loops {
 		if at[i] > 0 {
-			w[2+i] = digit{w[0].dim, w[0].stride * at[i], loops[i].size}
+			w[2+i] = digits.Of(w[0].Dim, w[0].Stride*at[i], loops[i].size)
 		}
 	}
 	return c, e, w[2:], true
@@ -166,7 +167,7 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == "sum" || how != "sum" && !t.unseen(how, *e.win.fill) {
 		return a, nil, false
 	}
-	v := view{arg: e.args[0], inner: append(joined(e.args[0].inner), repeated(1))[0], off: e.win.off, dil: e.win.dil, fill: e.win.fill}
+	v := view{arg: e.args[0], inner: append(digits.Joined(e.args[0].inner), digits.Repeated(1))[0], off: e.win.off, dil: e.win.dil, fill: e.win.fill}
 	v.arg.inner = nil
 	m := &summed{}
 	for i, l := range e.loops {
@@ -174,12 +175,12 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 	}
 	first, cut := len(v.axes), false
 	for k, d := range e.own {
-		v.axes, m.segs = append(v.axes, axis{d.size, repeated(d.size), e.win.coefs[k]}), append(m.segs, d)
+		v.axes, m.segs = append(v.axes, axis{d.Size, digits.Repeated(d.Size), e.win.coefs[k]}), append(m.segs, d)
 	}
 	loops = picked(loops, []int{0})
 	for k := range e.own {
 		for j := range k {
-			if e.own[j].size == e.own[k].size && e.win.coefs[j] == e.win.coefs[k] {
+			if e.own[j].Size == e.own[k].Size && e.win.coefs[j] == e.win.coefs[k] {
 				cut = swapped(loops, e.own[j], e.own[k]) || cut
 			}
 		}
@@ -193,7 +194,7 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 		n := x.size
 		x.size = 1
 		lo, hi := v.span()
-		from, to := max(0, (x.coef-1-hi)/x.coef), min(n, max(0, (v.inner.size-1)*v.dil-lo)/x.coef+1)
+		from, to := max(0, (x.coef-1-hi)/x.coef), min(n, max(0, (v.inner.Size-1)*v.dil-lo)/x.coef+1)
 		if hi > 0 {
 			from = 0
 		}
@@ -201,7 +202,7 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 			continue
 		}
 		for j, d := range e.own {
-			if least := min(n, d.size); j != k && to-from < least {
+			if least := min(n, d.Size); j != k && to-from < least {
 				from = max(0, to-least)
 				to = from + least
 			}
@@ -210,9 +211,9 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 			continue
 		}
 		v.off, x.size, cut = v.off+from*x.coef, to-from, true
-		m.segs[first+k].size, loops[i].size = to-from, to-from
-		loops[i].at[0].size = to - from
-		x.at = repeated(x.size)
+		m.segs[first+k].Size, loops[i].size = to-from, to-from
+		loops[i].at[0].Size = to - from
+		x.at = digits.Repeated(x.size)
 	}
 	if !cut {
 		return a, nil, false
@@ -226,7 +227,7 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 }
 
 // swapped lets loops change places of which that of the first digit is summed and that of the other is not.
-func swapped(loops []loop, first, second digit) bool {
+func swapped(loops []loop, first, second digits.Digit) bool {
 	i := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == first && l.summed })
 	k := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == second && !l.summed })
 	if i < 0 || k < 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
@@ -19,29 +20,29 @@ type seam struct {
 }
 
 // seamOf is the seam that a digit covers whole.
-func seamOf(e *expr, d digit) (seam, bool) {
-	if !e.is(nameCat) || e.own[0].dim == none || d != (digit{e.own[0].dim, 1, e.shape[e.own[0].dim]}) {
+func seamOf(e *expr, d digits.Digit) (seam, bool) {
+	if !e.is(nameCat) || e.own[0].Dim == digits.None || d != (digits.Of(e.own[0].Dim, 1, e.shape[e.own[0].Dim])) {
 		return seam{}, false
 	}
 	s := seam{e, 1}
-	if k := e.joins[0]; k != none {
+	if k := e.joins[0]; k != digits.None {
 		s.joint = e.loops[k].size
 	}
 	return s, true
 }
 
 // size is that of part k.
-func (s seam) size(k int) int64 { return places(s.e.args[k].inner) * s.joint }
+func (s seam) size(k int) int64 { return digits.Places(s.e.args[k].inner) * s.joint }
 
 // part is a digit of the joined tensor as digits of part k: of the dimension with the seam, all.
-func (s seam) part(k int, d digit) []digit {
+func (s seam) part(k int, d digits.Digit) []digits.Digit {
 	e := s.e
-	if d.dim == none {
-		return []digit{d}
+	if d.Dim == digits.None {
+		return []digits.Digit{d}
 	}
 	if _, ok := seamOf(e, d); ok {
 		out := slices.Clone(e.args[k].inner)
-		if j := e.joins[0]; j != none {
+		if j := e.joins[0]; j != digits.None {
 			out = append(out, e.loops[j].at[k])
 		}
 		return out
@@ -50,28 +51,28 @@ func (s seam) part(k int, d digit) []digit {
 	if of < 0 || of == e.joins[0] {
 		panic(uneven{})
 	}
-	if x := e.loops[of].at[k]; x.dim != none {
-		return []digit{{x.dim, x.stride * d.stride, d.size}}
+	if x := e.loops[of].at[k]; x.Dim != digits.None {
+		return []digits.Digit{digits.Of(x.Dim, x.Stride*d.Stride, d.Size)}
 	}
-	return []digit{repeated(d.size)}
+	return []digits.Digit{digits.Repeated(d.Size)}
 }
 
 // onto is v with digits of operand k in place of those of the joined tensor. It fails where one is
 // several of k's.
 func (s seam) onto(k int, v view) (view, bool) {
-	l := joined(s.part(k, v.inner))
+	l := digits.Joined(s.part(k, v.inner))
 	if len(l) > 1 {
 		return v, false
 	}
-	v.inner = append(l, repeated(1))[0]
+	v.inner = append(l, digits.Repeated(1))[0]
 	axes := v.axes
 	v.axes = nil
 	for _, x := range axes {
-		l := joined(s.part(k, x.at))
+		l := digits.Joined(s.part(k, x.at))
 		if len(l) > 1 {
 			return v, false
 		}
-		x.at = append(l, repeated(x.size))[0]
+		x.at = append(l, digits.Repeated(x.size))[0]
 		v.axes = append(v.axes, x)
 	}
 	return v, true
@@ -79,11 +80,11 @@ func (s seam) onto(k int, v view) (view, bool) {
 
 // join is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
-func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr, []digit, []digit) {
+func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
 	for k := 0; k+1 < len(args); k++ {
 		var c float64
 		var e *expr
-		var where, along []digit
+		var where, along []digits.Digit
 		if attempt(func() (ok bool) {
 			c, e, where, along, ok = t.goesOn(args, lists, loops, k)
 			return ok
@@ -93,12 +94,12 @@ func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr,
 	}
 	whole := int64(0)
 	for _, l := range lists {
-		whole = intmath.GCD(whole, places(l))
+		whole = intmath.GCD(whole, digits.Places(l))
 	}
-	majors, minors := make([][]digit, len(lists)), make([][]digit, len(lists))
+	majors, minors := make([][]digits.Digit, len(lists)), make([][]digits.Digit, len(lists))
 	for k, l := range lists {
 		var ok bool
-		if majors[k], minors[k], ok = minor(l, whole); !ok {
+		if majors[k], minors[k], ok = digits.Minor(l, whole); !ok {
 			whole = 1
 			break
 		}
@@ -107,17 +108,17 @@ func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr,
 	s := &spec{kind: block, text: nameCat, loops: slices.Clone(loops)}
 	for k, l := range lists {
 		if whole == 1 {
-			majors[k], minors[k] = l, []digit{}
+			majors[k], minors[k] = l, []digits.Digit{}
 		}
-		size := places(majors[k])
+		size := digits.Places(majors[k])
 		n += size
 		s.text += " " + strconv.FormatInt(size, 10)
-		s.args = append(s.args, arg{base: args[k].base, coef: args[k].coef, inner: joined(majors[k])})
+		s.args = append(s.args, arg{base: args[k].base, coef: args[k].coef, inner: digits.Joined(majors[k])})
 		if size > 1 && len(s.args[k].inner) == 0 {
-			s.args[k].inner = []digit{repeated(size)}
+			s.args[k].inner = []digits.Digit{digits.Repeated(size)}
 		}
 	}
-	rows, ok := align(minors)
+	rows, ok := digits.Align(minors)
 	if !ok {
 		panic(uneven{})
 	}
@@ -125,25 +126,25 @@ func (t *table) join(args []arg, lists [][]digit, loops []loop) (float64, *expr,
 		s.loops[i].tail = false
 	}
 	for _, row := range rows {
-		s.loops = append(s.loops, loop{size: row[0].size, at: row, tail: true})
+		s.loops = append(s.loops, loop{size: row[0].Size, at: row, tail: true})
 	}
 	s.own = []int64{n}
 	coef, e, where := t.linearly(*s)
-	dim := append([]digit{where[len(s.loops)]}, where[len(loops):len(s.loops)]...)
-	return coef, e, where[:len(loops)], joined(dim)
+	dim := append([]digits.Digit{where[len(s.loops)]}, where[len(loops):len(s.loops)]...)
+	return coef, e, where[:len(loops)], digits.Joined(dim)
 }
 
 // maker makes an operation of operands and loops: a factor, a base, and a digit for each
 // loop and then for each size of the result's own.
-type maker func(args []arg, loops []loop) (float64, *expr, []digit)
+type maker func(args []arg, loops []loop) (float64, *expr, []digits.Digit)
 
 // split makes an operation part by part where a loop covers a seam, and combines the parts if
 // the loop is summed: false where none does.
-func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digit, bool) {
+func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
 	if !slices.ContainsFunc(args, func(a arg) bool { return a.base.is(nameCat) }) {
 		return 0, nil, nil, false
 	}
-	return t.splitAt(args, loops, mk, combine, func(j int, d digit) (cuts []int64) {
+	return t.splitAt(args, loops, mk, combine, func(j int, d digits.Digit) (cuts []int64) {
 		if s, ok := seamOf(args[j].base, d); ok {
 			at := int64(0)
 			for p := range s.e.args {
@@ -156,7 +157,7 @@ func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *ex
 }
 
 // splitAt makes an operation part by part where a loop is a digit of an operand that is cut.
-func (t *table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digit) []int64) (float64, *expr, []digit, bool) {
+func (t *table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digits.Digit) []int64) (float64, *expr, []digits.Digit, bool) {
 	merged, of, stride := canonical(loops)
 	for k, l := range slices.Backward(merged) {
 		var cuts []int64
@@ -190,14 +191,14 @@ func (t *table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j 
 // others.
 type operandPart struct {
 	arg   arg
-	along []digit // of the loop; nil where the operand does not have it
-	move  func(d digit) digit
+	along []digits.Digit // of the loop; nil where the operand does not have it
+	move  func(d digits.Digit) digits.Digit
 }
 
 // parts cuts each operand that has a loop at places; false where one cannot be cut. By part.
 func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
 	out := make([][]operandPart, len(sizes))
-	same := func(d digit) digit { return d }
+	same := func(d digits.Digit) digits.Digit { return d }
 	for j, a := range args {
 		d := l.at[j]
 		start := int64(0)
@@ -205,12 +206,12 @@ func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 			x := operandPart{arg: a, move: same}
 			s, ok := seamOf(a.base, d)
 			switch {
-			case d.dim == none:
+			case d.Dim == digits.None:
 			case ok && s.cutAt(sizes):
 				y := s.e.args[p]
 				x.arg = arg{base: y.base, coef: a.coef * y.coef}
 				x.along = s.part(p, d)
-				x.move = func(d digit) digit {
+				x.move = func(d digits.Digit) digits.Digit {
 					l := s.part(p, d)
 					if len(l) != 1 {
 						panic(uneven{})
@@ -220,7 +221,7 @@ func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 				for _, d := range a.inner {
 					x.arg.inner = append(x.arg.inner, s.part(p, d)...)
 				}
-			case d.stride != 1 || d.size != a.base.shape[d.dim]:
+			case d.Stride != 1 || d.Size != a.base.shape[d.Dim]:
 				return nil, false
 			default:
 				x = t.cutOut(a, d, start, n)
@@ -243,21 +244,21 @@ func (s seam) cutAt(sizes []int64) bool {
 
 // cutOut is a piece of an operand that is not joined. Of a mask it is a number where all of
 // the piece is before its end, or behind.
-func (t *table) cutOut(a arg, d digit, start, n int64) operandPart {
+func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 	if from, to, ok := t.holds(a.base, d); ok && (to <= start || from >= start+n || from <= start && to >= start+n) {
 		x := arg{base: t.one, coef: 0}
 		if from <= start && to >= start+n {
 			x.coef = a.coef
 		}
-		return operandPart{x, add(nil, repeated(n)), func(d digit) digit { return repeated(d.size) }}
+		return operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }}
 	}
 	var loops []loop
 	for dim, size := range a.base.shape {
-		if dim != d.dim {
-			loops = append(loops, loop{size: size, at: []digit{{dim, 1, size}}})
+		if dim != d.Dim {
+			loops = append(loops, loop{size: size, at: []digits.Digit{digits.Of(dim, 1, size)}})
 		}
 	}
-	c, e, where, along := t.slice(a, []digit{d}, span{start, n, 1}, loops)
+	c, e, where, along := t.slice(a, []digits.Digit{d}, span{start, n, 1}, loops)
 	m := &summed{where: where}
 	for _, l := range loops {
 		m.segs = append(m.segs, l.at[0])
@@ -267,7 +268,7 @@ func (t *table) cutOut(a arg, d digit, start, n int64) operandPart {
 
 // byParts makes an operation once for each part of loop k of those that loops are merged to,
 // and combines or joins what comes out.
-func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digit) {
+func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digits.Digit) {
 	var others []int // raw loops
 	sum := false
 	for i, l := range loops {
@@ -277,26 +278,26 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 			sum = l.summed
 		}
 	}
-	args, wheres, along := make([]arg, len(parts)), make([][]digit, len(parts)), make([][]digit, len(parts))
+	args, wheres, along := make([]arg, len(parts)), make([][]digits.Digit, len(parts)), make([][]digits.Digit, len(parts))
 	for p, ops := range parts {
 		var part []loop
 		for _, i := range others {
-			l := loop{size: loops[i].size, summed: loops[i].summed, at: make([]digit, len(ops)), tail: loops[i].tail}
+			l := loop{size: loops[i].size, summed: loops[i].summed, at: make([]digits.Digit, len(ops)), tail: loops[i].tail}
 			for j, o := range ops {
 				l.at[j] = o.move(loops[i].at[j])
 			}
 			part = append(part, l)
 		}
-		lists, in := make([][]digit, len(ops)), make([]arg, len(ops))
+		lists, in := make([][]digits.Digit, len(ops)), make([]arg, len(ops))
 		for j, o := range ops {
 			in[j], lists[j] = o.arg, o.along
 		}
-		rows, ok := align(lists)
+		rows, ok := digits.Align(lists)
 		if !ok {
 			panic(uneven{})
 		}
 		for _, row := range rows {
-			part = append(part, loop{size: row[0].size, summed: sum, at: row})
+			part = append(part, loop{size: row[0].Size, summed: sum, at: row})
 		}
 		c, e, where := mk(in, part)
 		args[p] = arg{base: e, coef: c}
@@ -305,31 +306,31 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 	}
 	rest := make([]loop, 0, len(wheres[0])) // others, then the result's own
 	for i, d := range wheres[0] {
-		l := loop{size: d.size, summed: i < len(others) && loops[others[i]].summed}
+		l := loop{size: d.Size, summed: i < len(others) && loops[others[i]].summed}
 		for p := range parts {
 			l.at = append(l.at, wheres[p][i])
 		}
 		if l.summed {
-			l.size, l.at = 1, slices.Repeat([]digit{repeated(1)}, len(parts))
+			l.size, l.at = 1, slices.Repeat([]digits.Digit{digits.Repeated(1)}, len(parts))
 		}
 		l.summed = false
 		rest = append(rest, l)
 	}
-	where := make([]digit, len(loops))
+	where := make([]digits.Digit, len(loops))
 	var coef float64
 	var e *expr
-	var w, dim []digit
+	var w, dim []digits.Digit
 	if sum {
 		coef, e, w = combine(args, rest)
 	} else {
 		coef, e, w, dim = t.join(args, along, rest)
-		if len(dim) != 1 || dim[0].stride != 1 {
+		if len(dim) != 1 || dim[0].Stride != 1 {
 			panic(uneven{})
 		}
 	}
 	for i, l := range loops {
-		if where[i] = repeated(l.size); of[i] == k && !sum {
-			where[i] = digit{dim[0].dim, stride[i], l.size}
+		if where[i] = digits.Repeated(l.size); of[i] == k && !sum {
+			where[i] = digits.Of(dim[0].Dim, stride[i], l.size)
 		}
 	}
 	for j, i := range others {
@@ -346,59 +347,59 @@ type span struct{ start, count, step int64 }
 // slice is a span of a dimension of an operand, which is given by its digits; the others are
 // loops. What is minor and taken whole is a loop, too. Of a joined operand it is one of a part,
 // if it lies in one. It returns the digits of the loops, and of the dimension.
-func (t *table) slice(a arg, along []digit, at span, loops []loop) (float64, *expr, []digit, []digit) {
-	plain := func() []digit {
-		var where []digit
+func (t *table) slice(a arg, along []digits.Digit, at span, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
+	plain := func() []digits.Digit {
+		var where []digits.Digit
 		for _, l := range loops {
 			where = append(where, l.at[0])
 		}
 		return where
 	}
-	along = joined(along)
-	n := places(along)
+	along = digits.Joined(along)
+	n := digits.Places(along)
 	if at.start == 0 && at.count == n {
 		return a.coef, a.base, plain(), along
 	}
-	if a.base == t.one || len(along) == 1 && along[0].dim == none {
-		return a.coef, a.base, plain(), add(nil, repeated(at.count))
+	if a.base == t.one || len(along) == 1 && along[0].Dim == digits.None {
+		return a.coef, a.base, plain(), digits.Add(nil, digits.Repeated(at.count))
 	}
 	if len(along) == 1 {
-		v := view{arg: a, inner: along[0], off: at.start, dil: 1, axes: []axis{{at.count, repeated(at.count), at.step}}}
+		v := view{arg: a, inner: along[0], off: at.start, dil: 1, axes: []axis{{at.count, digits.Repeated(at.count), at.step}}}
 		for _, l := range loops {
 			v.axes = append(v.axes, axis{l.size, l.at[0], 0})
 		}
 		c, e, where := t.view(v)
-		return c, e, singles(where[1:]), joined(where[0])
+		return c, e, singles(where[1:]), digits.Joined(where[0])
 	}
 	whole := int64(1)
 	if at.step == 1 {
 		whole = intmath.GCD(intmath.GCD(n, at.start), at.count)
 	}
-	major, low, ok := minor(along, whole)
+	major, low, ok := digits.Minor(along, whole)
 	if !ok {
 		whole, major, low = 1, along, nil
 	}
-	s := &spec{kind: block, text: fmt.Sprint(nameSlice, " ", at.start/whole, " ", at.step, " ", places(major)), own: []int64{at.count / whole}}
-	s.args = []arg{{base: a.base, coef: 1, inner: joined(major)}}
+	s := &spec{kind: block, text: fmt.Sprint(nameSlice, " ", at.start/whole, " ", at.step, " ", digits.Places(major)), own: []int64{at.count / whole}}
+	s.args = []arg{{base: a.base, coef: 1, inner: digits.Joined(major)}}
 	for _, l := range loops {
 		l.tail = false
 		s.loops = append(s.loops, l)
 	}
 	for _, d := range low {
-		s.loops = append(s.loops, loop{size: d.size, at: []digit{d}, tail: true})
+		s.loops = append(s.loops, loop{size: d.Size, at: []digits.Digit{d}, tail: true})
 	}
-	c, e, where, ok := t.split(s.args, s.loops, func(args []arg, parts []loop) (float64, *expr, []digit) {
+	c, e, where, ok := t.split(s.args, s.loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
 		return t.sliceAgain(args[0], at, parts)
 	}, t.add)
 	if !ok {
 		c = 1
 		e, where = t.make(s)
 	}
-	return a.coef * c, e, where[:len(loops)], joined(append(where[len(s.loops):], where[len(loops):len(s.loops)]...))
+	return a.coef * c, e, where[:len(loops)], digits.Joined(append(where[len(s.loops):], where[len(loops):len(s.loops)]...))
 }
 
 // sliceAgain is slice where what is minor is among the loops, as in the block of a slice.
-func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digit) {
+func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digits.Digit) {
 	along, n := slices.Clone(a.inner), int64(1)
 	var plain []loop
 	for _, l := range loops {
@@ -409,23 +410,23 @@ func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digi
 		}
 	}
 	c, e, w, dim := t.slice(arg{base: a.base, coef: a.coef}, along, at, plain)
-	major, low, ok := minor(dim, n)
-	if major = joined(major); !ok || len(major) > 1 {
+	major, low, ok := digits.Minor(dim, n)
+	if major = digits.Joined(major); !ok || len(major) > 1 {
 		panic(uneven{})
 	}
-	var where []digit
+	var where []digits.Digit
 	for _, l := range loops {
 		if l.tail {
-			var d []digit
-			if d, low, ok = leading(low, l.size); !ok || len(d) > 1 {
+			var d []digits.Digit
+			if d, low, ok = digits.Leading(low, l.size); !ok || len(d) > 1 {
 				panic(uneven{})
 			}
-			where = append(where, append(d, repeated(1))[0])
+			where = append(where, append(d, digits.Repeated(1))[0])
 		} else {
 			where, w = append(where, w[0]), w[1:]
 		}
 	}
-	return c, e, append(where, append(major, repeated(1))[0])
+	return c, e, append(where, append(major, digits.Repeated(1))[0])
 }
 
 // behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.
@@ -437,13 +438,13 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 	q := &piece{base: p.base, coef: 1, held: slices.Clone(p.held)}
 	var shape []int64
 	var loops []loop
-	other := func(x digit) {
-		y := repeated(x.size)
-		if x.dim != none && x.size > 1 {
-			y = digit{len(shape), 1, x.size}
-			shape = append(shape, x.size)
+	other := func(x digits.Digit) {
+		y := digits.Repeated(x.Size)
+		if x.Dim != digits.None && x.Size > 1 {
+			y = digits.Of(len(shape), 1, x.Size)
+			shape = append(shape, x.Size)
 		}
-		loops = append(loops, loop{size: x.size, at: []digit{x, y}})
+		loops = append(loops, loop{size: x.Size, at: []digits.Digit{x, y}})
 	}
 	for e, l := range p.dims {
 		if e != d {
@@ -455,13 +456,13 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 	for _, x := range p.held {
 		other(x)
 	}
-	more := n - places(p.dims[d])
-	tail := add(nil, digit{len(shape), 1, more})
+	more := n - digits.Places(p.dims[d])
+	tail := digits.Add(nil, digits.Of(len(shape), 1, more))
 	if more > 1 {
 		shape = append(shape, more)
 	}
 	junk := t.leaf(behind+strconv.Itoa(len(t.exprs)), shape...)
-	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digit{p.dims[d], tail}, loops)
+	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digits.Digit{p.dims[d], tail}, loops)
 	q.base = base
 	i := 0
 	for e, l := range p.dims {
@@ -469,7 +470,7 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 			q.dims = append(q.dims, along)
 			continue
 		}
-		q.dims = append(q.dims, joined(where[i:i+len(l)]))
+		q.dims = append(q.dims, digits.Joined(where[i:i+len(l)]))
 		i += len(l)
 	}
 	copy(q.held, where[i:])

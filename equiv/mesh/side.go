@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -11,15 +13,15 @@ import (
 type piece struct {
 	base *expr
 	coef float64
-	dims [][]digit // of the tensor: the digits of each dimension, major first
-	held []digit   // by atom: the digit that it is of the rank
+	dims [][]digits.Digit // of the tensor: the digits of each dimension, major first
+	held []digits.Digit   // by atom: the digit that it is of the rank
 }
 
 // side is one of the two programs.
 type side struct {
 	t       *table
-	name    string // which of the two: what is unknown in one is never what it is in the other
-	g       *grid  // nil of one device
+	name    string          // which of the two: what is unknown in one is never what it is in the other
+	g       *placement.Grid // nil of one device
 	f       *ir.Func
 	vals    [][]*piece // by value: one for each tensor
 	unknown []Unknown
@@ -36,7 +38,7 @@ func (s *side) atoms() int {
 	if s.g == nil {
 		return 0
 	}
-	return len(s.g.atoms)
+	return len(s.g.Atoms)
 }
 
 // read states every value of the function, the inputs by what they are given.
@@ -142,14 +144,14 @@ func (s *side) unknowns(v *ir.Value, name string) []*piece {
 	var out []*piece
 	for k, t := range v.Type().Tensors() {
 		var shape []int64
-		p := &piece{coef: 1, held: make([]digit, s.atoms())}
+		p := &piece{coef: 1, held: make([]digits.Digit, s.atoms())}
 		for a := range p.held {
-			p.held[a] = digit{len(shape), 1, s.g.atoms[a].size}
-			shape = append(shape, s.g.atoms[a].size)
+			p.held[a] = digits.Of(len(shape), 1, s.g.Atoms[a].Size)
+			shape = append(shape, s.g.Atoms[a].Size)
 		}
 		local, _ := t.Shape().Static() // of a size that is no number nobody asks
 		for _, n := range local {
-			p.dims = append(p.dims, add(nil, digit{len(shape), 1, n}))
+			p.dims = append(p.dims, digits.Add(nil, digits.Of(len(shape), 1, n)))
 			if n > 1 {
 				shape = append(shape, n)
 			}
@@ -169,23 +171,23 @@ func (t *table) whole(text string, sizes []int64) *piece {
 			p.dims = append(p.dims, nil)
 			continue
 		}
-		p.dims = append(p.dims, []digit{{len(shape), 1, n}})
+		p.dims = append(p.dims, []digits.Digit{digits.Of(len(shape), 1, n)})
 		shape = append(shape, n)
 	}
 	p.base = t.leaf(text, shape...)
 	return p
 }
 
-// atomsOf are those along each dimension of a tensor that lies so.
-func (g *grid) atomsOf(p *piece, at Placement) ([][]int, error) {
+// atoms are those along each dimension of a tensor that lies so.
+func (p *piece) atoms(g *placement.Grid, at placement.Placement) ([][]int, error) {
 	if at != nil && len(at) != len(p.dims) {
 		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
 	}
 	out := make([][]int, len(p.dims))
-	used := make([]bool, len(g.atoms))
+	used := make([]bool, len(g.Atoms))
 	for d, axes := range at {
 		for _, name := range axes {
-			atoms, err := g.axis(name)
+			atoms, err := g.Axis(name)
 			if err != nil {
 				return nil, err
 			}
@@ -193,7 +195,7 @@ func (g *grid) atomsOf(p *piece, at Placement) ([][]int, error) {
 				if used[a] {
 					return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
 				}
-				if a < len(p.held) && p.held[a].dim != none {
+				if a < len(p.held) && p.held[a].Dim != digits.None {
 					return nil, fmt.Errorf("dimension %d differs along axis %q already", d, name)
 				}
 				used[a] = true
@@ -204,18 +206,18 @@ func (g *grid) atomsOf(p *piece, at Placement) ([][]int, error) {
 	return out, nil
 }
 
-// place is a tensor of one device as each rank has a piece of it; where it does not divide,
+// placed is a tensor of one device as each rank has a piece of it; where it does not divide,
 // the last pieces reach behind its end.
-func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
-	atoms, err := g.atomsOf(p, at)
+func (p *piece) placed(t *table, g *placement.Grid, at placement.Placement) (*piece, error) {
+	atoms, err := p.atoms(g, at)
 	if err != nil {
 		return nil, err
 	}
 	for d, l := range atoms {
-		n, pieces, by := places(p.dims[d]), int64(1), []int64(nil)
+		n, pieces, by := digits.Places(p.dims[d]), int64(1), []int64(nil)
 		for _, a := range l {
-			pieces *= g.atoms[a].size
-			by = append(by, g.atoms[a].size)
+			pieces *= g.Atoms[a].Size
+			by = append(by, g.Atoms[a].Size)
 		}
 		if n%pieces != 0 {
 			p = t.padded(p, d, (n+pieces-1)/pieces*pieces)
@@ -223,18 +225,18 @@ func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
 		p = t.divisible(p, d, by)
 	}
 	out := &piece{base: p.base, coef: p.coef, held: slices.Clone(p.held)}
-	for a := len(p.held); a < len(g.atoms); a++ {
-		out.held = append(out.held, repeated(g.atoms[a].size))
+	for a := len(p.held); a < len(g.Atoms); a++ {
+		out.held = append(out.held, digits.Repeated(g.Atoms[a].Size))
 	}
 	for d, l := range p.dims {
 		for _, a := range atoms[d] {
-			taken, rest, ok := leading(l, g.atoms[a].size)
+			taken, rest, ok := digits.Leading(l, g.Atoms[a].Size)
 			if !ok || len(taken) > 1 {
 				return nil, fmt.Errorf("dimension %d does not divide by its axes", d)
 			}
-			out.held[a], l = append(taken, repeated(1))[0], rest
+			out.held[a], l = append(taken, digits.Repeated(1))[0], rest
 		}
-		out.dims = append(out.dims, joined(l))
+		out.dims = append(out.dims, digits.Joined(l))
 	}
 	return out, nil
 }

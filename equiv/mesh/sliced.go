@@ -2,6 +2,8 @@ package mesh
 
 import (
 	"slices"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // This file has slices of what is computed element by element of views: it is computed of slices,
@@ -9,14 +11,14 @@ import (
 
 // slides reports whether a digit of a base goes along places of a view, itself or in what it is
 // computed of element by element.
-func (e *expr) slides(d digit) bool { return d.dim != none && e.sliding[d.dim] }
+func (e *expr) slides(d digits.Digit) bool { return d.Dim != digits.None && e.sliding[d.Dim] }
 
 // slide finds out which dimensions of a base do.
 func (e *expr) slide() {
 	e.sliding = make([]bool, len(e.shape))
 	if e.win != nil {
 		for _, d := range e.own {
-			e.sliding[d.dim] = true
+			e.sliding[d.Dim] = true
 		}
 	}
 	if e.win == nil && !e.each() {
@@ -24,8 +26,8 @@ func (e *expr) slide() {
 	}
 	for i, l := range e.loops {
 		for k, d := range l.at {
-			if p := e.place[i]; p.dim != none && e.args[k].base.slides(d) {
-				e.sliding[p.dim] = true
+			if p := e.place[i]; p.Dim != digits.None && e.args[k].base.slides(d) {
+				e.sliding[p.Dim] = true
 			}
 		}
 	}
@@ -48,16 +50,16 @@ func (v *view) computed() bool {
 }
 
 // pushed is a slice of what is computed of views: computed of slices.
-func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
+func (t *table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	e, k := v.arg.base, v.single()
 	if v.fill != nil || !v.computed() || k < 0 && slices.ContainsFunc(v.axes, func(a axis) bool { return a.coef != 0 }) {
 		return 0, nil, nil, false
 	}
-	by := axis{1, repeated(1), 1}
+	by := axis{1, digits.Repeated(1), 1}
 	if k >= 0 {
 		by = v.axes[k]
 	}
-	if by.coef > 1 && by.size > 1 || by.coef == 1 && by.size == v.inner.size {
+	if by.coef > 1 && by.size > 1 || by.coef == 1 && by.size == v.inner.Size {
 		return 0, nil, nil, false
 	}
 	of := e.loopOf(v.inner)
@@ -67,15 +69,15 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
 	}
 	loops[of].size = by.size
 	for j := range args {
-		if d := loops[of].at[j]; d.dim == none {
-			loops[of].at[j] = repeated(by.size)
+		if d := loops[of].at[j]; d.Dim == digits.None {
+			loops[of].at[j] = digits.Repeated(by.size)
 			continue
 		}
 		x := view{arg: args[j], inner: loops[of].at[j], off: v.off, dil: 1, part: true}
 		for i, l := range loops {
 			a := axis{size: l.size, at: l.at[j]}
 			if i == of {
-				a = axis{by.size, repeated(by.size), by.coef}
+				a = axis{by.size, digits.Repeated(by.size), by.coef}
 			}
 			x.axes = append(x.axes, a)
 		}
@@ -87,7 +89,7 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
 	}
 	var c float64
 	var b *expr
-	var w []digit
+	var w []digits.Digit
 	switch e.kind {
 	case product:
 		c, b, w = t.multiply(args, loops)
@@ -102,19 +104,19 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digit, bool) {
 	default:
 		c, b, w = t.blockOf(&spec{kind: block, text: e.text, args: args, loops: loops})
 	}
-	where := make([][]digit, len(v.axes))
+	where := make([][]digits.Digit, len(v.axes))
 	for i, a := range v.axes {
 		d := a.at
 		if i == k {
 			d = w[of]
-		} else if d.dim != none {
-			if l := e.loopOf(d); w[l].dim == none {
-				d = repeated(d.size)
+		} else if d.Dim != digits.None {
+			if l := e.loopOf(d); w[l].Dim == digits.None {
+				d = digits.Repeated(d.Size)
 			} else {
-				d = digit{w[l].dim, w[l].stride * d.stride, d.size}
+				d = digits.Of(w[l].Dim, w[l].Stride*d.Stride, d.Size)
 			}
 		}
-		where[i] = []digit{d}
+		where[i] = []digits.Digit{d}
 	}
 	return v.arg.coef * c, b, where, true
 }
@@ -125,14 +127,14 @@ func (t *table) touched(v *view) {
 		return
 	}
 	lo, hi := v.span()
-	from, to := max(0, -(-lo/v.dil)), min(v.inner.size-1, hi/v.dil)
+	from, to := max(0, -(-lo/v.dil)), min(v.inner.Size-1, hi/v.dil)
 	if lo > 0 {
 		from = (lo + v.dil - 1) / v.dil
 	}
-	if from == 0 && to == v.inner.size-1 || from > to {
+	if from == 0 && to == v.inner.Size-1 || from > to {
 		return
 	}
-	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from + 1, repeated(1), 1}}}
+	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from + 1, digits.Repeated(1), 1}}}
 	for _, a := range v.axes {
 		x.axes = append(x.axes, axis{a.size, a.at, 0})
 	}

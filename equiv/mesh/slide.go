@@ -3,6 +3,7 @@ package mesh
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	winattr "github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -13,12 +14,12 @@ import (
 // laidOver is a tensor with a dimension for where a window stands and one for the place in it, in
 // the place of dimension d.
 func (u *use) laidOver(p *piece, d int, w winattr.Dim, count int64, fill arg) *piece {
-	l := joined(p.dims[d])
+	l := digits.Joined(p.dims[d])
 	if len(l) > 1 {
 		panic(uneven{})
 	}
-	v := view{arg: arg{base: p.base, coef: p.coef}, inner: append(l, repeated(1))[0], off: -w.Low, dil: w.Base, fill: &fill}
-	at, in := axis{count, repeated(count), w.Stride}, axis{w.Size, repeated(w.Size), w.Dilation}
+	v := view{arg: arg{base: p.base, coef: p.coef}, inner: append(l, digits.Repeated(1))[0], off: -w.Low, dil: w.Base, fill: &fill}
+	at, in := axis{count, digits.Repeated(count), w.Stride}, axis{w.Size, digits.Repeated(w.Size), w.Dilation}
 	if w.Reverse {
 		v.off, in.coef = v.off+(w.Size-1)*w.Dilation, -w.Dilation
 	}
@@ -26,22 +27,22 @@ func (u *use) laidOver(p *piece, d int, w winattr.Dim, count int64, fill arg) *p
 	for e, ds := range p.dims {
 		for _, y := range ds {
 			if e != d {
-				v.axes = append(v.axes, axis{y.size, y, 0})
+				v.axes = append(v.axes, axis{y.Size, y, 0})
 			}
 		}
 	}
 	for _, y := range p.held {
-		v.axes = append(v.axes, axis{y.size, y, 0})
+		v.axes = append(v.axes, axis{y.Size, y, 0})
 	}
 	c, e, where := u.t.view(v)
 	out := &piece{base: e, coef: c}
 	k := 2
 	for f, ds := range p.dims {
 		if f == d {
-			out.dims = append(out.dims, joined(where[0]), joined(where[1]))
+			out.dims = append(out.dims, digits.Joined(where[0]), digits.Joined(where[1]))
 			continue
 		}
-		out.dims = append(out.dims, flat(where[k:k+len(ds)]))
+		out.dims = append(out.dims, digits.Flat(where[k:k+len(ds)]))
 		k += len(ds)
 	}
 	out.held = singles(where[k:])
@@ -152,16 +153,16 @@ func (u *use) products() bool {
 	}
 	x := u.of(p, u.in[1])
 	groups := u.int("groups", 1)
-	group, channels, ok := minor(p.dims[1], u.sizes(1)[1])
-	group2, rows, ok2 := minor(u.in[1].dims[0], u.sizes(1)[0]/groups)
+	group, channels, ok := digits.Minor(p.dims[1], u.sizes(1)[1])
+	group2, rows, ok2 := digits.Minor(u.in[1].dims[0], u.sizes(1)[0]/groups)
 	if !ok || !ok2 {
 		return false
 	}
-	list := func(l []digit) []digit { return append([]digit{}, l...) }
+	list := func(l []digits.Digit) []digits.Digit { return append([]digits.Digit{}, l...) }
 	out := [][]int{x.one(0, 0), nil}
-	g := x.loopsOf([][]digit{list(group), list(group2)}, false)
-	out[1] = append(g, x.loopsOf([][]digit{nil, list(rows)}, false)...)
-	x.loopsOf([][]digit{list(channels), list(u.in[1].dims[1])}, true)
+	g := x.loopsOf([][]digits.Digit{list(group), list(group2)}, false)
+	out[1] = append(g, x.loopsOf([][]digits.Digit{nil, list(rows)}, false)...)
+	x.loopsOf([][]digits.Digit{list(channels), list(u.in[1].dims[1])}, true)
 	for d, k := range at {
 		out = append(out, x.one(0, k))
 		x.align([]int{k + 1, 2 + d}, true)

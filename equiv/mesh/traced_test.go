@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -43,7 +44,7 @@ func TestTraced(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".one.fw.graph.json.gz")
 		t.Run(name, func(t *testing.T) {
 			device, ranks := traced(t, name)
-			o := Options{Mesh: Mesh{Axes: []Axis{{"ranks", 4}}}}
+			o := Options{Mesh: placement.Mesh{Axes: []placement.Axis{{Name: "ranks", Size: 4}}}}
 			rep, err := Check(device, ranks, o)
 			if err != nil || len(rep.Unknown) > 0 {
 				t.Fatal(err, rep)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -32,45 +33,45 @@ func (u *use) int(key string, def int64) int64 { return u.n.Attrs().Int(key, def
 // align makes loops of what dimensions of operands have in common: by operand its dimension,
 // none where it has none. It returns their numbers, major first.
 func (u *use) align(dims []int, summed bool) []int {
-	lists := make([][]digit, len(u.in))
+	lists := make([][]digits.Digit, len(u.in))
 	for k, d := range dims {
-		if d != none {
+		if d != digits.None {
 			lists[k] = u.in[k].dims[d]
 			if lists[k] == nil {
-				lists[k] = []digit{}
+				lists[k] = []digits.Digit{}
 			}
 		}
 	}
 	return u.loopsOf(lists, summed)
 }
 
-func (u *use) loopsOf(lists [][]digit, summed bool) []int {
-	rows, ok := align(lists)
+func (u *use) loopsOf(lists [][]digits.Digit, summed bool) []int {
+	rows, ok := digits.Align(lists)
 	if !ok {
 		panic(uneven{})
 	}
 	var out []int
 	for _, row := range rows {
 		out = append(out, len(u.loops))
-		u.loops = append(u.loops, loop{size: row[0].size, summed: summed, at: row})
+		u.loops = append(u.loops, loop{size: row[0].Size, summed: summed, at: row})
 	}
 	return out
 }
 
 // one makes loops of a dimension of one operand.
 func (u *use) one(k, d int) []int {
-	dims := slices.Repeat([]int{none}, len(u.in))
+	dims := slices.Repeat([]int{digits.None}, len(u.in))
 	dims[k] = d
 	return u.align(dims, false)
 }
 
 // inner is what the operation sees of an operand at each place of its loops.
-func (u *use) inner(k int, l []digit) {
+func (u *use) inner(k int, l []digits.Digit) {
 	u.text = append(u.text, ' ')
 	u.text = strconv.AppendInt(u.text, int64(k), 10)
 	u.text = append(u.text, ':')
-	u.text = strconv.AppendInt(u.text, places(l), 10)
-	u.operands()[k].inner = append(u.args[k].inner, joined(l)...)
+	u.text = strconv.AppendInt(u.text, digits.Places(l), 10)
+	u.operands()[k].inner = append(u.args[k].inner, digits.Joined(l)...)
 }
 
 // operands are the operands so far.
@@ -84,9 +85,9 @@ func (u *use) operands() []arg {
 // ranks makes a loop of each atom that operands hold.
 func (u *use) ranks() {
 	for a := range u.held {
-		l := loop{size: u.s.g.atoms[a].size, at: make([]digit, len(u.in))}
+		l := loop{size: u.s.g.Atoms[a].Size, at: make([]digits.Digit, len(u.in))}
 		for k, p := range u.in {
-			if l.at[k] = repeated(l.size); p.held != nil {
+			if l.at[k] = digits.Repeated(l.size); p.held != nil {
 				l.at[k] = p.held[a]
 			}
 		}
@@ -96,21 +97,21 @@ func (u *use) ranks() {
 }
 
 // finish is the result whose dimensions are loops; those behind the loops are its own sizes.
-func (u *use) finish(coef float64, base *expr, where []digit, dims [][]int) *piece {
-	p := &piece{base: base, coef: coef, held: make([]digit, len(u.held))}
+func (u *use) finish(coef float64, base *expr, where []digits.Digit, dims [][]int) *piece {
+	p := &piece{base: base, coef: coef, held: make([]digits.Digit, len(u.held))}
 	if coef == 0 {
 		p.base = u.t.one
 	}
-	at := func(i int) digit {
+	at := func(i int) digits.Digit {
 		if coef == 0 {
-			return repeated(where[i].size)
+			return digits.Repeated(where[i].Size)
 		}
 		return where[i]
 	}
 	for _, l := range dims {
-		var ds []digit
+		var ds []digits.Digit
 		for _, i := range l {
-			ds = add(ds, at(i))
+			ds = digits.Add(ds, at(i))
 		}
 		p.dims = append(p.dims, ds)
 	}
@@ -127,8 +128,8 @@ func (p *piece) check() {
 	n, all := int64(1), int64(1)
 	for _, l := range append(p.dims[:len(p.dims):len(p.dims)], p.held) {
 		for _, d := range l {
-			if d.dim != none {
-				n *= d.size
+			if d.Dim != digits.None {
+				n *= d.Size
 			}
 		}
 	}
@@ -157,8 +158,8 @@ func (u *use) block(name string, dims [][]int, sizes []int64) *piece {
 }
 
 // blockOf makes a block, part by part where its loops cover seams.
-func (t *table) blockOf(s *spec) (float64, *expr, []digit) {
-	if c, e, where, ok := t.split(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+func (t *table) blockOf(s *spec) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.split(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		part := *s
 		part.args, part.loops = args, loops
 		return t.blockOf(&part)

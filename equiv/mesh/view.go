@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
 // Slices, windows that slide, and what ranks take of their neighbours' rows are all one: a tensor
@@ -15,7 +17,7 @@ import (
 // view is a tensor read at places of one of its digits: at (off + the sum of coef * loop) / dilation.
 type view struct {
 	arg   arg
-	inner digit // the places; none if the tensor is the same at all of them
+	inner digits.Digit // the places; none if the tensor is the same at all of them
 	off   int64
 	dil   int64
 	fill  *arg // what it is elsewhere, and between places that are dilated
@@ -26,7 +28,7 @@ type view struct {
 // axis is a loop of a view: the tensor has a digit of it, or the place depends on it.
 type axis struct {
 	size int64
-	at   digit
+	at   digits.Digit
 	coef int64
 }
 
@@ -61,7 +63,7 @@ func (v *view) span() (lo, hi int64) {
 // sides report whether places lie in front of the first one, or behind the last one.
 func (v *view) sides() (low, high bool) {
 	lo, hi := v.span()
-	return lo < 0, hi > (v.inner.size-1)*v.dil
+	return lo < 0, hi > (v.inner.Size-1)*v.dil
 }
 
 func (v *view) outside() bool {
@@ -73,13 +75,13 @@ func (v *view) outside() bool {
 type viewed struct {
 	coef  float64
 	base  *expr
-	where [][]digit
+	where [][]digits.Digit
 }
 
 // view is the base of a view: a factor, and for each axis the digits that are it, major first.
 // Views are found once: of what is computed of several views of one tensor, and so on, there
 // are twice as many ways down with each step. One that leads to itself is none.
-func (t *table) view(v view) (float64, *expr, [][]digit) {
+func (t *table) view(v view) (float64, *expr, [][]digits.Digit) {
 	key := v.key()
 	x, ok := t.views[key]
 	if !ok {
@@ -90,7 +92,7 @@ func (t *table) view(v view) (float64, *expr, [][]digit) {
 	if x.base == nil {
 		panic(uneven{})
 	}
-	where := make([][]digit, len(x.where))
+	where := make([][]digits.Digit, len(x.where))
 	for i, l := range x.where {
 		where[i] = slices.Clone(l)
 	}
@@ -105,19 +107,19 @@ func (v *view) key() string {
 			b = strconv.AppendInt(append(b, ' '), n, 10)
 		}
 	}
-	put(int64(math.Float64bits(v.arg.coef)), int64(v.inner.dim), v.inner.stride, v.inner.size, v.off, v.dil)
+	put(int64(math.Float64bits(v.arg.coef)), int64(v.inner.Dim), v.inner.Stride, v.inner.Size, v.off, v.dil)
 	if v.fill != nil {
 		put(int64(v.fill.base.id), int64(math.Float64bits(v.fill.coef)))
 	}
 	b = strconv.AppendBool(append(b, ' '), v.part)
 	for _, a := range v.axes {
-		put(a.size, int64(a.at.dim), a.at.stride, a.at.size, a.coef)
+		put(a.size, int64(a.at.Dim), a.at.Stride, a.at.Size, a.coef)
 	}
 	return string(b)
 }
 
 // find finds the base of a view.
-func (t *table) find(v view) (float64, *expr, [][]digit) {
+func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
 	t.depth++
 	v.axes = slices.Clone(v.axes)
@@ -138,17 +140,17 @@ func (t *table) find(v view) (float64, *expr, [][]digit) {
 	}
 	for i := range v.axes {
 		if a := &v.axes[i]; a.size == 1 {
-			a.coef, a.at = 0, repeated(1)
-		} else if a.coef != 0 && a.at.dim != none {
+			a.coef, a.at = 0, digits.Repeated(1)
+		} else if a.coef != 0 && a.at.Dim != digits.None {
 			panic(uneven{})
 		}
 	}
-	if v.fill == nil && (v.arg.base == t.one || v.inner.dim == none) {
-		where := make([][]digit, len(v.axes))
+	if v.fill == nil && (v.arg.base == t.one || v.inner.Dim == digits.None) {
+		where := make([][]digits.Digit, len(v.axes))
 		for i, a := range v.axes {
-			where[i] = []digit{a.at}
+			where[i] = []digits.Digit{a.at}
 			if a.coef != 0 {
-				where[i] = []digit{repeated(a.size)}
+				where[i] = []digits.Digit{digits.Repeated(a.size)}
 			}
 		}
 		return v.arg.coef, v.arg.base, where
@@ -172,20 +174,20 @@ func (t *table) find(v view) (float64, *expr, [][]digit) {
 }
 
 // inOne is a view in which several axes count on as one.
-func (t *table) inOne(v *view) (float64, *expr, [][]digit, bool) {
+func (t *table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	rs := runs(v.terms())
 	if len(rs) != 1 || len(rs[0]) < 2 {
 		return 0, nil, nil, false
 	}
 	out := *v
-	out.axes = []axis{{total(rs[0]), repeated(1), rs[0][len(rs[0])-1].coef}}
+	out.axes = []axis{{total(rs[0]), digits.Repeated(1), rs[0][len(rs[0])-1].coef}}
 	for _, a := range v.axes {
 		if a.coef == 0 {
 			out.axes = append(out.axes, a)
 		}
 	}
 	c, e, w := t.view(out)
-	where, k := make([][]digit, len(v.axes)), 1
+	where, k := make([][]digits.Digit, len(v.axes)), 1
 	for i, a := range v.axes {
 		if a.coef == 0 {
 			where[i], k = w[k], k+1
@@ -194,11 +196,11 @@ func (t *table) inOne(v *view) (float64, *expr, [][]digit, bool) {
 	rest := w[0]
 	for _, x := range slices.Backward(rs[0]) {
 		var ok bool
-		if rest, where[x.axis], ok = minor(rest, x.size); !ok {
+		if rest, where[x.axis], ok = digits.Minor(rest, x.size); !ok {
 			panic(uneven{})
 		}
-		if where[x.axis] = joined(where[x.axis]); len(where[x.axis]) == 0 {
-			where[x.axis] = []digit{repeated(1)}
+		if where[x.axis] = digits.Joined(where[x.axis]); len(where[x.axis]) == 0 {
+			where[x.axis] = []digits.Digit{digits.Repeated(1)}
 		}
 	}
 	return c, e, where, true
@@ -217,26 +219,26 @@ func (v *view) single() int {
 // among all that is minor to what bounds them.
 func (v *view) widen() {
 	d := v.inner
-	n := d.stride * d.size
-	if d.dim == none || v.dil > 1 {
+	n := d.Stride * d.Size
+	if d.Dim == digits.None || v.dil > 1 {
 		return
 	}
 	for _, a := range v.axes {
-		if a.at.dim == d.dim && v.fill == nil {
-			n = max(n, a.at.stride*a.at.size)
+		if a.at.Dim == d.Dim && v.fill == nil {
+			n = max(n, a.at.Stride*a.at.Size)
 		}
 	}
-	v.off = times(v.off, d.stride)
+	v.off = times(v.off, d.Stride)
 	for i := range v.axes {
 		a := &v.axes[i]
-		if a.coef = times(a.coef, d.stride); a.at.dim == d.dim && a.at.stride < n {
-			a.coef, a.at = a.coef+a.at.stride, repeated(a.size)
+		if a.coef = times(a.coef, d.Stride); a.at.Dim == d.Dim && a.at.Stride < n {
+			a.coef, a.at = a.coef+a.at.Stride, digits.Repeated(a.size)
 		}
 	}
-	v.inner = digit{d.dim, 1, n}
+	v.inner = digits.Of(d.Dim, 1, n)
 }
 
 func (a *arg) equal(b *arg) bool { return b != nil && a.base == b.base && a.coef == b.coef }
 
 // size is how many places there are in what a window is of.
-func (w *window) size(e *expr) int64 { return places(e.args[0].inner) }
+func (w *window) size(e *expr) int64 { return digits.Places(e.args[0].inner) }

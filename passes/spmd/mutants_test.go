@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
@@ -188,7 +189,7 @@ func @f(%x: i64[4]) -> (i64[4], i64[4]) {
 			}
 			return m.Funcs()[0]
 		}
-		o := mesh.Options{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "x", Size: 2}}}}
+		o := mesh.Options{Mesh: placement.Mesh{Axes: []placement.Axis{{Name: "x", Size: 2}}}}
 		if _, err := mesh.Check(of(value), of(value), o); err != nil {
 			t.Error(err)
 		}
@@ -223,7 +224,7 @@ func TestIntegerNumbers(t *testing.T) {
 			}
 			fs[i] = m.Funcs()[0]
 		}
-		o := mesh.Options{Mesh: mesh.Mesh{Axes: []mesh.Axis{{Name: "x", Size: 2}}}}
+		o := mesh.Options{Mesh: placement.Mesh{Axes: []placement.Axis{{Name: "x", Size: 2}}}}
 		if _, err := mesh.Check(fs[0], fs[0], o); err != nil {
 			t.Errorf("%s: %v", c[1], err)
 		}

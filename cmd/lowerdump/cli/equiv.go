@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -116,13 +117,13 @@ func (t tool) sameRanks(fs [2]*ir.Func, f equivFlags) error {
 
 // options are those of a mesh.
 func (f *equivFlags) options() (o mesh.Options, err error) {
-	if o.Mesh, err = mesh.ParseMesh(f.mesh); err != nil {
+	if o.Mesh, err = placement.ParseMesh(f.mesh); err != nil {
 		return o, usagef("%v", err)
 	}
-	if o.Inputs, err = mesh.ParsePlacements(f.inputs); err != nil {
+	if o.Inputs, err = placement.ParsePlacements(f.inputs); err != nil {
 		return o, usagef("-inputs: %v", err)
 	}
-	if o.Results, err = mesh.ParsePlacements(f.results); err != nil {
+	if o.Results, err = placement.ParsePlacements(f.results); err != nil {
 		return o, usagef("-results: %v", err)
 	}
 	return o, nil

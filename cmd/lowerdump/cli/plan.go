@@ -74,7 +74,7 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	if f.capacity < 0 {
 		return usagef("-capacity=%d: want at least 0", f.capacity)
 	}
-	prob, err := t.placement(ctx, path, &f)
+	prob, err := t.packing(ctx, path, &f)
 	if err != nil {
 		return err
 	}
@@ -110,16 +110,16 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	})
 }
 
-// placement is a problem and how to speak about it.
-type placement struct {
+// packing is a problem and how to speak about it.
+type packing struct {
 	problem *pack.Problem
 	write   func(io.Writer, []int64) error
 	explain func(error) error // names buffers in errors
 	names   func(i int) string
 }
 
-// placement reads the problem.
-func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placement, error) {
+// packing reads the problem.
+func (t tool) packing(ctx context.Context, path string, f *planFlags) (*packing, error) {
 	if strings.EqualFold(filepath.Ext(path), ".csv") {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -130,7 +130,7 @@ func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placem
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		explain := func(err error) error { return explainRows(&table.Problem, err) }
-		return &placement{problem: &table.Problem, write: table.WriteCSV, explain: explain}, nil
+		return &packing{problem: &table.Problem, write: table.WriteCSV, explain: explain}, nil
 	}
 	c, err := t.compiled(ctx, path, f.source)
 	if err != nil {
@@ -142,7 +142,7 @@ func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placem
 	}
 	write := func(w io.Writer, offsets []int64) error { return writePlan(w, plan, offsets) }
 	names := func(i int) string { return plan.Buffers[i].Name }
-	return &placement{&plan.Problem, write, plan.Explain, names}, nil
+	return &packing{&plan.Problem, write, plan.Explain, names}, nil
 }
 
 func writePlan(w io.Writer, plan *lower.MemoryPlan, offsets []int64) error {

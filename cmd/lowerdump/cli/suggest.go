@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/compile/suggest"
-	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // suggest prints the frontier of arrangements on a mesh, and what the best one says.
 func (t tool) suggest(ctx context.Context, file string, f shardFlags) error {
-	m, err := mesh.ParseMesh(f.mesh)
+	m, err := placement.ParseMesh(f.mesh)
 	if err != nil {
 		return usagef("-mesh: %v", err)
 	}

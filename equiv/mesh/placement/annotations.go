@@ -1,4 +1,4 @@
-package mesh
+package placement
 
 import (
 	"fmt"
@@ -10,10 +10,16 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
+// Annotations are a mesh and how inputs and results lie on it, nil where nothing says that.
+type Annotations struct {
+	Mesh            Mesh
+	Inputs, Results []Placement
+}
+
 // Annotated reads the mesh and the placements of inputs and results from the annotations of a
 // program of one device (ir.ShardingKey), and from what that of the ranks says of its pieces
 // (ir.PiecesKey), which goes first. What neither says anything of is left to the shapes.
-func Annotated(device, ranks *ir.Func) (Options, error) {
+func Annotated(device, ranks *ir.Func) (Annotations, error) {
 	o, err := annotated(device)
 	if err != nil {
 		return o, err
@@ -43,8 +49,8 @@ func pieces(l []Placement, i int, text string) error {
 	return err
 }
 
-func annotated(device *ir.Func) (Options, error) {
-	var o Options
+func annotated(device *ir.Func) (Annotations, error) {
+	var o Annotations
 	alike := map[int64]Placement{} // by the number of a set; look-up only
 	for i, n := range device.Inputs() {
 		p, err := o.annotation(n, 1)
@@ -94,7 +100,7 @@ var (
 )
 
 // annotation is what a node says of some values.
-func (o *Options) annotation(n *ir.Node, values int) ([]Placement, error) {
+func (o *Annotations) annotation(n *ir.Node, values int) ([]Placement, error) {
 	out := make([]Placement, values)
 	texts := n.Meta().Strs(ir.ShardingKey)
 	if s := n.Meta().Str(ir.ShardingKey, ""); s != "" {

@@ -1,4 +1,6 @@
-package mesh
+// Package placement is which piece of a tensor each rank of a mesh has: axes along its dimensions, as text, and as what
+// programs annotate their values with.
+package placement
 
 import (
 	"fmt"
@@ -32,7 +34,7 @@ func ParseMesh(text string) (Mesh, error) {
 		}
 		m.Axes = append(m.Axes, Axis{strings.TrimSpace(name), n})
 	}
-	_, err := m.grid()
+	_, err := m.Grid()
 	return m, err
 }
 
@@ -74,19 +76,19 @@ func (p Placement) String() string {
 	return "[" + strings.Join(dims, ", ") + "]"
 }
 
-// atom is a digit of the rank: its place in the grid is stride*(0..size-1).
-type atom struct {
+// Atom is a digit of the rank: its place in the grid is stride*(0..size-1).
+type Atom struct {
+	Size   int64
 	axis   int
-	size   int64
-	stride int // of the place in the grid
-	pre    int64
+	stride int   // of the place in the grid
+	pre    int64 // pieces of the axis before it
 }
 
-// grid is a mesh as ranks of atoms.
-type grid struct {
-	mesh   Mesh
-	world  int
-	atoms  []atom // major first
+// Grid is a mesh as ranks of atoms.
+type Grid struct {
+	Mesh   Mesh
+	World  int
+	Atoms  []Atom // major first
 	places []int  // by rank, in the grid
 	groups map[*ir.Group][]int
 }
@@ -94,76 +96,77 @@ type grid struct {
 // maxWorld bounds the ranks of a mesh.
 const maxWorld = 1 << 20
 
-func (m Mesh) grid() (*grid, error) {
-	g := &grid{mesh: m, world: 1, groups: map[*ir.Group][]int{}}
+// Grid is the mesh as a grid; the error says what is wrong with it.
+func (m Mesh) Grid() (*Grid, error) {
+	g := &Grid{Mesh: m, World: 1, groups: map[*ir.Group][]int{}}
 	for i, a := range m.Axes {
-		if a.Name == "" || a.Size < 1 || a.Size > int64(maxWorld/g.world) || slices.ContainsFunc(m.Axes[:i], func(b Axis) bool { return b.Name == a.Name }) {
+		if a.Name == "" || a.Size < 1 || a.Size > int64(maxWorld/g.World) || slices.ContainsFunc(m.Axes[:i], func(b Axis) bool { return b.Name == a.Name }) {
 			return nil, fmt.Errorf("axis %q of %d: want names, each once, and at most %d ranks", a.Name, a.Size, maxWorld)
 		}
-		g.world *= int(a.Size)
+		g.World *= int(a.Size)
 		pre := int64(1)
 		for n, p := a.Size, int64(2); n > 1; p++ {
 			for ; n%p == 0; n /= p {
-				g.atoms = append(g.atoms, atom{axis: i, size: p, pre: pre})
+				g.Atoms = append(g.Atoms, Atom{Size: p, axis: i, pre: pre})
 				pre *= p
 			}
 		}
 	}
 	stride := 1
-	for i := range slices.Backward(g.atoms) {
-		g.atoms[i].stride = stride
-		stride *= int(g.atoms[i].size)
+	for i := range slices.Backward(g.Atoms) {
+		g.Atoms[i].stride = stride
+		stride *= int(g.Atoms[i].Size)
 	}
-	g.places = make([]int, g.world)
+	g.places = make([]int, g.World)
 	for i := range g.places {
 		g.places[i] = -1
 	}
-	for i := range g.world {
+	for i := range g.World {
 		r := i
 		if m.Ranks != nil {
-			if len(m.Ranks) != g.world {
-				return nil, fmt.Errorf("%d ranks for a mesh of %d", len(m.Ranks), g.world)
+			if len(m.Ranks) != g.World {
+				return nil, fmt.Errorf("%d ranks for a mesh of %d", len(m.Ranks), g.World)
 			}
 			r = m.Ranks[i]
 		}
-		if r < 0 || r >= g.world || g.places[r] >= 0 {
-			return nil, fmt.Errorf("rank %d of a mesh: want each of %d once", r, g.world)
+		if r < 0 || r >= g.World || g.places[r] >= 0 {
+			return nil, fmt.Errorf("rank %d of a mesh: want each of %d once", r, g.World)
 		}
 		g.places[r] = i
 	}
 	return g, nil
 }
 
-// axis are the atoms of an axis or of a part of one, major first.
-func (g *grid) axis(name string) ([]int, error) {
+// Axis is the atoms of an axis or of a part of one, major first.
+func (g *Grid) Axis(name string) ([]int, error) {
 	pre, size := int64(1), int64(0)
 	base, part, parted := strings.Cut(name, ":")
-	i := slices.IndexFunc(g.mesh.Axes, func(a Axis) bool { return a.Name == base })
+	i := slices.IndexFunc(g.Mesh.Axes, func(a Axis) bool { return a.Name == base })
 	if i < 0 {
 		return nil, fmt.Errorf("there is no axis %q", base)
 	}
-	if size = g.mesh.Axes[i].Size; parted {
+	if size = g.Mesh.Axes[i].Size; parted {
 		if _, err := fmt.Sscanf(part, "(%d)%d", &pre, &size); err != nil || pre < 1 || size < 1 {
 			return nil, fmt.Errorf("%q: want a part of an axis such as x:(2)4", name)
 		}
 	}
 	var out []int
 	done := int64(1)
-	for k, a := range g.atoms {
+	for k, a := range g.Atoms {
 		if a.axis == i && a.pre >= pre && a.pre < pre*size {
 			out = append(out, k)
-			done *= a.size
+			done *= a.Size
 		}
 	}
-	if done != size || size > 1 && g.atoms[out[0]].pre != pre {
+	if done != size || size > 1 && g.Atoms[out[0]].pre != pre {
 		return nil, fmt.Errorf("%q does not go with the prime factors of axis %q, of which the least are major", name, base)
 	}
 	return out, nil
 }
 
-// group are the atoms that a group's ranks differ in, such that the members count through
+// Group is the atoms that a group's ranks differ in, such that the members count through
 // them, the first one major; false where they do not.
-func (g *grid) group(of *ir.Group) ([]int, bool) {
+func (g *Grid) Group(of *ir.Group) ([]int, bool) {
 	if l, ok := g.groups[of]; ok {
 		return l, l != nil
 	}
@@ -177,17 +180,17 @@ func (g *grid) group(of *ir.Group) ([]int, bool) {
 	return l, ok
 }
 
-func (g *grid) decode(lists [][]int) ([]int, bool) {
+func (g *Grid) decode(lists [][]int) ([]int, bool) {
 	first := lists[0]
 	var out []int // minor first
 	for n := 1; n < len(first); {
 		step := g.places[first[n]] - g.places[first[0]]
-		k := slices.IndexFunc(g.atoms, func(a atom) bool { return a.stride == step })
-		if k < 0 || slices.Contains(out, k) || len(first)%(n*int(g.atoms[k].size)) != 0 {
+		k := slices.IndexFunc(g.Atoms, func(a Atom) bool { return a.stride == step })
+		if k < 0 || slices.Contains(out, k) || len(first)%(n*int(g.Atoms[k].Size)) != 0 {
 			return nil, false
 		}
 		out = append(out, k)
-		n *= int(g.atoms[k].size)
+		n *= int(g.Atoms[k].Size)
 	}
 	for _, l := range lists {
 		if len(l) != len(first) {
@@ -195,15 +198,15 @@ func (g *grid) decode(lists [][]int) ([]int, bool) {
 		}
 		at := g.places[l[0]]
 		for _, k := range out {
-			if at/g.atoms[k].stride%int(g.atoms[k].size) != 0 {
+			if at/g.Atoms[k].stride%int(g.Atoms[k].Size) != 0 {
 				return nil, false
 			}
 		}
 		for i, r := range l {
 			want, rest := at, i
 			for _, k := range out {
-				want += rest % int(g.atoms[k].size) * g.atoms[k].stride
-				rest /= int(g.atoms[k].size)
+				want += rest % int(g.Atoms[k].Size) * g.Atoms[k].stride
+				rest /= int(g.Atoms[k].Size)
 			}
 			if g.places[r] != want {
 				return nil, false
@@ -229,4 +232,37 @@ func ParsePlacements(text string) ([]Placement, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// maxChoices bounds the placements that a shape may stand for.
+const maxChoices = 1 << 12
+
+// Choices are the placements by which a tensor of one device has the shape of its piece.
+func (m Mesh) Choices(device, rank ir.Type) []Placement {
+	whole, ok := device.Shape().Static()
+	local, ok2 := rank.Shape().Static()
+	if !ok || !ok2 || len(whole) != len(local) {
+		return []Placement{nil}
+	}
+	out := []Placement{{}}
+	for d, n := range local {
+		var next []Placement
+		for _, p := range out {
+			used := slices.Concat(p...)
+			var grow func(axes []string, size int64)
+			grow = func(axes []string, size int64) {
+				if (whole[d]+size-1)/size == n && len(next) < maxChoices {
+					next = append(next, append(slices.Clone(p), slices.Clone(axes)))
+				}
+				for _, a := range m.Axes {
+					if a.Size > 1 && (whole[d]+size-1)/size > n && !slices.Contains(used, a.Name) && !slices.Contains(axes, a.Name) {
+						grow(append(axes, a.Name), size*a.Size)
+					}
+				}
+			}
+			grow([]string{}, 1)
+		}
+		out = next
+	}
+	return out
 }
