@@ -188,9 +188,9 @@ type player struct {
 	turns []int   // the collectives within the stage that have not begun
 }
 
-// play runs the streams of all stages side by side: each goes on until it waits for an event, a
-// collective that has not come, or its turn among those within the stage. Nothing that happens keeps anything else from happening, so
-// where this stops, every run does.
+// play runs the streams of all stages side by side: each goes on until it waits for an event, a collective that has not
+// come, or its turn among those within the stage. Nothing that happens keeps anything else from happening, so where
+// this stops, every run does.
 func (x *staged) play() error {
 	ps := make([]*player, len(x.s))
 	for i, p := range x.s {

@@ -14,8 +14,8 @@ import (
 // what a run checks is that the values are in their bounds and what the program's Needs
 // say, and that inputs have the shapes that follow from them.
 
-// SymbolError says that the value of a symbol is not in 0..Max, on this rank. Nothing
-// has run, unless a tensor held it: then the world is broken. It comes within a CallError, which names rank and module in its text.
+// SymbolError says that the value of a symbol is not in 0..Max, on this rank. Nothing has run, unless a tensor held it:
+// then the world is broken. It comes within a CallError, which names rank and module in its text.
 type SymbolError struct {
 	Rank       int
 	Module     string

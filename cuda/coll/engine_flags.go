@@ -28,9 +28,9 @@ import (
 // A credit comes after the copies that we made behind clearing the one before it. So no
 // flag is set while it is still up, and none needs an epoch.
 //
-// Nothing in a stream times such a wait, so Check does: past the deadline, of which a host
-// takes off what its device did meanwhile as far as it can tell, it aborts the group, and a broken group's flags are set by the host, again and again until the
-// streams have run dry, so that contexts survive.
+// Nothing in a stream times such a wait, so Check does: past the deadline, which leaves out what the
+// device did meanwhile as far as the host can tell, it aborts the group. The host sets the flags of a broken
+// group again and again until the streams have run dry, so that contexts survive.
 const (
 	flagRow    = 4 * kernels.MaxRanks
 	flagReady  = kernels.CtlStreamFlags

@@ -22,8 +22,8 @@ import (
 // tell each other which collectives have compute beside them, and agree on the forms, and
 // where they have the results of transfers between stages.
 
-// says adds a collective to what is compared.
-func (r *recording) says(g *group, c *rt.Collective) {
+// addDigest adds a collective to what is compared.
+func (r *recording) addDigest(g *group, c *rt.Collective) {
 	if len(g.ranks) < 2 {
 		return
 	}
@@ -60,14 +60,14 @@ func (r *recording) says(g *group, c *rt.Collective) {
 
 // The form of each collective, as ranks say it.
 const (
-	saysAlone  = '.'
-	saysBeside = '+'
-	saysWithin = '*'
+	formAlone      = '.'
+	formOverlapped = '+'
+	formWithin     = '*'
 )
 
-// said is what this rank has collected: for each group a digest, a character for each
+// summary is what this rank has collected: for each group a digest, a character for each
 // collective whose form is open, and where the results of those that tell begin; empty for none.
-func (r *recording) said() string {
+func (r *recording) summary() string {
 	var parts []string
 	for _, g := range r.d.table.Load().groups {
 		var b []byte
@@ -76,18 +76,18 @@ func (r *recording) said() string {
 		}
 		b = append(b, '/')
 		for _, c := range r.open[g] {
-			form := byte(saysAlone)
+			form := byte(formAlone)
 			switch {
 			case c.beside:
-				form = saysBeside
+				form = formOverlapped
 			case c.within != nil:
-				form = saysWithin
+				form = formWithin
 			}
 			b = append(b, form)
 		}
 		b = append(b, '/')
 		for _, c := range r.open[g] {
-			if c.tells() {
+			if c.exchangesAddresses() {
 				for _, t := range c.c.Outs {
 					lo, _, _ := t.Span()
 					b = append(strconv.AppendInt(b, lo, 10), ',')
@@ -101,14 +101,14 @@ func (r *recording) said() string {
 
 // agree meets the other ranks, compares, and takes over what they have beside compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
-	own := r.said()
+	own := r.summary()
 	texts, err := d.chosen(ctx, own, r.unfit())
 	if err != nil {
 		return err
 	}
 	mine := strings.Split(own, " ")
 	for i, g := range d.table.Load().groups {
-		digest, forms, dsts := saying(mine[i])
+		digest, forms, dsts := parseSummary(mine[i])
 		for pos, peer := range g.ranks {
 			if peer >= len(texts) {
 				continue
@@ -118,16 +118,16 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 			if len(theirs) == len(mine) {
 				said = theirs[i]
 			}
-			other, open, places := saying(said)
+			other, open, places := parseSummary(said)
 			if other != digest || len(open) != len(forms) || len(places) != len(dsts) {
 				return &rt.MismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
 			}
 			for k, c := range r.open[g] {
-				c.beside = c.beside || open[k] == saysBeside
-				if c.tells() {
-					places = c.told(pos, places)
+				c.beside = c.beside || open[k] == formOverlapped
+				if c.exchangesAddresses() {
+					places = c.takeAddresses(pos, places)
 				}
-				if open[k] != saysWithin {
+				if open[k] != formWithin {
 					c.within = nil
 				}
 			}
@@ -136,16 +136,16 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 	return nil
 }
 
-// saying takes apart what a rank says of a group.
-func saying(s string) (digest, forms string, places []string) {
+// parseSummary takes apart what a rank says of a group.
+func parseSummary(s string) (digest, forms string, places []string) {
 	digest, s, _ = strings.Cut(s, "/")
 	forms, s, _ = strings.Cut(s, "/")
 	return digest, forms, strings.Split(s, ",")
 }
 
-// told takes where the rank at a place in the group has the results from what it has said, and
+// takeAddresses takes where the rank at a place in the group has the results from what it has said, and
 // gives the rest.
-func (k *collective) told(pos int, places []string) []string {
+func (k *collective) takeAddresses(pos int, places []string) []string {
 	if k.dsts == nil {
 		k.dsts = make([][]int64, len(k.c.Outs))
 	}

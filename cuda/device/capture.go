@@ -113,14 +113,14 @@ func (r *recording) assemble(ctx context.Context) error {
 	if err := r.fetch(); err != nil {
 		return err
 	}
-	r.besides()
-	if err := r.withins(); err != nil {
+	r.findOverlapped()
+	if err := r.planWithin(); err != nil {
 		return err
 	}
 	if err := r.d.agree(ctx, r); err != nil {
 		return err
 	}
-	r.place()
+	r.placeWithin()
 	if err := r.form(); err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		if err := d.takeTurn(g, st); err != nil {
 			return d.call(c.Name(), err)
 		}
-		d.rec.says(g, c)
+		d.rec.addDigest(g, c)
 		d.rec.collect(st, g, c)
 		return nil
 	}
@@ -50,7 +50,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		return d.call(c.Name(), err)
 	}
 	if d.rec != nil {
-		d.rec.says(g, c)
+		d.rec.addDigest(g, c)
 	}
 	return d.emit(st, p)
 }
@@ -115,7 +115,7 @@ func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err e
 
 // newCollective is the plan of a collective, without commands.
 func newCollective(g *group, c *rt.Collective) *plan {
-	return &plan{name: c.Name(), group: g, said: []progress.Call{{Name: c.Name(), Group: g.name}}}
+	return &plan{name: c.Name(), group: g, calls: []progress.Call{{Name: c.Name(), Group: g.name}}}
 }
 
 // builder makes the commands of one collective.

@@ -60,9 +60,9 @@ type Device struct {
 
 	life *lifecycle.Scope
 
-	mu    sync.Mutex // of those who change what follows
-	table atomic.Pointer[table]
-	told  told
+	mu       sync.Mutex // of those who change what follows
+	table    atomic.Pointer[table]
+	badSizes badSizes
 	// retired are plans that nobody holds and that a library has yet to take back; under mu.
 	retired []*plan
 }

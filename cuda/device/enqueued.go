@@ -19,8 +19,8 @@ func entriesOf(items []item) (list []progress.Entry, last *progress.Call) {
 		if at < 0 {
 			at, list = len(list), append(list, progress.Entry{Log: p.group.log})
 		}
-		list[at].Names = append(list[at].Names, p.said...)
-		last = &p.said[0]
+		list[at].Names = append(list[at].Names, p.calls...)
+		last = &p.calls[0]
 	}
 	return list, last
 }

@@ -53,7 +53,7 @@ func (d *Device) Err() error {
 // they wait: waited is for how long this one has, and what stands still is late. It returns
 // the failure.
 func (d *Device) look(waited time.Duration) error {
-	if err := errors.Join(d.told.error(), d.missed()); err != nil {
+	if err := errors.Join(d.badSizes.error(), d.missed()); err != nil {
 		d.fail(err)
 	}
 	waited = d.still(waited)
@@ -94,7 +94,7 @@ func (d *Device) alarm() {
 // settled sees, after a wait, whether a peer gave up meanwhile: collectives then end
 // with undefined results.
 func (d *Device) settled() error {
-	if err := d.told.error(); err != nil {
+	if err := d.badSizes.error(); err != nil {
 		d.fail(err)
 	}
 	if n := d.over.Load(); n != nil {

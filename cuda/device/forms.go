@@ -25,9 +25,9 @@ type collective struct {
 	dsts   [][]int64 // of one that tells: by result and place in the group, where it begins there
 }
 
-// tells reports whether ranks tell each other where results lie: of a transfer between stages
+// exchangesAddresses reports whether ranks tell each other where results lie: of a transfer between stages
 // that the peers' copies may write as it is.
-func (k *collective) tells() bool {
+func (k *collective) exchangesAddresses() bool {
 	c := &k.c
 	for i := range c.Outs {
 		if !layout.Alike(c.Ins[i], c.Outs[i]) {
@@ -60,8 +60,8 @@ func cloned(lists [][]int64) [][]int64 {
 	return out
 }
 
-// besides sees which collectives have compute beside them on this rank.
-func (r *recording) besides() {
+// findOverlapped sees which collectives have compute beside them on this rank.
+func (r *recording) findOverlapped() {
 	for k := range r.items {
 		if c := r.items[k].coll; c != nil {
 			c.beside = r.busy(k)

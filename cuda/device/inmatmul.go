@@ -38,8 +38,8 @@ type inMatmul struct {
 	events    [2]driver.Event
 }
 
-// withins plans the collectives that can take place within matmuls, one in each.
-func (r *recording) withins() error {
+// planWithin plans the collectives that can take place within matmuls, one in each.
+func (r *recording) planWithin() error {
 	var order order
 	taken := map[int]bool{}
 	for k := range r.items {
@@ -161,8 +161,8 @@ func (r *recording) alone(o order, k, j int) bool {
 	return true
 }
 
-// no says why a collective and a matmul stay two calls.
-func no(why string) error { return fmt.Errorf("%w: %s", library.ErrNotServed, why) }
+// notServed says why a collective and a matmul stay two calls.
+func notServed(why string) error { return fmt.Errorf("%w: %s", library.ErrNotServed, why) }
 
 // gather plans the gather and the matmul as one call. Errors that wrap library.ErrNotServed mean that they stay two.
 func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
@@ -174,13 +174,13 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	all, depth := asked.Ins[0], asked.Ins[0].Shape[len(asked.Ins[0].Shape)-1]
 	switch {
 	case !first || !in.Dense() || !out.Dense() || in.DType != all.DType:
-		return nil, no("the gather")
+		return nil, notServed("the gather")
 	case all.At != d.at(out) || intmath.Product(all.Shape) != out.NumElems():
-		return nil, no("the matmul reads something else")
+		return nil, notServed("the matmul reads something else")
 	case extent(asked.Ins[1]).Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
-		return nil, no("both operands are gathered")
+		return nil, notServed("both operands are gathered")
 	case depth == 0 || in.NumElems()%depth != 0:
-		return nil, no("rows of several ranks")
+		return nil, notServed("rows of several ranks")
 	}
 	lo, hi, err := in.Span()
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	switch {
 	case own.At == place:
 	case own.Overlaps(library.Memory{At: d.at(out), Bytes: uint64(out.Bytes())}):
-		return nil, no("the rank's own rows lie where others come")
+		return nil, notServed("the rank's own rows lie where others come")
 	case own.Overlaps(extent(asked.Outs[0])): // which is written while they are read
 		p.cmds.Copy(driver.Main, place, own.At, own.Bytes)
 		own.At = place
@@ -205,7 +205,7 @@ func (r *recording) gather(c *collective, matmul *plan) (*plan, error) {
 	}
 	call.Ins = []library.Tensor{{At: own.At, DType: in.DType, Shape: []int64{in.NumElems() / depth, depth}, Strides: []int64{depth, 1}}, asked.Ins[1]}
 	call.Outs = []library.Tensor{all, asked.Outs[0]}
-	err = no("no library")
+	err = notServed("no library")
 	for _, l := range d.libs {
 		if g, ok := l.(gatherer); ok && err != nil {
 			err = d.planGather(p, g, &call)
@@ -241,8 +241,8 @@ func extent(t library.Tensor) library.Memory {
 	return library.Memory{At: t.At, Bytes: uint64(last * int64(t.DType.Size()))}
 }
 
-// place puts collectives within matmuls where all ranks do: the stream of a gather goes on behind the matmul.
-func (r *recording) place() {
+// placeWithin puts collectives within matmuls where all ranks do: the stream of a gather goes on behind the matmul.
+func (r *recording) placeWithin() {
 	r.placeScatters()
 	gathers, drop := map[int]int{}, map[int]bool{} // look-up only
 	for k := range r.items {

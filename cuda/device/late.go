@@ -158,7 +158,7 @@ func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
 
 // wrongSizes reports whether a check has found sizes to be wrong, on the fake driver.
 func (d *Device) wrongSizes() bool {
-	return binary.LittleEndian.Uint32(driver.HostBytes(d.told.wrong, 4)) != 0
+	return binary.LittleEndian.Uint32(driver.HostBytes(d.badSizes.wrong, 4)) != 0
 }
 
 // productLate adds a product by the library that reads sizes.
@@ -221,6 +221,6 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 	if err := d.takeTurn(g, st); err != nil {
 		return err
 	}
-	d.rec.says(g, c)
+	d.rec.addDigest(g, c)
 	return d.emit(st, p)
 }

@@ -19,7 +19,7 @@ type plan struct {
 	name    string
 	algo    string
 	group   *group          // of a collective
-	said    []progress.Call // the collective, for the group's ledger
+	calls   []progress.Call // the collective, for the group's ledger
 	stream  *stream         // whose workspace it has, nil for none
 	unit    *code.Unit      // whose kernel it launches
 	regions []rt.Region     // of the arena, that it reads or writes
@@ -83,8 +83,8 @@ func (d *Device) emit(st *stream, p *plan) error {
 	}
 	st.loose = true
 	if p.group != nil && p.group.log != nil {
-		d.latest.Store(&p.said[0])
-		p.group.log.Add(p.said)
+		d.latest.Store(&p.calls[0])
+		p.group.log.Add(p.calls)
 	}
 	end, err := d.traced(st, p)
 	if err != nil {

@@ -61,11 +61,11 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan,
 	dst := library.Memory{At: d.at(out), Bytes: uint64(bytes)}
 	switch {
 	case !ok || count != 1:
-		return nil, nil, no("the reduce_scatter")
+		return nil, nil, notServed("the reduce_scatter")
 	case asked.Outs[0].At != d.at(in) || asked.Outs[0].DType != in.DType || intmath.Product(asked.Outs[0].Shape) != in.NumElems():
-		return nil, nil, no("the matmul makes something else")
+		return nil, nil, notServed("the matmul makes something else")
 	case own.At != dst.At && own.Overlaps(dst):
-		return nil, nil, no("the result lies over a part of the own rows")
+		return nil, nil, notServed("the result lies over a part of the own rows")
 	}
 	op, err := segments.Op(&c.c, kernels.ReduceScatter, in.DType, coll.Tensor{Src: own.At, Dst: dst.At, Bytes: own.Bytes})
 	if err != nil {
@@ -76,12 +76,12 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan,
 	b.try(op)
 	var refused *kernels.PlanError
 	if errors.As(b.err, &refused) {
-		return nil, nil, no(refused.Reason)
+		return nil, nil, notServed(refused.Reason)
 	}
 	b.p.algo = b.how
 	err = b.err
 	if err == nil {
-		err = no("no library")
+		err = notServed("no library")
 	}
 	send = &plan{name: matmul.name + ", " + c.c.Name(), stream: matmul.stream}
 	for _, l := range d.libs {

@@ -19,9 +19,9 @@ import (
 // bounds. Another such kernel, behind what reads sizes, checks them: what is wrong it tells the
 // host, which breaks the world, and all sizes are 0 from then on.
 
-// told is what kernels tell of sizes that are wrong: a page of the host's, and a word of the
+// badSizes is what kernels tell of sizes that are wrong: a page of the host's, and a word of the
 // device that is not 0 once they have.
-type told struct {
+type badSizes struct {
 	mu     sync.Mutex
 	host   uintptr
 	seen   driver.Ptr
@@ -39,13 +39,13 @@ func (d *Device) ReadSizes(s rt.Stream, c *rt.SizeCheck) error {
 		return err
 	}
 	defer d.leave()
-	if err := d.makeTold(); err != nil {
+	if err := d.makeBadSizes(); err != nil {
 		return d.call("sizes", err)
 	}
-	d.told.mu.Lock()
-	d.told.checks = append(d.told.checks, c)
-	n := len(d.told.checks) - 1
-	d.told.mu.Unlock()
+	d.badSizes.mu.Lock()
+	d.badSizes.checks = append(d.badSizes.checks, c)
+	n := len(d.badSizes.checks) - 1
+	d.badSizes.mu.Unlock()
 	_, err = d.settle(st, &c.Late, c.Needs, n)
 	return d.orHost("sizes", err)
 }
@@ -69,9 +69,9 @@ func (d *Device) orHost(op string, err error) error {
 	return d.call(op, err)
 }
 
-// makeTold makes the page, which lives as long as the device.
-func (d *Device) makeTold() error {
-	t := &d.told
+// makeBadSizes makes the page, which lives as long as the device.
+func (d *Device) makeBadSizes() error {
+	t := &d.badSizes
 	if t.wrong != 0 {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (d *Device) makeTold() error {
 }
 
 // error is what kernels have told, nil if nothing.
-func (t *told) error() error {
+func (t *badSizes) error() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.host == 0 {
@@ -140,7 +140,7 @@ func (r *recording) room(words int) (driver.Ptr, error) {
 // settle adds the kernel that computes expressions, and gives the first of their words; with the
 // number of a check the expressions must not be negative, and have none. Without one it is -1.
 func (d *Device) settle(st *stream, l *rt.Late, list []dim.Dim, check int) (driver.Ptr, error) {
-	if err := d.makeTold(); err != nil {
+	if err := d.makeBadSizes(); err != nil {
 		return 0, err
 	}
 	if len(l.Reads) > code.MostSymbols {
@@ -163,7 +163,7 @@ func (d *Device) settle(st *stream, l *rt.Late, list []dim.Dim, check int) (driv
 		return 0, d.driver("sizes", err)
 	}
 	p := &plan{name: "sizes", algo: "sizes"}
-	k := code.Sizes{Table: at, Words: words, Wrong: d.told.wrong, Told: d.told.seen, Symbols: len(l.Reads), Expressions: len(list), Check: check}
+	k := code.Sizes{Table: at, Words: words, Wrong: d.badSizes.wrong, Told: d.badSizes.seen, Symbols: len(l.Reads), Expressions: len(list), Check: check}
 	if d.host == nil {
 		if err := d.code.AddSizes(&p.cmds, k); err != nil {
 			return 0, fmt.Errorf("%w: %w", err, rt.ErrUnsupported)
@@ -171,7 +171,7 @@ func (d *Device) settle(st *stream, l *rt.Late, list []dim.Dim, check int) (driv
 		return words, d.emit(st, p)
 	}
 	d.host.add(&p.cmds, d, p.name, func() error {
-		k.OnHost(table, d.told.host)
+		k.OnHost(table, d.badSizes.host)
 		return nil
 	})
 	return words, d.emit(st, p)

@@ -12,9 +12,9 @@ import (
 // PlanGather plans a matmul that gathers its left operand. Of the call, the operands are this
 // rank's rows and the right operand, the results the rows of all ranks, in symmetric memory, and
 // their product; args are those of a call of the group, which the plan completes. What has no
-// kernel is an error that wraps library.ErrNotServed: then it takes an all_gather and a matmul.
-// The result of Plan has the same bits, unless Plan's step cuts sums over blocks. All ranks of the group have to be given as many multiprocessors,
-// and c.SMs must leave some to every kernel on this device that a rank of the group may wait for.
+// kernel is an error that wraps library.ErrNotServed: then it takes an all_gather and a matmul. The result of Plan has
+// the same bits, unless Plan's step cuts sums over blocks. All ranks of the group have to be given as many
+// multiprocessors, and c.SMs must leave some to every kernel on this device that a rank of the group may wait for.
 func (l *Library) PlanGather(c *library.Call, args *kernels.Args) (library.Step, error) {
 	if len(c.Ins) != 2 || len(c.Outs) != 2 {
 		return nil, fmt.Errorf("%w: %d operands and %d results", library.ErrNotServed, len(c.Ins), len(c.Outs))

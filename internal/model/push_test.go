@@ -134,9 +134,9 @@ func push(calls, per, depth, window int, f flaw) Model {
 	}
 }
 
-// teams models reducescatter_push.cu: process p is the team of rank p that pushes, one
-// chunk to all peers or a window of several to one after the other, process n+p the one that folds. A counts the chunks of all calls that a team
-// has done, B the calls it has left.
+// teams models reducescatter_push.cu: process p is the team of rank p that pushes, one chunk to all peers or a window
+// of several to one after the other, process n+p the one that folds. A counts the chunks of all calls that a team has
+// done, B the calls it has left.
 func teams(calls, per, depth, window int, f flaw) Model {
 	m := pushMemory{depth}
 	step := func(s *State, p int) (bool, error) { // of the team that pushes

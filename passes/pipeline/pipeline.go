@@ -23,8 +23,8 @@ const MetaStage = "stage"
 // each micro-batch has its own, and a result is the average over the micro-batches, of floats
 // of less than 32 bits summed in f32. So a step whose loss is a mean over its rows gives the
 // loss and the gradients of the whole batch. It is cut where forward is: at annotations, or so
-// that the longest stage is as short as can be. Backward runs where forward's tensors and
-// inputs are. What ranks sum of a result, they sum once, of all micro-batches. What reads neither data nor what follows from it is computed once.
+// that the longest stage is as short as can be. Backward runs where forward's tensors and inputs are. What ranks sum of
+// a result, they sum once, of all micro-batches. What reads neither data nor what follows from it is computed once.
 //
 // Forward is what the first results are computed from: as many as the annotation "forward" of
 // the return says (pass partition has it, too), those that depend on no tangent where there are some, else the first, the loss.

@@ -15,9 +15,9 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Pass is software pipelining of collectives, for loops whose length follows from constants and
-// that pass unroll has left; package equiv proves it by induction over the rounds: within one round nothing hides a gather of what the round begins with, or
-// a reduction of what it ends with.
+// Pass is software pipelining of collectives, for loops whose length follows from constants and that pass unroll has
+// left; package equiv proves it by induction over the rounds: within one round nothing hides a gather of what the round
+// begins with, or a reduction of what it ends with.
 //
 // What a collective sends may follow from counters and from what no round changes, as a row of stacked weights
 // does. The round before then starts it, and carries what it brings (ahead.go). And what it brings may only be
