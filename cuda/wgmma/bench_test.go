@@ -30,6 +30,10 @@ var stepShapes = func() (out []shape) {
 		out = append(out, shape{s[0], s[1], s[2], s[3], false, false, 0, dtype.BF16}, shape{s[0], s[1], s[2], s[3], false, true, 0, dtype.BF16},
 			shape{s[0], s[2], s[1], s[3], true, false, 0, dtype.BF16}) // forward, of a transposed weight, and a weight's gradient
 	}
+	for _, s := range [][2]int64{{2048, 2048}, {2048, 8192}, {8192, 2048}, {2048, 50304}} { // of a GPT
+		out = append(out, shape{1, 8192, s[0], s[1], false, false, 0, dtype.BF16}, shape{1, 8192, s[1], s[0], false, true, 0, dtype.BF16},
+			shape{1, s[0], 8192, s[1], true, false, 0, dtype.BF16})
+	}
 	for _, s := range [][3]int64{{512, 4096, 4096}, {1024, 8192, 7168}, {4096, 4096, 14336}, {8192, 8192, 8192}, {8192, 8192, 1280}, {8192, 3584, 8192},
 		// of Llama 8B and 70B by 4: q k v, o, gate and up, down
 		{2048, 4096, 1536}, {512, 4096, 1536}, {8192, 1024, 4096}, {2048, 4096, 7168}, {512, 3584, 4096},
@@ -198,12 +202,16 @@ func alike(s shape, got, want []byte) error {
 	return nil
 }
 
-var only = flag.String("tiles", "", "tiles that BenchmarkTiles may use, with commas")
+var (
+	only = flag.String("tiles", "", "tiles that BenchmarkTiles may use, with commas")
+	from = flag.Int("from", 0, "the first shape of BenchmarkTiles")
+	to   = flag.Int("to", len(stepShapes), "the shape in front of which BenchmarkTiles ends")
+)
 
 // BenchmarkTiles times every tile that may be the best for a shape beside cuBLASLt.
 func BenchmarkTiles(tb *testing.B) {
 	b, srv, ws := besideLt(tb)
-	for _, s := range stepShapes {
+	for _, s := range stepShapes[*from:*to] {
 		p := kernels.MatmulShape{DType: s.d, M: s.m, N: s.n, K: s.k, Batch: s.batch, TransA: s.ta, TransB: s.tb}
 		tiles := slices.DeleteFunc(kernels.MatmulTiles(), func(t kernels.MatmulTile) bool {
 			return *only != "" && !slices.Contains(strings.Split(*only, ","), t.String())

@@ -88,6 +88,32 @@ FUNCTION(log) FUNCTION(log2) FUNCTION(log10) FUNCTION(log1p) FUNCTION(exp2) FUNC
 FUNCTION(sin) FUNCTION(cos) FUNCTION(tan) FUNCTION(asin) FUNCTION(acos) FUNCTION(atan)
 FUNCTION(sinh) FUNCTION(cosh) FUNCTION(tanh) FUNCTION(asinh) FUNCTION(acosh) FUNCTION(atanh)
 FUNCTION(erf) FUNCTION(erfc) FUNCTION(cbrt)
+// Of results that are rounded to 16 bits, which they miss by less than 2^-16 of them: what erf
+// lacks of one is a power of two whose exponent is nearly a polynomial.
+#ifdef __CUDA_ARCH__
+FN f32 exp2_near(f32 x) { f32 y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+#else
+FN f32 exp2_near(f32 x) { return exp2f(x); }
+#endif
+FN f32 erf_near(f32 x) {
+  const f32 a = fabsf(x);
+  const f32 p = fmaf(fmaf(fmaf(fmaf(0.0029945641f, a, -0.0297909227f), a, 0.148928177f), a, 0.918381194f), a, 1.62790741f);
+  const f32 small = x * fmaf(-0.373919264f, a * a, 1.12837375f);
+  return a < 0.12f ? small : copysignf(1.0f - exp2_near(-a * p), x);
+}
+FN f32 gelu_near(f32 x) {
+  const f32 a = fabsf(x);
+  const f32 p = fmaf(fmaf(fmaf(fmaf(fmaf(fmaf(1.71527358e-6f, a, -5.91219728e-5f), a, 9.10283037e-4f), a, -0.00842526536f), a, 0.0537848741f), a, 0.458645019f), a, 1.15117858f);
+  const f32 e = exp2_near(-a * p);
+  return 0.5f * x * (x < 0 ? e : 2.0f - e);
+}
+#ifdef FAST_MATH
+FN f32 erf_16(f32 x) { return erf_near(x); }
+FN f32 gelu_16(f32 x) { return gelu_near(x); }
+#else
+FN f32 erf_16(f32 x) { return erf_of(x); }
+FN f32 gelu_16(f32 x) { return gelu_of(x); }
+#endif
 FN f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 // A sum of products, each rounded by itself where bits matter.
 #ifdef FAST_MATH

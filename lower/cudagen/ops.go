@@ -177,7 +177,11 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 	if dom.isInt() && !info.Exact {
 		dom = domF64
 	}
-	return call(n.Op().Name()+"_of", in[0].in(dom)), dom, nil
+	end := "_of"
+	if op := n.Op(); (op == ir.OpErf || op == ir.OpGelu) && (types[0] == dtype.BF16 || types[0] == dtype.F16) && dom == domF32 {
+		end = "_16" // which costs half as much
+	}
+	return call(n.Op().Name()+end, in[0].in(dom)), dom, nil
 }
 
 // widen makes integers floats where a scalar is a float.
