@@ -50,7 +50,7 @@ func functions() map[string]rule {
 		"chlo.zeta":                     {2, true, function(floats, two(decompose.Zeta))},
 		"chlo.polygamma":                {2, true, function(floats, two(decompose.Polygamma))},
 		"chlo.erf_inv":                  {1, true, function(floats, one(decompose.ErfInv))},
-		"chlo.bessel_i1e":               {1, true, function(floats, one(decompose.BesselI1e))},
+		"chlo.bessel_i1e":               {1, true, function(floats, one(decompose.BesselI(1, true)))},
 		"chlo.is_inf":                   {1, true, function(floats, infinite(true, true))},
 		"chlo.is_pos_inf":               {1, true, function(floats, infinite(false, true))},
 		"chlo.is_neg_inf":               {1, true, function(floats, infinite(true, false))},

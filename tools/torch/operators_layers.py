@@ -1,4 +1,6 @@
 """Operators beside the core set for operators.py: what layers, losses and data of models are made of."""
+import math
+
 import torch
 
 
@@ -188,6 +190,26 @@ def factors(r):
             r.call("aten.linalg_qr.default", r.data(dt, *shape))
         r.call("aten.linalg_qr.default", torch.tensor([[1, 2], [0, -3], [0, 0]], dtype=dt))
         r.call("aten._linalg_det.default", torch.tensor([[0, 0, 1], [0, 0, 2], [1, 2, 3]], dtype=dt))
+
+
+def specials(r):
+    """Functions of mathematics that the operator table of the IR does not have."""
+    for dt in [torch.float32, torch.bfloat16, torch.float16]:
+        x = r.data(dt, 3, 7)
+        r.call("aten.lgamma.default", x)
+        r.call("aten.digamma.default", x)
+        r.call("aten.i0.default", x)
+        r.call("aten.erfinv.default", r.data(dt, 3, 7, low=-1, high=1))
+        for n in [0, 1, 3]:
+            r.call("aten.polygamma.default", n, r.data(dt, 9, low=0.1, high=6))
+    for dt in [torch.float32, torch.float64]:
+        for name in ["special_i0e", "special_i1", "special_i1e"]:
+            r.call("aten.%s.default" % name, r.data(dt, 3, 7, low=-40, high=40))
+        r.call("aten.special_zeta.default", r.data(dt, 9, low=1.5, high=6), r.data(dt, 9, low=0.1, high=6))
+        r.call("aten.nextafter.default", r.data(dt, 9), r.data(dt, 9))
+    for name in ["lgamma", "digamma", "i0", "erfinv"]:
+        r.call("aten.%s.default" % name, torch.tensor([0.0, 1.0, 2.0, 0.5, math.inf, math.nan]))
+    r.call("aten.lgamma.default", torch.tensor([1, 2, 5, 11]))
 
 
 def masks(r):

@@ -207,31 +207,44 @@ func ErfInv(to Emitter, x *ir.Value) *ir.Value {
 	}, x)
 }
 
-// BesselI1e is the modified Bessel function of order 1 times exp(-|x|): by its power series,
-// whose terms are all positive, and far out by Hankel's expansion.
-func BesselI1e(to Emitter, x *ir.Value) *ir.Value {
-	return function(to, func(s special, args []*ir.Value) *ir.Value {
-		const far, terms = 30, 64
-		x := args[0]
-		a := s.abs(x)
-		near := s.binary(ir.OpMinimum, a, s.number(far))
-		half := s.times(near, 0.5)
-		square := s.mul(half, half)
-		one := s.number(1)
-		sum := one
-		for k := terms; k > 0; k-- {
-			sum = s.one(ir.OpFma, nil, []*ir.Value{s.by(ir.OpDiv, sum, float64(k*(k+1))), square, one})
-		}
-		y := s.mul(s.mul(sum, half), s.unary(ir.OpExp, s.unary(ir.OpNeg, near)))
-		away := s.binary(ir.OpMaximum, a, s.number(far))
-		sum = s.number(1)
-		for k := 20; k > 0; k-- { // term k is the one before it times ((2k-1)^2 - 4) / (8 k x)
-			odd := float64(2*k - 1)
-			sum = s.plus(s.mul(sum, s.over((odd*odd-4)/float64(8*k), away)), 1)
-		}
-		z := s.div(sum, s.unary(ir.OpSqrt, s.times(away, 2*math.Pi)))
-		y = s.where(s.by(ir.OpGt, a, far), z, y)
+// BesselI is the modified Bessel function of order 0 or 1, times exp(-|x|) where scaled.
+func BesselI(order int, scaled bool) func(to Emitter, x *ir.Value) *ir.Value {
+	return func(to Emitter, x *ir.Value) *ir.Value {
+		return function(to, func(s special, args []*ir.Value) *ir.Value { return s.besselI(order, args[0], scaled) }, x)
+	}
+}
+
+// besselI is computed by its power series, whose terms are all positive, and far out by
+// Hankel's expansion.
+func (s special) besselI(order int, x *ir.Value, scaled bool) *ir.Value {
+	const far, terms = 30, 64
+	a := s.abs(x)
+	near := s.binary(ir.OpMinimum, a, s.number(far))
+	half := s.times(near, 0.5)
+	square := s.mul(half, half)
+	one := s.number(1)
+	sum := one
+	for k := terms; k > 0; k-- {
+		sum = s.one(ir.OpFma, nil, []*ir.Value{s.by(ir.OpDiv, sum, float64(k*(k+order))), square, one})
+	}
+	if order == 1 {
+		sum = s.mul(sum, half)
+	}
+	y := s.mul(sum, s.unary(ir.OpExp, s.unary(ir.OpNeg, near)))
+	away := s.binary(ir.OpMaximum, a, s.number(far))
+	sum = s.number(1)
+	for k := 20; k > 0; k-- { // term k is the one before it times ((2k-1)^2 - (2 order)^2) / (8 k x)
+		odd := float64(2*k - 1)
+		sum = s.plus(s.mul(sum, s.over((odd*odd-float64(4*order))/float64(8*k), away)), 1)
+	}
+	z := s.div(sum, s.unary(ir.OpSqrt, s.times(away, 2*math.Pi)))
+	y = s.where(s.by(ir.OpGt, a, far), z, y)
+	if !scaled { // in two steps: the exponential overflows before the function does
+		grown := s.unary(ir.OpExp, s.times(a, 0.5))
+		y = s.mul(s.mul(y, grown), grown)
+	}
+	if order == 1 {
 		y = s.where(s.by(ir.OpLt, x, 0), s.unary(ir.OpNeg, y), y)
-		return s.where(s.binary(ir.OpNe, x, x), x, y)
-	}, x)
+	}
+	return s.where(s.binary(ir.OpNe, x, x), x, y)
 }

@@ -1,6 +1,7 @@
 package decompose_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -62,19 +63,25 @@ func TestErfInv(t *testing.T) {
 }
 
 // Bessel's integral by the trapezoid rule, which is exact for periodic functions.
-func TestBesselI1e(t *testing.T) {
-	unary(t, "bessel_i1e", 1e-13, []float64{0, 1e-6, 0.5, 1, 3.75, 8, 20, 29.9, 30.1, 77, 700, -2, -50, math.NaN()}, decompose.BesselI1e, func(x float64) float64 {
-		const n = 4096
-		sum := 0.0
-		for k := range n {
-			c := math.Cos(2 * math.Pi * (float64(k) + 0.5) / n)
-			sum += math.Exp(x*c-math.Abs(x)) * c
-		}
-		if math.Abs(x) < 1e-3 {
-			return x / 2 * (1 + x*x/8) * math.Exp(-math.Abs(x)) // the sum cancels
-		}
-		return sum / n
-	})
+func besselI(order int, x, scale float64) float64 {
+	const n = 4096
+	sum := 0.0
+	for k := range n {
+		c := math.Cos(2 * math.Pi * (float64(k) + 0.5) / n)
+		sum += math.Exp(x*c-scale) * math.Pow(c, float64(order))
+	}
+	if order == 1 && math.Abs(x) < 1e-3 {
+		return x / 2 * (1 + x*x/8) * math.Exp(-scale) // the sum cancels
+	}
+	return sum / n
+}
+
+func TestBesselI(t *testing.T) {
+	at := []float64{0, 1e-6, 0.5, 1, 3.75, 8, 20, 29.9, 30.1, 77, 700, -2, -50, math.NaN()}
+	for order := range 2 {
+		unary(t, fmt.Sprintf("bessel_i%de", order), 1e-13, at, decompose.BesselI(order, true), func(x float64) float64 { return besselI(order, x, math.Abs(x)) })
+		unary(t, fmt.Sprintf("bessel_i%d", order), 1e-12, append(at, 709, -712), decompose.BesselI(order, false), func(x float64) float64 { return besselI(order, x, 0) })
+	}
 }
 
 // zeta by its terms and the integral of the rest.

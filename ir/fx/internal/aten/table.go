@@ -32,7 +32,7 @@ var Operators = func() map[string]Operator {
 			m[t] = Operator{signature, func(c *call) error { return build(c.Call) }}
 		}
 	})
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build}
