@@ -49,8 +49,9 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
             torch._dynamo.mark_dynamic(args[k], d)
             now = args[k].shape[d]  # PyTorch takes sizes that are equal now for one size
             recorder.most[now] = min(most, recorder.most.get(now, most))
-    scalars = torch._dynamo.config.patch(capture_scalar_outputs=True)  # sizes that tensors hold
-    with torch.enable_grad() if backward else torch.no_grad(), scalars:
+    config = torch._dynamo.config.patch(capture_scalar_outputs=True, allow_rnn=True)  # sizes that tensors hold
+    cells = torch.backends.mkldnn.flags(enabled=False)  # RNNs become the steps of their cells
+    with torch.enable_grad() if backward else torch.no_grad(), config, cells:
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
         if backward:
             leaves = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor) and r.requires_grad]
@@ -111,7 +112,14 @@ def fsdp(model, group=None, reduce_dtype=None):
             part, whole = shared[p]
             setattr(module, name, part)
             torch.nn.utils.parametrize.register_parametrization(module, name, _Sharded(group, size, whole, reduce_dtype), unsafe=True)
+        if isinstance(module, torch.nn.RNNBase):
+            module._flat_weight_refs = [None] * len(module._flat_weights_names)  # it need not see that they change
+            module.register_forward_pre_hook(_gather_list)
     return model
+
+
+def _gather_list(rnn, _):
+    rnn._flat_weights = [getattr(rnn, name) for name in rnn._flat_weights_names]  # what it computes with
 
 
 class _Sharded(torch.nn.Module):
