@@ -189,11 +189,11 @@ func (c *node) sizeNode() error {
 	switch {
 	case err != nil:
 		return err
-	case ok && has && !computed.Equal(given):
+	case ok && has && !c.im.settled(computed.Sub(given)).Equal(ir.D(0)):
 		return c.Fail("size", "size", "the size is %s, the arguments give %s", given, computed)
-	case ok:
+	case ok && !has:
 		given = computed
-	case !has:
+	case !ok && !has:
 		return c.Fail("target", "operator", "%q gives a size that concert cannot tell; write it in the field size", pytext.Clip(c.n.Target))
 	}
 	st.size = &given

@@ -256,6 +256,7 @@ MODELS = {
     "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
     "gpt_neox": language("GPTNeoXForCausalLM", **COMMON, max_position_embeddings=64),
     "gpt_oss": language("GptOssForCausalLM", **ROTARY, num_local_experts=4, num_experts_per_tok=2, layer_types=["sliding_attention", "full_attention"]),
+    "jetmoe": language("JetMoeForCausalLM", vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_key_value_heads=2, kv_channels=8, intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64),
     "llama": language("LlamaForCausalLM", **ROTARY),
     "mamba": language("MambaForCausalLM", vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, state_size=4, time_step_rank=4),
     "mistral": language("MistralForCausalLM", **ROTARY, sliding_window=8),

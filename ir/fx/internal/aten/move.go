@@ -66,7 +66,12 @@ func cat(c *call) error {
 	for i, x := range xs {
 		xs[i] = c.In(t.DType(), x)
 	}
-	return c.EmitErr(ir.OpCat, traced.DimAttr(c.Dim("dim", 0, xs[0].Type().Rank())), xs...)
+	l := traced.DimAttr(c.Dim("dim", 0, xs[0].Type().Rank()))
+	fixed := func(t ir.Type) bool { _, ok := t.Shape().Static(); return ok }
+	if fixed(t) && slices.ContainsFunc(xs, func(x *ir.Value) bool { return !fixed(x.Type()) }) {
+		return c.Settle(c.AsLong(c.Make(ir.OpCat, l, xs...), t.Shape())) // the trace knows the sum of open sizes
+	}
+	return c.EmitErr(ir.OpCat, l, xs...)
 }
 
 // indices reads a list of index tensors with None for whole dimensions.

@@ -97,7 +97,45 @@ func expand(c *call) error {
 
 func slice(c *call) error {
 	x := c.Tensor("self")
+	if c.Err == nil && x.Type().Rank() > 0 && c.NumResults == 1 {
+		d := c.Dim("dim", 0, x.Type().Rank())
+		if start, length, step, ok := c.sizedRange(x, d); ok {
+			return c.Settle(c.SizedPiece(x, d, start, length, step))
+		}
+	}
 	return c.EmitErr(ir.OpSlice, c.sliceAttrs(x), x)
+}
+
+// sizedRange is where a slice begins and how long it is, if that is known at run time only;
+// false if the arguments are numbers of which attributes can be made.
+func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int64, _ bool) {
+	n := x.Type().Shape()[d]
+	bounds, open := [2]ir.Dim{ir.D(0), n}, false
+	for k, param := range []string{"start", "end"} {
+		given := c.Sizes(param)
+		if len(given) != 1 {
+			continue
+		}
+		_, sized := n.Const()
+		v, number := given[0].Const()
+		switch {
+		case !number:
+			bounds[k], open = given[0], true
+		case v < 0:
+			bounds[k], open = n.Add(given[0]), open || !sized
+		case v < traced.MaxElems:
+			bounds[k] = given[0]
+		}
+	}
+	step = c.Int("step", 1)
+	if c.Err != nil || !open || step < 1 {
+		return start, length, step, false
+	}
+	length = c.Shape(0)[d]
+	more := bounds[1].Sub(bounds[0]).Add(ir.D(step - 1)).Div(step).Sub(length)
+	c.Trace.Require(more) // the trace says how long it is
+	c.Trace.Require(ir.D(0).Sub(more))
+	return bounds[0], length, step, true
 }
 
 func selectOne(c *call) error {
@@ -155,6 +193,10 @@ func split(c *call) error {
 	pieces := int64(c.NumResults)
 	var sizes []int64
 	if slices.Contains(c.Params, "split_sizes") {
+		open := c.Sizes("split_sizes")
+		if _, numbers := open.Static(); c.Err == nil && !numbers {
+			return c.splitOpen(x, d, open)
+		}
 		sizes = c.Ints("split_sizes")
 	} else if n, each := traced.SizeAt(x, d), c.Need("split_size"); c.Err == nil {
 		count := int64(1)
@@ -175,6 +217,19 @@ func split(c *call) error {
 		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
 	}
 	return c.EmitErr(ir.OpSplit, traced.DimAttr(d).With("sizes", attr.Ints(sizes...)), x)
+}
+
+// splitOpen takes pieces apart whose sizes are known at run time only.
+func (c *call) splitOpen(x *ir.Value, d int64, sizes ir.Shape) error {
+	if len(sizes) != c.NumResults {
+		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", c.NumResults, len(sizes))
+	}
+	var out []*ir.Value
+	at := ir.D(0)
+	for _, n := range sizes {
+		out, at = append(out, c.SizedPiece(x, d, at, n, 1)), at.Add(n)
+	}
+	return c.Settle(out...)
 }
 
 // asStrided imports a free layout. PyTorch counts the offset from the start of

@@ -78,6 +78,18 @@ func (c *Call) SizedSlice(d int64) attr.List {
 	return l
 }
 
+// SizedPiece copies every step-th element of a dimension from start on, length of them: a view
+// begins where the program says when it is compiled.
+func (c *Call) SizedPiece(x *ir.Value, d int64, start, length ir.Dim, step int64) *ir.Value {
+	first, _ := start.Eval(func(string) (int64, bool) { return 0, true })
+	l := attr.Make(attr.Attr{Key: "start", Val: attr.Int(first)}, attr.Attr{Key: "step", Val: attr.Int(step)})
+	at := c.Helper(ir.OpIota, l, ir.TensorOf(ir.I64, ir.Shape{length}))
+	if open := start.Sub(ir.D(first)); !open.Equal(ir.D(0)) {
+		at = c.Make(ir.OpAdd, nil, at, c.Counted(open))
+	}
+	return c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, at)
+}
+
 // Counted is a size as a tensor of one element: a sum of as many ones, which are one element
 // in memory.
 func (c *Call) Counted(d ir.Dim) *ir.Value {
