@@ -9,6 +9,25 @@ const n = 3 // ranks
 
 func peer(rank, k int) int { return (rank + k) % n }
 
+// firstCall lets so many processes begin with call 1, which A counts.
+func firstCall(procs int) func(s *State) {
+	return func(s *State) {
+		for p := range procs {
+			s.A[p] = 1
+		}
+	}
+}
+
+// nextCall ends a process's call once its stores have landed.
+func nextCall(s *State, p int) (bool, error) {
+	if !s.Flushed(p) {
+		return false, nil
+	}
+	s.A[p]++
+	s.PC[p] = 0
+	return true, nil
+}
+
 // packets models the one-hop packet protocols: push to all peers, then receive from
 // all. poison: packets are their own flags and the reader puts the mark (0) back;
 // else a packet holds the call's number. halves is the number of scratch halves.
@@ -19,12 +38,8 @@ func packets(calls, halves int, poison bool) Model {
 	at := func(rank, call, src int) uint8 { return uint8((rank*halves+call%halves)*n + src) }
 	return Model{
 		Procs: n,
-		Init: func(s *State) {
-			for p := 0; p < n; p++ {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > calls },
+		Init:  firstCall(n),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > calls },
 		Step: func(s *State, p int) (bool, error) {
 			call := int(s.A[p])
 			switch pc := s.PC[p]; pc {
@@ -48,12 +63,7 @@ func packets(calls, halves int, poison bool) Model {
 					s.Put(p, at(p, call, src), 0)
 				}
 			case 3:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				s.A[p]++
-				s.PC[p] = 0
-				return true, nil
+				return nextCall(s, p)
 			}
 			s.PC[p]++
 			return true, nil
@@ -94,12 +104,7 @@ func twoshot(calls, halves int) Model {
 			}
 			s.Put(p, a, 0)
 		case 6:
-			if !s.Flushed(p) {
-				return false, nil
-			}
-			s.A[p]++
-			s.PC[p] = 0
-			return true, nil
+			return nextCall(s, p)
 		}
 		s.PC[p]++
 		return true, nil
@@ -117,12 +122,8 @@ func barriers(rounds int, flush bool) Model {
 	counter := func(rank, src int) uint8 { return uint8(n + rank*n + src) }
 	return Model{
 		Procs: n,
-		Init: func(s *State) {
-			for p := 0; p < n; p++ {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > rounds },
+		Init:  firstCall(n),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > rounds },
 		Step: func(s *State, p int) (bool, error) {
 			round := int(s.A[p])
 			switch pc := int(s.PC[p]); pc {
@@ -171,12 +172,8 @@ func direct(calls int, entry, release bool) Model {
 	const free = 100 // plus the call: the rank has given its result up for this call
 	return Model{
 		Procs: n,
-		Init: func(s *State) {
-			for p := 0; p < n; p++ {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > calls },
+		Init:  firstCall(n),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > calls },
 		Step: func(s *State, p int) (bool, error) {
 			call := int(s.A[p])
 			switch pc := int(s.PC[p]); pc {

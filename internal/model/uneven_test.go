@@ -70,12 +70,8 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 	}
 	return Model{
 		Procs: n,
-		Init: func(s *State) {
-			for p := range n {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > len(calls) },
+		Init:  firstCall(n),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > len(calls) },
 		Step: func(s *State, p int) (bool, error) {
 			call, pc := int(s.A[p]), int(s.PC[p])
 			x := calls[call-1]
@@ -131,12 +127,7 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 					wipe(s, p, call, x, rounds > 0)
 				}
 			default:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				s.A[p]++
-				s.PC[p] = 0
-				return true, nil
+				return nextCall(s, p)
 			}
 			s.PC[p]++
 			return true, nil

@@ -68,12 +68,8 @@ func (a ageT) model() Model {
 	}
 	return Model{
 		Procs: a.ranks,
-		Init: func(s *State) {
-			for p := range a.ranks {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > len(a.sizes) },
+		Init:  firstCall(a.ranks),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > len(a.sizes) },
 		Step: func(s *State, p int) (bool, error) {
 			call := int(s.A[p])
 			e, size := a.epoch(call), a.sizes[call-1]
@@ -106,12 +102,7 @@ func (a ageT) model() Model {
 					wipe(s, p, call)
 				}
 			default:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				s.A[p]++
-				s.PC[p] = 0
-				return true, nil
+				return nextCall(s, p)
 			}
 			s.PC[p]++
 			return true, nil
@@ -203,12 +194,8 @@ func (x exitT) model() Model {
 	const free = 100
 	return Model{
 		Procs: 2 * n,
-		Init: func(s *State) {
-			for p := range 2 * n {
-				s.A[p] = 1
-			}
-		},
-		Done: func(s *State, p int) bool { return int(s.A[p]) > len(x.grids) },
+		Init:  firstCall(2 * n),
+		Done:  func(s *State, p int) bool { return int(s.A[p]) > len(x.grids) },
 		Step: func(s *State, p int) (bool, error) {
 			block, rank, call := p/n, p%n, int(s.A[p])
 			in := block < x.grids[call-1]
