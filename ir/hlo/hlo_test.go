@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
-
+	"github.com/seed-ee968945/concert/internal/text/texttest"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 )
@@ -29,37 +29,13 @@ func program(name, text string) (*stablehlo.Program, error) {
 // Modules become functions, and broken ones are refused with the place and a caret.
 func TestModules(t *testing.T) {
 	for _, path := range []string{"testdata/modules.txtar", "testdata/errors.txtar"} {
-		a, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := map[string]string{}
-		var files []txtar.File
-		for _, f := range a.Files {
-			if name, ok := strings.CutSuffix(f.Name, ".want"); ok {
-				want[name] = string(f.Data)
-			} else {
-				files = append(files, f)
+		texttest.Wants(t, path, *update, func(name, text string) string {
+			p, err := program(name, text)
+			if err != nil {
+				return err.Error() + "\n"
 			}
-		}
-		a.Files = nil
-		for _, f := range files {
-			var got string
-			if p, err := program(f.Name, string(f.Data)); err != nil {
-				got = err.Error() + "\n"
-			} else {
-				got = p.Module.String()
-			}
-			if got != want[f.Name] && !*update {
-				t.Errorf("%s:\n%s\nwant\n%s", f.Name, got, want[f.Name])
-			}
-			a.Files = append(a.Files, f, txtar.File{Name: f.Name + ".want", Data: []byte(got)})
-		}
-		if *update {
-			if err := os.WriteFile(path, txtar.Format(a), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
+			return p.Module.String()
+		})
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/txtar"
-
+	"github.com/seed-ee968945/concert/internal/text/texttest"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -18,36 +17,12 @@ var update = flag.Bool("update", false, "rewrite the expectations in testdata")
 
 // Broken programs are refused with the place and a caret.
 func TestErrors(t *testing.T) {
-	const path = "testdata/errors.txtar"
-	a, err := txtar.ParseFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{}
-	var files []txtar.File
-	for _, f := range a.Files {
-		if name, ok := strings.CutSuffix(f.Name, ".want"); ok {
-			want[name] = string(f.Data)
-		} else {
-			files = append(files, f)
+	texttest.Wants(t, "testdata/errors.txtar", *update, func(name, text string) string {
+		if err := imported(name, text); err != nil {
+			return err.Error() + "\n"
 		}
-	}
-	a.Files = nil
-	for _, f := range files {
-		got := "nothing is wrong\n"
-		if err := imported(f.Name, string(f.Data)); err != nil {
-			got = err.Error() + "\n"
-		}
-		if got != want[f.Name] && !*update {
-			t.Errorf("%s:\n%s\nwant\n%s", f.Name, got, want[f.Name])
-		}
-		a.Files = append(a.Files, f, txtar.File{Name: f.Name + ".want", Data: []byte(got)})
-	}
-	if *update {
-		if err := os.WriteFile(path, txtar.Format(a), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return "nothing is wrong\n"
+	})
 }
 
 // imported parses and imports all that a text holds.
