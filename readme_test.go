@@ -1,9 +1,13 @@
 package concert
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -96,5 +100,38 @@ func TestGuide(t *testing.T) {
 	}
 	if len(blocks) < 10 {
 		t.Errorf("%d blocks of Go", len(blocks))
+	}
+}
+
+// TestNamedFiles: the files that comments name are there, in the same folder or by a path from the root.
+func TestNamedFiles(t *testing.T) {
+	named := regexp.MustCompile(`(?:^|[^<\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:go|cu|cuh|h))\b`)
+	made := []string{"k.cu", "pkg.cu", "kernels0.cu", "want.cu"} // by programs, or not ours
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || path != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case filepath.Ext(path) != ".go":
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, c := range f.Comments {
+			for _, m := range named.FindAllStringSubmatch(c.Text(), -1) {
+				_, here := os.Stat(filepath.Join(filepath.Dir(path), m[1]))
+				_, root := os.Stat(m[1])
+				if here != nil && (root != nil || !strings.Contains(m[1], "/")) && !slices.Contains(made, m[1]) {
+					t.Errorf("a comment of %s names %s, which is not there", path, m[1])
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -106,7 +106,7 @@ func TestCoresidentCopy(t *testing.T) {
 	}
 }
 
-// TestCoresidentReduce compares folds with the ones that staged.cu does of the same bytes,
+// TestCoresidentReduce compares folds with the ones that kernels/src/staged.cu does of the same bytes,
 // bit by bit but for NaNs, and both with the sums of the host.
 func TestCoresidentReduce(t *testing.T) {
 	g := newCoresidentT(t)

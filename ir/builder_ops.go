@@ -3,7 +3,7 @@ package ir
 import "encoding/base64"
 
 // This file holds the builder's operations that are neither collectives nor as common as
-// those of builder.go. Shapes and rules are those of the op table (op.go, infer.go).
+// those of builder.go. Shapes and rules are those of the op table (op.go, ir/types/infer.go).
 
 // Full returns a tensor of type t, all of whose elements are c.
 func (fb *FuncBuilder) Full(t Type, c float64) *Value { return fb.one(OpFull, A("value", c), nil, t) }

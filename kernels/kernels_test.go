@@ -41,7 +41,7 @@ func entries(t *testing.T, arch int) map[string]int {
 }
 
 // spillsAllowed lists the bytes that kernels spill which may have no more registers
-// (coresident.h) and are as fast with the spill as anything that was tried without it.
+// (src/coresident.h) and are as fast with the spill as anything that was tried without it.
 var spillsAllowed = map[string]int{"coresident_reduce_f16_n8": 4, "coresident_reduce_bf16_n8": 4}
 
 func TestImagesHold(t *testing.T) {

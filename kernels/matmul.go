@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// Matmul is the launch of a matmul of matmul.h: D = A B, row by row, of BF16 or F16.
+// Matmul is the launch of a matmul of src/matmul.h: D = A B, row by row, of BF16 or F16.
 type Matmul struct {
 	Image, Name                  string
 	Grid, Block, Cluster, Shared int
@@ -28,14 +28,14 @@ type MatmulShape struct {
 	TransA, TransB bool
 }
 
-// Depth of a stage, as in matmul.h, and the threads of a block.
+// Depth of a stage, as in src/matmul.h, and the threads of a block.
 const (
 	matmulDepth   = 64
 	matmulThreads = 384
 	matmulBand    = 2048 // rows that are computed before the next column of tiles, for the cache
 )
 
-// MatmulTile is a way of cutting a matmul that there are kernels for, as in matmul.h: the rows
+// MatmulTile is a way of cutting a matmul that there are kernels for, as in src/matmul.h: the rows
 // and columns of a tile, a block's stages, the columns and the turns of the slices that results
 // leave through; a cluster's blocks below and beside each other, and the parts of K it has.
 type MatmulTile struct {
@@ -80,7 +80,7 @@ func NewMatmul(s MatmulShape, sms int) (*Matmul, error) {
 }
 
 // NewGatheringMatmul is NewMatmul for rows of n ranks, s.M of each, which are gathered while it
-// computes (gather.h). Its results have the bits of the matmul of all rows, unless the tiles that
+// computes (src/gather.h). Its results have the bits of the matmul of all rows, unless the tiles that
 // are fastest for that cut its sums over blocks: no kernel that gathers does.
 func NewGatheringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
 	all := s
@@ -98,7 +98,7 @@ func NewGatheringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
 		return nil, err
 	}
 	m.Image, m.Name = m.Image+"_gather", m.Name+"_gather"
-	m.Shared += 32 // Sending of gather.h
+	m.Shared += 32 // Sending of src/gather.h
 	return m, nil
 }
 

@@ -27,7 +27,7 @@ import (
 // run, so they are computed in one pass with vector clocks: the clock of a stream
 // says, for each stream, up to which position all its instructions are known to
 // have finished. A record stores the clock of its stream, a wait joins it
-// (order.go's counterpart here is check_order.go).
+// (check_order.go).
 //
 // # One rank stands for all
 //

@@ -293,7 +293,7 @@ func (p *Prepared) Launch() *kernels.Launch { return p.l }
 // calls want a goroutine of their own: else the rank that is enqueued first waits for one
 // that is not enqueued yet.
 // The group's calls on a rank follow each other in the order of these calls, whatever
-// streams they are in: see order.go.
+// streams they are in: see cuda/symm/order.go.
 func (p *Prepared) Enqueue(s driver.Stream) error {
 	if p.l == nil && p.cmds == nil {
 		if p.m == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // A collective beside compute takes another form than one that everybody waits for
-// (cuda/beside.go), and which of the two it is shows once the whole step is collected. So
+// (cuda/coll/beside.go), and which of the two it is shows once the whole step is collected. So
 // it is planned then. Ranks that took different forms would wait for each other until time
 // is up. What computes beside a collective may differ, by programs that are written by
 // hand or by libraries that one rank lacks, so the ranks of a group tell each other

@@ -215,7 +215,7 @@ func TestOperations(t *testing.T) {
 		}
 	})
 	for _, dt := range dtype.All() {
-		if dt.IsFloat8() && dt != dtype.F8E4M3FN { // which differ by numbers in types.cuh
+		if dt.IsFloat8() && dt != dtype.F8E4M3FN { // which differ by numbers in internal/prelude/types.cuh
 			continue
 		}
 		for _, v := range []variant{{"dense", dt.String(), false, false}, {"dense", dt.String(), true, false}, {"transposed", dt.String(), false, false}, {"gaps", dt.String(), false, false}, {"transposed", dt.String(), false, true}, {"gaps", dt.String(), false, true}} {

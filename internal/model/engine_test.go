@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The general form of collectives by copy engines (cuda/engine.go): every rank has three
+// The general form of collectives by copy engines (cuda/coll/engine.go): every rank has three
 // streams, copies go from one rank's memory into another's, and kernels of one warp signal
 // and wait between them. Process s*n+r is stream s of rank r. An operation of a stream
 // begins when the one before has ended, with its stores in place.
@@ -18,7 +18,7 @@ const (
 	engineStreams
 )
 
-// Channels, as in cuda/engine.go.
+// Channels, as in cuda/coll/engine.go.
 const (
 	engineBarrier = iota
 	enginePieces

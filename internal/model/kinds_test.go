@@ -6,8 +6,8 @@ import (
 )
 
 // Calls of different kinds, one after the other, that share a group's staging and its
-// counters: both pushes (push.h), of different depths, grids and numbers of chunks and
-// so with different places in staging, and reductions by copy engines (cuda/engine.go),
+// counters: both pushes (kernels/src/push.h), of different depths, grids and numbers of chunks and
+// so with different places in staging, and reductions by copy engines (cuda/coll/engine.go),
 // whose staging is laid out in a third way. Counters are of few bits and wrap. A call may
 // be aborted at any time and the group made whole again (Group.Rejoin).
 //
@@ -89,7 +89,7 @@ const (
 func (k *kindsT) own(rank, what int) uint8 { return k.channel(3, 0, 0) + uint8(rank*owns+what) }
 func (k *kindsT) clock() uint8             { return k.own(k.n, 0) }
 
-// stage is where a call has slot of block for source src, as push.h does it.
+// stage is where a call has slot of block for source src, as kernels/src/push.h does it.
 func (k *kindsT) stage(c kindCall, rank, slot, src, block int) uint8 {
 	return uint8(rank*k.stages() + (slot*k.n+src)*c.grid + block)
 }
@@ -189,7 +189,7 @@ func (k *kindsT) take(p, i int, at func(r int) uint8, want uint8) {
 	})
 }
 
-// leave is Push::leave and that of direct.h.
+// leave is Push::leave and that of kernels/src/direct.h.
 func (k *kindsT) leave(p int, c kindCall, block, done int) {
 	rank := p % k.n
 	k.add(p, func(s *State, p int) (bool, error) {

@@ -159,7 +159,7 @@ func barriers(rounds int, flush bool) Model {
 }
 
 // direct models a collective that writes the peers' results between the barriers of
-// direct.h, and the kernel before and after it, which write the source and read
+// kernels/src/direct.h, and the kernel before and after it, which write the source and read
 // the result. One block a rank; release says whether the exit message waits for the
 // block's stores, entry whether there is an entry barrier.
 //

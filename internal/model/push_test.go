@@ -13,7 +13,7 @@ const (
 	noJoin         // a block leaves when one of its teams has ended
 )
 
-// Memory of the models of push.h: one block a rank, depth slots for every source, and
+// Memory of the models of kernels/src/push.h: one block a rank, depth slots for every source, and
 // counters by source.
 type pushMemory struct{ depth int }
 
@@ -35,7 +35,7 @@ func (m pushMemory) fold(s *State, rank, chunk, k int) error {
 	return nil
 }
 
-// push models allreduce_push.cu: a window is pushed, then the one before is folded. A
+// push models kernels/src/allreduce_push.cu: a window is pushed, then the one before is folded. A
 // counts the chunks of all calls that were pushed, B those folded; a call has per chunks.
 func push(calls, per, depth, window int, f flaw) Model {
 	m := pushMemory{depth}
@@ -134,7 +134,7 @@ func push(calls, per, depth, window int, f flaw) Model {
 	}
 }
 
-// teams models reducescatter_push.cu: process p is the team of rank p that pushes, one chunk to all peers or a window
+// teams models kernels/src/reducescatter_push.cu: process p is the team of rank p that pushes, one chunk to all peers or a window
 // of several to one after the other, process n+p the one that folds. A counts the chunks of all calls that a team has
 // done, B the calls it has left.
 func teams(calls, per, depth, window int, f flaw) Model {

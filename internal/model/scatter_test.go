@@ -18,7 +18,7 @@ const (
 )
 
 // scattering models matmuls that send their tiles to the ranks that own them, one after the other,
-// each with a kernel behind it that adds up what came (kernels/src/matmul.h, reducescatter_sent.cu).
+// each with a kernel behind it that adds up what came (kernels/src/matmul.h, kernels/src/reducescatter_sent.cu).
 //
 // A block sends a tile to every peer and waits for nobody. What adds up tells all peers that it has begun, that
 // is that the matmul before it has ended; adds a peer's tiles when that one has; tells all that it is done with

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The uneven all_to_all (alltoall_ll.cu), one block a rank: packets, and chunks of large
+// The uneven all_to_all (kernels/src/alltoall_ll.cu), one block a rank: packets, and chunks of large
 // pieces through the same slot against credits.
 
 // Pieces of an exchange: what has no bytes sends a packet too; above that are chunks.

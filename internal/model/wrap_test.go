@@ -7,7 +7,7 @@ import (
 
 // Counters that begin anew, with few numbers so that they do so within some calls.
 
-// ageT is packets with flags (flagged.h) whose epochs are 1 to lastEpoch, then 2 to
+// ageT is packets with flags (kernels/src/flagged.h) whose epochs are 1 to lastEpoch, then 2 to
 // lastEpoch again, and so on. Calls have packets at one place of a slot or at two.
 type ageT struct {
 	ranks int
@@ -170,7 +170,7 @@ func TestBrokenAges(t *testing.T) {
 	}
 }
 
-// exitT is direct calls (direct.h) of one block or two, whose numbers are of few bits:
+// exitT is direct calls (kernels/src/direct.h) of one block or two, whose numbers are of few bits:
 // exit counters of the second block get old. Process b*ranks+r is block b of rank r.
 type exitT struct {
 	ranks   int

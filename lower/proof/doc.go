@@ -36,9 +36,8 @@
 //
 // # Equations
 //
-// Lowering moves no arithmetic, so few terms need more than their number. A collective of
-// packed operands, unpacked, is as many collectives (packed.go). A kernel does not load an
-// operand of which no element reaches a result, so its terms have to agree on the elements
-// that are asked for (demand.go). Nothing else that the function does not compute may be
+// Lowering moves no arithmetic, so few terms need more than their number. A kernel does not
+// load an operand of which no element reaches a result, so its terms have to agree on the
+// elements that are asked for (demand.go). Nothing else that the function does not compute may be
 // computed, read or not.
 package proof

@@ -14,7 +14,7 @@ import (
 // counts every temporary tensor, but those inside a region are never written: where
 // they set the peak, prefetches were put off for the sake of memory that is not needed.
 // So collectives are issued again as early as their stream is idle, and waits moved to
-// what needs them, with regions as launches (internal/sched, file slack.go). The order
+// what needs them, with regions as launches (internal/sched/slack.go). The order
 // of launches stays. Reductions that take longer than was counted on then find the
 // links less far behind. What memory is spent on that is bounded by what overlap
 // counted on, which is within the cap that it was given.

@@ -38,7 +38,7 @@ import (
 // what stands between the two regions out of the way, at best in front, else
 // behind, and is kept if
 //
-//   - one kernel can compute the joined region (fuse_legal.go),
+//   - one kernel can compute the joined region (package internal/fusion),
 //   - operations with effects and communication keep their order,
 //   - the makespan, as the simulator has it, is not longer than before the pass:
 //     moving a computation behind a wait, or a start behind a computation, can
@@ -51,7 +51,7 @@ import (
 // takes as much of its nodes' time as it keeps of their memory traffic, no join
 // may make the makespan longer than it was before that join (one that takes a
 // computation from beside a collective: not even if the region saved nothing,
-// fuse_cover.go), and only the peak with regions as launches counts. Then chains
+// cover.go), and only the peak with regions as launches counts. Then chains
 // and siblings are tried until nothing is left to join, and so are small launches
 // that follow each other, since every launch has a beginning and an end in which
 // memory waits; and numbers that cost less to compute than to read (constants,
@@ -62,7 +62,7 @@ import (
 //
 // An attempt that one kernel could compute costs a walk over the stretch of the order
 // that the two regions stand in, farApart nodes at most, and a walk to its end where
-// something in the stretch gets later (fuse_window.go).
+// something in the stretch gets later (window.go).
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name:    "fuse",

@@ -30,7 +30,7 @@ import (
 // so what was crossed last is given back unless it took time. Hence every lasting
 // move brings a wait behind a node that takes time, and the sweep ends.
 //
-// The memory of every step is known exactly (memory.go): a move that would raise
+// The memory of every step is known exactly (ledger.go): a move that would raise
 // the peak above the cap is not made. The cap is the peak of the input unless an
 // option says otherwise; where the input exceeds the cap, moves may not make it
 // worse.

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// The Go forms of what bench.cu has for tools: inputs that differ by rank, and a check
+// The Go forms of what kernels/src/bench.cu has for tools: inputs that differ by rank, and a check
 // of results.
 
 // benchKernel gives the work of one of those kernels, or false.
@@ -60,7 +60,7 @@ func fill(at, count uint64, t dtype.DType, seed, rank uint32) error {
 	return nil
 }
 
-// checker says what results must be; kinds are those of bench.cu.
+// checker says what results must be; kinds are those of kernels/src/bench.cu.
 type checker struct {
 	t                   dtype.DType
 	seed, rank, n, kind uint32

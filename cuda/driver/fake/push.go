@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// The Go forms of the kernels that push chunks against credits (push.h).
+// The Go forms of the kernels that push chunks against credits (kernels/src/push.h).
 
 // push is the work of one block of all_reduce_push or reduce_scatter_push.
 type push struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// The Go form of the uneven all_to_all (alltoall_ll.cu): packets, and chunks of pieces
+// The Go form of the uneven all_to_all (kernels/src/alltoall_ll.cu): packets, and chunks of pieces
 // that are too large for them.
 
 // uneven is the work of one block.
