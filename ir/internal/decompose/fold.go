@@ -226,6 +226,14 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 		return nil, err
 	}
 	out := make([]*ir.Value, len(xs))
+	if d, back, ok := w.running(shape); ok && p.sums(xs, inits) && (shape[d] > maxSteps || !xs[0].Type().DType().IsFloat()) { // else see steps
+		for i, x := range xs {
+			if out[i], err = e.runningSum(x, d, back); err != nil {
+				return nil, fmt.Errorf("reduce_window: %w", err)
+			}
+		}
+		return out, nil
+	}
 	for i, x := range xs {
 		low, high, inner := make([]int64, len(shape)), make([]int64, len(shape)), make([]int64, len(shape))
 		for d := range shape {
@@ -260,6 +268,46 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 		out[i] = e.dense(x)
 	}
 	return begin(e, "reduce_window", body, p, inits, out)
+}
+
+// running is the one dimension along which each window has all that is in front of a place, or
+// behind it (back), and the place.
+func (w Window) running(shape []int64) (dim int64, back, ok bool) {
+	for d, n := range shape {
+		low, high := w.Padding[d][0], w.Padding[d][1]
+		switch {
+		case w.Strides[d] != 1 || w.BaseDilations[d] != 1 || w.WindowDilations[d] != 1 || w.Dimensions[d] > 1 && (ok || w.Dimensions[d] != n):
+			return 0, false, false
+		case n > 1 && low+high == n-1 && low*high == 0 && w.Dimensions[d] == n:
+			dim, back, ok = int64(d), high > 0, true
+		case low != 0 || high != 0 || w.Dimensions[d] != 1:
+			return 0, false, false
+		}
+	}
+	return dim, back, ok
+}
+
+// sums reports whether the body adds, and begins with nothing.
+func (p *probed) sums(xs, inits []*ir.Value) bool {
+	for i, x := range xs {
+		if dt := x.Type().DType(); p.kind(i) != kindAdd || dt == ir.Bool || dt.IsFloat8() || !neutral(kindAdd, inits[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// runningSum is the sum of what is in front of a place along dimension d, or behind it, and of the
+// place.
+func (e emit) runningSum(x *ir.Value, d int64, back bool) (*ir.Value, error) {
+	if !back {
+		return e.one(ir.OpCumsum, ir.A("dim", d), []*ir.Value{x}), nil
+	}
+	turned, err := Reverse(e, x, []int64{d})
+	if err != nil {
+		return nil, err
+	}
+	return Reverse(e, e.one(ir.OpCumsum, ir.A("dim", d), []*ir.Value{turned}), []int64{d})
 }
 
 // maxSteps is how many elements of a window are folded one after the other at most.

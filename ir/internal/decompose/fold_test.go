@@ -165,6 +165,50 @@ func TestReduceWindow(t *testing.T) {
 	}
 }
 
+// Windows that see all in front of a place, or behind it, are running sums where they add.
+func TestRunningSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	shape := []int64{3, 9}
+	x := random(t, r, ir.I32, -9, 9, shape...)
+	for _, c := range []struct {
+		op                        ir.Op
+		init, window, low, stride int64
+		running                   bool
+	}{{ir.OpAdd, 0, 9, 8, 1, true}, {ir.OpAdd, 0, 9, 0, 1, true}, {ir.OpAdd, 1, 9, 8, 1, false}, {ir.OpMaximum, 0, 9, 8, 1, false}, {ir.OpAdd, 0, 9, 4, 1, false}, {ir.OpAdd, 0, 9, 8, 2, false}, {ir.OpAdd, 0, 8, 8, 1, false}} {
+		w := decompose.Window{Dimensions: []int64{1, c.window}, Strides: []int64{1, c.stride}, Padding: [][2]int64{{}, {c.low, 8 - c.low}}}
+		running := false
+		got := run(t, []interp.Tensor{x}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+			init := f.Op(ir.OpFull, nil, ir.A("value", c.init), nil, ir.Tensor(ir.I32))
+			out, err := decompose.ReduceWindow(f, in, init, w, func(e decompose.Emitter, p []*ir.Value) ([]*ir.Value, error) {
+				return e.Op(c.op, nil, nil, p), nil
+			})
+			running = slices.ContainsFunc(f.Func().Order(), func(n *ir.Node) bool { return n.Op() == ir.OpCumsum })
+			return out, err
+		})
+		if running != c.running {
+			t.Errorf("%+v: a running sum: %v", c, running)
+		}
+		out := got[0].Shape
+		each(out, func(at []int64) {
+			want := float64(c.init)
+			for k := range c.window {
+				if p := at[1]*c.stride + k - c.low; p >= 0 && p < shape[1] {
+					if v := x.Float64s()[at[0]*shape[1]+p]; c.op == ir.OpAdd {
+						want += v
+					} else {
+						want = max(want, v)
+					}
+				} else if c.op == ir.OpAdd {
+					want += float64(c.init)
+				}
+			}
+			if g := got[0].Float64s()[flat(at, out)]; g != want {
+				t.Fatalf("%+v: %v is %v, want %v", c, at, g, want)
+			}
+		})
+	}
+}
+
 // orders are comparators of pairs of x, y and z, with what they mean. The first one has keys
 // that are found, the other a float that may be equal to another.
 func orders() []struct {
