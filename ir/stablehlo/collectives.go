@@ -45,13 +45,28 @@ func (im *importer) single() (ir.Op, bool) {
 		return 0, false
 	}
 	b := im.op.Regions[0]
-	if len(b.Args) != 2 || len(b.Ops) != 2 || len(b.Ops[0].Operands) != 2 || len(b.Ops[0].Results) != 1 || len(b.Ops[1].Operands) != 1 {
+	var ops []*mlir.Operation
+	from := map[string]string{} // look-up only: what a number is that lies otherwise, which means nothing of numbers
+	for _, o := range b.Ops {
+		if o.Name == "sdy.sharding_constraint" && len(o.Operands) == 1 && len(o.Results) == 1 {
+			from[o.Results[0].Name] = o.Operands[0].Name
+		} else {
+			ops = append(ops, o)
+		}
+	}
+	if len(b.Args) != 2 || len(ops) != 2 || len(ops[0].Operands) != 2 || len(ops[0].Results) != 1 || len(ops[1].Operands) != 1 {
 		return 0, false
 	}
-	first := b.Ops[0]
-	x, y := first.Operands[0].Name, first.Operands[1].Name
+	name := func(r mlir.Operand) string {
+		if f, ok := from[r.Name]; ok {
+			return f
+		}
+		return r.Name
+	}
+	first := ops[0]
+	x, y := name(first.Operands[0]), name(first.Operands[1])
 	l, r := b.Args[0].Name, b.Args[1].Name
-	if !(x == l && y == r || x == r && y == l) || l == r || b.Ops[1].Operands[0].Name != first.Results[0].Name {
+	if !(x == l && y == r || x == r && y == l) || l == r || name(ops[1].Operands[0]) != first.Results[0].Name {
 		return 0, false
 	}
 	k, ok := simple[first.Name]

@@ -218,8 +218,8 @@ func (im *importer) local(t mlir.Type, p *mlir.Parser) (mlir.Type, error) {
 	return out, p.Err
 }
 
-// manual finds the manual computation that a function is, and the types of its arguments on
-// each rank: a function that does anything beside it is a global program.
+// manual reports whether a function is a manual computation over all axes, so that it is of each
+// rank's pieces. One that does anything beside it, or leaves axes, is a global program.
 func (im *importer) manual(f *mlir.Func) (bool, error) {
 	for _, o := range f.Body.Ops {
 		if o.Name == "sdy.manual_computation" {
@@ -231,7 +231,8 @@ func (im *importer) manual(f *mlir.Func) (bool, error) {
 					return false, im.errorf("op not supported: %s beside a manual computation: the program is global and wants a partitioner", other.Name)
 				}
 			}
-			return true, im.allAxes(o)
+			err := im.allAxes(o)
+			return err == nil, err
 		}
 	}
 	for _, a := range f.Args {

@@ -164,7 +164,7 @@ func rules() map[string]rule {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
 	}
 	for _, name := range []string{"sharding_constraint", "reshard", "all_gather", "all_slice", "all_to_all", "collective_permute", "replicated_to_unreduced", "sharded_to_unreduced", "propagation_barrier", "data_flow_edge"} {
-		t["sdy."+name] = rule{1, false, resharded}
+		t["sdy."+name] = rule{1, name == "sharding_constraint", resharded}
 	}
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}

@@ -366,3 +366,41 @@ func.func @main() {
  "check.expect_eq"(%res#3, %e3) : (tensor<2xi32>, tensor<2xi32>) -> ()
  return
 }
+
+// -----
+
+// A manual computation that leaves an axis to the partitioner, as shard_map over some axes does:
+// bodies of collectives say how their numbers lie, too.
+//--- part1.mlir
+
+sdy.mesh @m = <["a"=2, "b"=2]>
+func.func @f(%arg0: tensor<4x2xi32> {sdy.sharding = #sdy.sharding<@m, [{"a"}, {"b"}]>}) -> (tensor<2x2xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {"b"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"a", ?}, {?}]>] out_shardings=[<@m, [{?}, {?}]>] manual_axes={"a"} (%a: tensor<2x2xi32>) {
+  %c = sdy.sharding_constraint %a <@m, [{?}, {?}]> : tensor<2x2xi32>
+  %r = "stablehlo.all_reduce"(%c) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @m, axes = [#stablehlo.axis_ref<name = "a">]>, use_global_device_ids}> ({
+  ^bb0(%x: tensor<i32>, %y: tensor<i32>):
+   %s = stablehlo.add %x, %y : tensor<i32>
+   %t = sdy.sharding_constraint %s <@m, []> : tensor<i32>
+   stablehlo.return %t : tensor<i32>
+  }) : (tensor<2x2xi32>) -> tensor<2x2xi32>
+  sdy.return %r : tensor<2x2xi32>
+ } : (tensor<4x2xi32>) -> tensor<2x2xi32>
+ return %0 : tensor<2x2xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[[1], [3]]> : tensor<2x1xi32>
+ %s1 = stablehlo.constant dense<[[2], [4]]> : tensor<2x1xi32>
+ %s2 = stablehlo.constant dense<[[5], [7]]> : tensor<2x1xi32>
+ %s3 = stablehlo.constant dense<[[6], [8]]> : tensor<2x1xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2x1xi32>, tensor<2x1xi32>, tensor<2x1xi32>, tensor<2x1xi32>) -> (tensor<2x1xi32>, tensor<2x1xi32>, tensor<2x1xi32>, tensor<2x1xi32>)
+ %e0 = stablehlo.constant dense<[[6], [10]]> : tensor<2x1xi32>
+ %e1 = stablehlo.constant dense<[[8], [12]]> : tensor<2x1xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2x1xi32>, tensor<2x1xi32>) -> ()
+ "check.expect_eq"(%res#1, %e1) : (tensor<2x1xi32>, tensor<2x1xi32>) -> ()
+ "check.expect_eq"(%res#2, %e0) : (tensor<2x1xi32>, tensor<2x1xi32>) -> ()
+ "check.expect_eq"(%res#3, %e1) : (tensor<2x1xi32>, tensor<2x1xi32>) -> ()
+ return
+}
