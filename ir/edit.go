@@ -9,7 +9,7 @@ import (
 )
 
 // This file holds the only code that changes a graph. Mutators keep use lists,
-// names and the order list consistent; they do not judge meaning, which is the
+// names and the order list consistent; they do not check meaning, which is the
 // verifier's part. Passing nodes or values of another function is a programming
 // error and panics.
 

@@ -78,7 +78,7 @@ func (v *verifier) layout(n *Node, t Type) {
 	}
 	sizes := make([]int64, len(t.Shape()))
 	for i, d := range t.Shape() {
-		r, _ := v.m.Bounds(d) // rule dimensions has judged it
+		r, _ := v.m.Bounds(d) // rule dimensions has checked it
 		sizes[i] = r.Max
 	}
 	if _, ok := types.Reach(sizes, t.Strides()); !ok {

@@ -70,7 +70,7 @@ func symbolsOf(names []string, ts []Tensor) []string {
 // SymbolsNamed are the symbols whose values an instruction needs.
 func (in *Instr) SymbolsNamed() []string {
 	names := symbolsOf(symbolsOf(nil, in.Ins), in.Outs)
-	send, receive, _ := in.Splits() // Validate judges them
+	send, receive, _ := in.Splits() // Validate checks them
 	sizes, _ := in.Sizes()
 	for _, list := range append(append(send, receive...), sizes) {
 		for _, d := range list {

@@ -28,7 +28,7 @@ func (d *Device) own(s *lifecycle.Scope) owned.Maker {
 
 // openStream makes a stream with a scope of its own. Those that compute have the usual
 // priority, those that communicate the highest, so that their few blocks start at once.
-func (d *Device) openStream(name string, urgent bool) (_ *stream, err error) {
+func (d *Device) openStream(name string, high bool) (_ *stream, err error) {
 	s := &stream{name: name}
 	if s.life, err = d.life.New("stream " + name); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (d *Device) openStream(name string, urgent bool) (_ *stream, err error) {
 			s.life.EndInCall() // the first error matters
 		}
 	}()
-	if s.h, err = d.own(s.life).Stream(urgent); err == nil {
+	if s.h, err = d.own(s.life).Stream(high); err == nil {
 		s.join, err = d.own(s.life).Event(false)
 	}
 	return s, err

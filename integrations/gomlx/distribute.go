@@ -207,7 +207,7 @@ func (f *function) AllReduce(operands []compute.Value, kind compute.ReduceOpType
 	if err != nil {
 		return nil, err
 	}
-	op, ok := folds[kind]
+	op, ok := reduceOps[kind]
 	if !ok {
 		return nil, errors.Errorf("concert: AllReduce by %s", kind)
 	}

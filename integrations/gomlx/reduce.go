@@ -14,7 +14,7 @@ import (
 	"github.com/pkg/errors"
 )
 
-// fold is the region of an operation that folds elements of a type by a binary operation.
+// fold is the region of an operation that reduceOps elements of a type by a binary operation.
 func (f *function) fold(op string, of shapes.Shape) string {
 	t := typeText(shapes.Make(of.DType))
 	a, b, c := f.n.fresh(), f.n.fresh(), f.n.fresh()
@@ -104,7 +104,7 @@ func (f *function) ReduceLogicalXor(x compute.Value, axes ...int) (compute.Value
 	return f.reduce("xor", x, axes)
 }
 
-var folds = map[compute.ReduceOpType]string{
+var reduceOps = map[compute.ReduceOpType]string{
 	compute.ReduceOpSum: "add", compute.ReduceOpProduct: "multiply", compute.ReduceOpMax: "maximum", compute.ReduceOpMin: "minimum",
 }
 
@@ -132,7 +132,7 @@ func pads(paddings [][2]int, n int) string {
 }
 
 func (f *function) ReduceWindow(x compute.Value, kind compute.ReduceOpType, window, strides, inputDilations, windowDilations []int, paddings [][2]int) (compute.Value, error) {
-	op, ok := folds[kind]
+	op, ok := reduceOps[kind]
 	if !ok {
 		return nil, errors.Errorf("concert: ReduceWindow by %s", kind)
 	}

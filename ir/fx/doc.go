@@ -6,7 +6,7 @@
 // arguments as Python text. Read parses and checks the document; Import turns it
 // into one IR function with one node per traced node, of the same name and in
 // the same order; Export writes a function that passes have reordered or
-// bucketed, node for node, so that an outside judge can compare the two.
+// bucketed, node for node, so that others can compare the two.
 //
 // # How traced nodes map to IR nodes
 //

@@ -28,7 +28,7 @@ const (
 	KindSize       = "size" // a number that is known at run time only
 )
 
-// File is a graph file: the document as it was written, parsed but not judged.
+// File is a graph file: the document as it was written, parsed but not checked.
 type File struct {
 	Name    string   // the graph's own name, such as tiny_fsdp2.fw
 	World   int      // number of ranks

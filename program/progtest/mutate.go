@@ -167,7 +167,7 @@ type Score struct {
 	Alarms  int // harmless mutants that the checker refuses
 }
 
-// Measure judges every mutant and the checker's verdict on it, by kind of mutation
+// Measure evaluates every mutant and what the checker says of it, by kind of mutation
 // in the order of first appearance, and describes what the checker missed and
 // what it refused without need.
 func Measure(mutants []Mutant, in Inputs, want uint64, check func(*program.Program) error) (scores []Score, missed, alarms []string) {

@@ -198,7 +198,7 @@ func TestCheckedMutantsOnHost(t *testing.T) {
 		for _, s := range subjects(t) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				for _, m := range judgeOnHost(t, s) {
+				for _, m := range scoreOnHost(t, s) {
 					mu.Lock()
 					if total[m.Kind] == nil {
 						total[m.Kind] = &progtest.Score{Kind: m.Kind}
@@ -230,8 +230,8 @@ func TestCheckedMutantsOnHost(t *testing.T) {
 	}
 }
 
-// judgeOnHost runs a program, which must go well, and a sample of its mutants.
-func judgeOnHost(t *testing.T, s subject) []progtest.Score {
+// scoreOnHost runs a program, which must go well, and a sample of its mutants.
+func scoreOnHost(t *testing.T, s subject) []progtest.Score {
 	o, err := progtest.Run(s.p, s.in, progtest.Schedule{}, 1)
 	if err != nil {
 		t.Fatal(err)
