@@ -97,15 +97,16 @@ func besideLt(tb *testing.B) (*bench, *lt.Server, driver.Ptr) {
 // beside gives how many times as fast as the peer a matmul is, begun as the one in front ends and
 // behind it, and its time in milliseconds: medians of rounds by turns.
 func (b *bench) beside(srv *lt.Server, s shape, ws driver.Ptr, workspace uint64) (ratio, behind, ms float64, name string) {
-	t := b.byTurns(s, ws, workspace, 7, []planner{srv.Plan, b.lib.planBehind, b.lib.Plan}, &name)
+	t := b.byTurns(s, ws, workspace, 7, 30, []planner{srv.Plan, b.lib.planBehind, b.lib.Plan}, &name)
 	return t[0] / t[2], t[0] / t[1], t[2], name
 }
 
 type planner func(*library.Call) (library.Step, error)
 
 // byTurns gives the milliseconds that each planner's step takes, medians of rounds by turns
-// behind one that warms up. All must give what the first gives, and the last its name.
-func (b *bench) byTurns(s shape, ws driver.Ptr, workspace uint64, rounds int, plans []planner, name *string) []float64 {
+// behind one that warms up, of so many milliseconds together. All must give what the first gives, and
+// the last its name.
+func (b *bench) byTurns(s shape, ws driver.Ptr, workspace uint64, rounds int, total float64, plans []planner, name *string) []float64 {
 	a, na := s.tensor(s.m, s.k, s.ta)
 	w, nw := s.tensor(s.k, s.n, s.tb)
 	o, no := s.tensor(s.m, s.n, false)
@@ -156,7 +157,7 @@ func (b *bench) byTurns(s shape, ws driver.Ptr, workspace uint64, rounds int, pl
 		for i, list := range lists {
 			one := b.time(list, max(n[i], sets))
 			if n[i] == 0 {
-				n[i] = int(max(4, min(400, 30/float64(rounds)/one)))
+				n[i] = int(max(4, min(total*40/3, total/float64(rounds)/one)))
 			}
 			if round > 0 {
 				t[i] = append(t[i], one)
@@ -231,12 +232,69 @@ func BenchmarkTiles(tb *testing.B) {
 			}
 		}
 		var name string
-		ms := b.byTurns(s, ws, workspace, 5, plans, &name)
+		ms := b.byTurns(s, ws, workspace, 5, 30, plans, &name)
 		for i, t := range ms {
 			fmt.Printf("tile %d %d %d %d %v %v us=%.2f x=%.3f %s\n", s.batch, s.m, s.k, s.n, s.ta, s.tb, t*1e3, ms[0]/t, names[i])
 		}
 	}
 }
+
+// BenchmarkSustained times algorithms of cuBLASLt and tiles for a tenth of a second each: power limits
+// them then, as it limits a step, and what takes least energy is fastest, which need not be what wins in short turns.
+func BenchmarkSustained(tb *testing.B) {
+	b, srv, ws := besideLt(tb)
+	h := srv.Handle()
+	if err := h.Reserve(b.s); err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range stepShapes[*from:*to] {
+		plans, names := []planner{srv.Plan}, []string{"chosen"}
+		a, _ := s.tensor(s.m, s.k, s.ta)
+		w, _ := s.tensor(s.k, s.n, s.tb)
+		o, _ := s.tensor(s.m, s.n, false)
+		p, err := lt.ProblemOfCall(&library.Call{Op: "matmul", Ins: []library.Tensor{a, w}, Outs: []library.Tensor{o}}, lt.Config{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		algos, err := h.Candidates(p, 8, 0, b.sms)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, algo := range algos {
+			names = append(names, algo.String())
+			plans = append(plans, func(c *library.Call) (library.Step, error) {
+				l, err := h.PlanWith(p, algo)
+				return &fixed{b, l, c}, err
+			})
+		}
+		for _, t := range kernels.MatmulTiles() {
+			if *only != "" && slices.Contains(strings.Split(*only, ","), t.String()) {
+				names = append(names, t.String())
+				plans = append(plans, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, t, true) })
+			}
+		}
+		var name string
+		ms := b.byTurns(s, ws, workspace, 2, 200, plans, &name)
+		for i, t := range ms {
+			fmt.Printf("sustained %d %d %d %d %v %v us=%.2f x=%.3f %s\n", s.batch, s.m, s.k, s.n, s.ta, s.tb, t*1e3, ms[0]/t, names[i])
+		}
+	}
+}
+
+// fixed is a call by one of cuBLASLt's algorithms.
+type fixed struct {
+	b *bench
+	l *lt.Plan
+	c *library.Call
+}
+
+func (f *fixed) AddTo(c *driver.Commands) {
+	if err := f.l.AddTo(c, f.b.s, f.c.Ins[0].At, f.c.Ins[1].At, f.c.Outs[0].At); err != nil {
+		f.b.t.Fatal(err)
+	}
+}
+
+func (f *fixed) String() string { return "cublaslt" }
 
 // time runs the lists in turn n times and gives milliseconds a run.
 func (b *bench) time(list []driver.Commands, n int) float64 {
