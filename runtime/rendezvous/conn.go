@@ -18,11 +18,21 @@ import (
 
 // Conn is a connection whose other end has proved that it belongs to the job.
 type Conn struct {
-	raw net.Conn
-	tls net.Conn
-	fds *fileConn // nil where descriptors cannot travel
-	wmu sync.Mutex
+	raw  net.Conn
+	tls  net.Conn
+	fds  *fileConn // nil where descriptors cannot travel
+	asks bool      // it is a question, not a session
+	wmu  sync.Mutex
 }
+
+// side is what a process does with a connection.
+type side uint8
+
+const (
+	serves side = iota
+	dials
+	asks // rank 0, which listens, for its parent
+)
 
 const (
 	// handshakeLimit is how long a peer has to prove that it belongs here.
@@ -52,16 +62,30 @@ func patient(c net.Conn, silence time.Duration) error {
 }
 
 // handshake proves the two sides to each other. It closes raw if it fails.
-func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, server bool) (*Conn, error) {
+func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, as side) (*Conn, error) {
 	c := &Conn{raw: raw}
-	if err := patient(raw, cmp.Or(job.silence, HeartbeatTimeout)); err != nil {
-		raw.Close()
+	err := c.prove(ctx, job, cfg, as)
+	if err == nil && c.fds != nil {
+		c.fds.open() // descriptors of who is not known are not even received
+	}
+	if err == nil && as != serves {
+		err = c.ready(ctx, false)
+	}
+	if err != nil {
+		c.Close()
 		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Conn) prove(ctx context.Context, job *Job, cfg *tls.Config, as side) error {
+	raw := c.raw
+	if err := patient(raw, cmp.Or(job.silence, HeartbeatTimeout)); err != nil {
+		return err
 	}
 	if u, ok := raw.(*net.UnixConn); ok {
 		if err := sameUser(u); err != nil {
-			raw.Close()
-			return nil, err
+			return err
 		}
 		c.fds = &fileConn{UnixConn: u}
 		raw = c.fds
@@ -69,25 +93,33 @@ func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, ser
 	if job.wrap != nil {
 		raw = job.wrap(raw)
 	}
+	question := func(f func(*sealed, *Job) error) error {
+		s := &sealed{Conn: raw}
+		c.tls, c.asks = s, true
+		defer c.until(ctx)()
+		return f(s, job)
+	}
+	switch {
+	case as == asks:
+		raw = ahead(raw)
+		return question((*sealed).ask)
+	case as == serves && job.asked:
+		b := ahead(raw)
+		stop := c.until(ctx)
+		mark, err := b.r.Peek(1)
+		if stop(); err != nil {
+			return err
+		}
+		if raw = b; mark[0] == askMark {
+			return question((*sealed).answer)
+		}
+	}
 	t := tls.Client(raw, cfg)
-	if server {
+	if as == serves {
 		t = tls.Server(raw, cfg)
 	}
 	c.tls = t
-	err := t.HandshakeContext(ctx)
-	if err == nil {
-		if c.fds != nil {
-			c.fds.open() // descriptors of who is not known are not even received
-		}
-		if !server {
-			err = c.ready(ctx, false)
-		}
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
+	return t.HandshakeContext(ctx)
 }
 
 // ready tells the client that the server has accepted it, and takes descriptors. Who does
@@ -350,7 +382,7 @@ func (l *Listener) makeRoom() bool {
 func (l *Listener) serve(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(l.ctx, handshakeLimit)
 	defer cancel()
-	c, err := handshake(ctx, raw, l.job, l.cfg, true)
+	c, err := handshake(ctx, raw, l.job, l.cfg, serves)
 	l.mu.Lock()
 	for i, p := range l.pending {
 		if p.Conn == raw {
@@ -419,7 +451,9 @@ func (l *Listener) Close() error {
 
 // Dial connects to the job's listener, trying again until ctx ends, because it may
 // start last. A listener of another job is a *MismatchError at once.
-func Dial(ctx context.Context, job *Job) (*Conn, error) {
+func Dial(ctx context.Context, job *Job) (*Conn, error) { return dial(ctx, job, dials) }
+
+func dial(ctx context.Context, job *Job, as side) (*Conn, error) {
 	if err := job.Check(); err != nil {
 		return nil, err
 	}
@@ -429,17 +463,19 @@ func Dial(ctx context.Context, job *Job) (*Conn, error) {
 	}
 	network, addr, _ := strings.Cut(job.Addr, ":")
 	const firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
+	refused := false
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err == nil {
 			var c *Conn
-			if c, err = handshake(ctx, raw, job, cfg, false); err == nil {
+			if c, err = handshake(ctx, raw, job, cfg, as); err == nil {
 				return c, nil
 			}
 			var other *unauthenticatedError
-			if errors.As(err, &other) {
+			if errors.As(err, &other) && (as != asks || refused) { // once, what was sealed may have been disturbed
 				return nil, fmt.Errorf("who listens at %s is not of this job: %w", job.Addr, err)
 			}
+			refused = other != nil
 			// A listener that ends hangs up: the next one may be about to begin.
 		}
 		select {
@@ -457,7 +493,7 @@ type dialError struct {
 }
 
 func (e *dialError) Error() string {
-	return fmt.Sprintf("nobody answers at %s, where rank 0 listens: %v", e.addr, e.last)
+	return fmt.Sprintf("nobody answers at %s: %v", e.addr, e.last)
 }
 
 func (e *dialError) Unwrap() []error { return []error{e.why, e.last} }

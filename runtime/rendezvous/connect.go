@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -134,7 +135,7 @@ func pipes(conns []*Conn, far []bool, me int) []*Conn {
 
 // listen listens where the other ranks reach this one.
 func (s *session) listen(ctx context.Context) (*Job, *Listener, error) {
-	job := &Job{ID: "link-" + newID(), Secret: NewSecret(), Addr: "tcp:" + net.JoinHostPort(s.address, "0"), wrap: s.wrap, silence: s.silence}
+	job := &Job{ID: "link-" + newID(), Secret: NewSecret(), Addr: s.anyPort(), wrap: s.wrap, silence: s.silence}
 	if s.anywhere {
 		job.Listen = "tcp::0"
 	}
@@ -142,9 +143,20 @@ func (s *session) listen(ctx context.Context) (*Job, *Listener, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, port, _ := net.SplitHostPort(ln.ln.Addr().String())
-	job.Addr, job.Listen = "tcp:"+net.JoinHostPort(s.address, port), ""
+	job.Addr, job.Listen = s.reachable(ln), ""
 	return job, ln, nil
+}
+
+// anyPort is where this rank listens if it does not matter at which port.
+func (s *session) anyPort() string { return "tcp:" + net.JoinHostPort(s.address, "0") }
+
+// reachable is where others reach a listener of this rank.
+func (s *session) reachable(ln *Listener) string {
+	t, ok := ln.ln.Addr().(*net.TCPAddr)
+	if !ok {
+		return ln.Addr()
+	}
+	return "tcp:" + net.JoinHostPort(s.address, strconv.Itoa(t.Port))
 }
 
 // reached is the address by which this rank is reached from others: of a connection to rank

@@ -13,11 +13,19 @@
 //
 // # Sessions
 //
-// A connection becomes a session when the rank has said hello and the coordinator, which
-// lives in the process of rank 0, has answered. For the coordinator a rank is
+// Sessions lead to rank 0 over a tree. A rank's parent is the rank whose number to the base 64
+// has its lowest digit that is not zero cleared: rank 0 is that of 1 to 63, 64, 128 and so
+// on, rank 64 of 65 to 127. A rank with others behind it is a relay and listens, too. Its
+// children ask rank 0 where, in a few sealed bytes of the same connection, and keep that
+// connection until they have their session, so that rank 0 knows of them and they of what
+// becomes of the world. A world of 64 is a star.
 //
-//	absent -> joined -> left   it called Close on the job's group
-//	                 -> lost   its session ended without a word, or broke the protocol
+// A connection becomes a session when the rank has said hello and its parent has answered. For
+// the coordinator, which lives in the process of rank 0, a rank is
+//
+//	absent -> asked -> joined -> left   it called Close on the job's group
+//	               \         \-> lost   its session ended without a word, or broke the protocol
+//	                \-> lost            as well: it never had one
 //
 // and there is no way back: who joins again, joins the next world. A world forms when
 // barrier 0 of the job's group is decided, and that is not before all ranks have come, be it
@@ -25,6 +33,9 @@
 // hears the same as all others. After that the world takes nobody any more. The
 // coordinator ends when no rank is joined. Ranks that are goroutines of one process
 // ([NewLocal]) have the same coordinator and sessions, without connections between them.
+//
+// The parent of a rank whose session ends says so to rank 0, which says it to all. With a relay
+// those behind it are lost: for them and for all others the relay is who is lost.
 //
 // # Barriers
 //
@@ -38,6 +49,10 @@
 //	canceled by time       one rank's time was up; the outcome is who was missing
 //	canceled by a loss     a member that is needed has left or is lost
 //
+// A relay puts together who has come of those behind it, and hands that on when all have. When
+// one rank's time is up, the coordinator first asks the relays who has come, half a second at
+// most.
+//
 // The outcome holds for all members, those included that come later, and nothing is kept of a
 // barrier to which all have come. A rank that cancels behind its arrival waits for the
 // outcome as well: if all had arrived, the barrier is released for it, too.
@@ -48,9 +63,9 @@
 //
 // # Closing
 //
-// A session is joined, closed (its rank has left: calls end with ErrClosed), or over (the
-// coordinator is gone: rank 0 has died, or has left and its process has ended). Close says
-// that the rank leaves, and waits until the coordinator's machine has that, for a second at
-// most: no process has to answer, so a frozen one holds up nobody.
+// A session is joined, closed (its rank has left: calls end with ErrClosed), or over (there is
+// no way to the coordinator: rank 0, or a relay before it, has died, or has left and its process
+// has ended). Close says that the rank leaves, and waits until its parent's machine has that, for
+// a second at most: no process has to answer, so a frozen one holds up nobody.
 // Who ends without Close is lost to the others.
 package rendezvous

@@ -109,8 +109,13 @@ func everything(ctx context.Context, job *Job, rank, world int) error {
 		return err
 	}
 	g.Notify([]byte("y"))
-	if err := g.Sub("s", []int{1, 0}).Barrier(ctx, "sub"); err != nil && rank < 2 {
-		return err
+	if rank < 2 {
+		if err := g.Sub("s", []int{1, 0}).Barrier(ctx, "sub"); err != nil {
+			return err
+		}
+	}
+	if world > 2 { // what follows goes over connections of its own
+		return g.Barrier(ctx, "end")
 	}
 	f, err := os.Open(os.DevNull)
 	if err != nil {
@@ -134,22 +139,27 @@ func everything(ctx context.Context, job *Job, rank, world int) error {
 	return g.Barrier(ctx, "end")
 }
 
-// job runs everything on two ranks with a fault, and says how many operations that were.
+// job runs everything on two ranks with a fault, or on four of which one reaches rank 0 through
+// another, and says how many operations that were.
 func (f *faults) job(t *testing.T, addr string) (int64, []error) {
-	job := NewJob("")
-	if addr == "tcp" {
+	job, world := NewJob(""), 2
+	switch addr {
+	case "tcp":
 		job = NewJob(addrs.Next())
+	case "relays":
+		job, world = NewJob(addrs.Next()), 4
+		job.base = 2
 	}
 	job.wrap = f.wrap
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	joining, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	errs := make([]error, 2)
+	errs := make([]error, world)
 	var wg sync.WaitGroup
 	for r := range errs {
 		wg.Go(func() {
-			errs[r] = everything(joining, job, r, 2)
+			errs[r] = everything(joining, job, r, world)
 			if errors.Is(errs[r], errJoining) { // rank 0 cannot know who did not get to say hello: its launcher ends it
 				fail(errs[r])
 			}
@@ -162,7 +172,7 @@ func (f *faults) job(t *testing.T, addr string) (int64, []error) {
 // TestEveryMessageFails disturbs every read and write of a job in turn. Every rank ends,
 // with an error of this package or well, nobody runs into a deadline, and nothing is left.
 func TestEveryMessageFails(t *testing.T) {
-	for _, addr := range []string{"unix", "tcp"} {
+	for _, addr := range []string{"unix", "tcp", "relays"} {
 		for _, kind := range []fault{cut, truncated, garbage, delayed} {
 			t.Run(addr+"/"+string(kind), func(t *testing.T) {
 				leak.Check(t)
@@ -251,7 +261,7 @@ func TestUnauthenticated(t *testing.T) {
 func TestImpostor(t *testing.T) {
 	leak.Check(t)
 	job := NewJob("")
-	other := &Job{ID: job.ID, Secret: NewSecret(), Addr: job.Addr}
+	other := &Job{ID: job.ID, Secret: NewSecret(), Addr: job.Addr, asked: true}
 	l, err := Listen(t.Context(), other)
 	if err != nil {
 		t.Fatal(err)
@@ -262,6 +272,10 @@ func TestImpostor(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Dial(t.Context(), job); !errors.Is(err, ErrUnauthenticated) {
+		t.Errorf("got %v", err)
+	}
+	job.base = 2 // a rank that asks for its parent
+	if _, err = Join(t.Context(), job, Place{Rank: 3, World: 4}); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "secrets") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -298,7 +312,7 @@ func TestFrozen(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			for _, m := range []*message{{Kind: kindHello, Data: []byte("x")}, {Kind: kindOutcome, Parts: []*part{{}, {}}}} {
+			for _, m := range []*message{{Kind: kindHello, Data: []byte("x")}, {Kind: kindOutcome, Turn: 0}} {
 				var got message
 				if _, err := c.read(maxMessage, &got); err != nil {
 					t.Fatal(err)
@@ -344,7 +358,7 @@ func TestSecretHides(t *testing.T) {
 
 // FuzzFrame reads what anybody may send.
 func FuzzFrame(f *testing.F) {
-	b, err := frame(message{Kind: kindArrive, Part: &part{Data: []byte("x")}}, 0)
+	b, err := frame(message{Kind: kindArrive, Came: &came{Who: []int{1}, Data: []datum{{At: 1, Data: []byte("x")}}}}, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -357,37 +371,103 @@ func FuzzFrame(f *testing.F) {
 }
 
 // FuzzCoordinator hands a coordinator what a rank of the job may send that breaks the
-// protocol: it refuses it or goes on, and the other rank still gets outcomes.
+// protocol, as a relay with two ranks behind it: it refuses it or goes on, and the other ranks
+// still get outcomes.
 func FuzzCoordinator(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 1, 3, 1, 1, 2, 5, 0, 0, 0})
 	f.Add([]byte{3, 0, 1, 0, 3, 0, 0, 0, 6, 1, 0, 0, 2, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := newCoordinator(hello{World: 2})
-		for r := range 2 {
-			c.join(hello{World: 2, Rank: r}, newOutbox())
-		}
-		groups := []string{"", "/a", "/b", strings.Repeat("x", 2000)}
-		members := [][]int{nil, {0, 1}, {1}, {-1, 5}}
-		for ; len(b) >= 4; b = b[4:] {
-			m := &message{Kind: kind(b[0] % 9), Group: groups[b[1]&3], Ranks: members[b[1]>>2&3], Turn: int(int8(b[2])), Come: b[3]&1 != 0, Late: b[3]&2 != 0}
-			if b[3]&4 != 0 {
-				m.Part = &part{}
-			}
-			if c.receive(1, m) != nil {
-				c.end(1)
-				break
+		c := newCoordinator(hello{World: 8}, tree{2, 8})
+		c.after = func(_ time.Duration, f func()) {}
+		outs := map[int]*outbox{}
+		var l *link
+		for _, r := range []int{0, 1, 2, 4} {
+			outs[r] = newOutbox()
+			if x := c.join(hello{World: 8, Rank: r}, outs[r]); r == 4 {
+				l = x
 			}
 		}
-		if err := c.receive(0, &message{Kind: kindArrive, Part: &part{}}); err != nil {
-			t.Fatal(err)
-		}
-		c.end(1)
-		m := c.outs[0].queue
-		for _, x := range m {
-			if x.Kind == kindOutcome && x.Group == "" && x.Turn == 0 {
-				return
+		outs[3], outs[5] = newOutbox(), newOutbox()
+		c.ask(hello{World: 8, Rank: 3}, outs[3])
+		c.ask(hello{World: 8, Rank: 5}, outs[5])
+		if feed(b, func(m *message) error {
+			if m.Turn == 77 {
+				return c.answer(5, outs[5], m)
 			}
+			return c.receive(l, m)
+		}) != nil {
+			c.vanish(5, outs[5])
+			c.end(l)
 		}
-		t.Fatalf("no outcome in %v", m)
+		own, _ := c.find(0)
+		if own := c.links[own]; c.receive(own, &message{Kind: kindArrive, Came: &came{Who: []int{0}}}) != nil {
+			t.Fatal("an honest rank is refused")
+		}
+		c.vanish(5, outs[5])
+		c.end(l)
+		c.answer(3, outs[3], &message{Kind: kindCancel, Err: EncodeError(errInjected, maxReason)})
+		for _, r := range []int{0, 1, 3} {
+			outcome(t, outs[r])
+		}
 	})
+}
+
+// FuzzRelay hands a relay what those below it and its parent may not send.
+func FuzzRelay(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 1, 3, 1, 1, 2, 5, 0, 0, 0})
+	f.Add([]byte{0x89, 0, 0, 0, 10, 0, 0, 0, 8, 1, 0, 0, 2, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := newRelay(tree{2, 8}, 4)
+		own, one := newOutbox(), newOutbox()
+		r.add(4, own)
+		r.join(hello{Version: protocolVersion, World: 8, Rank: 5}, one)
+		l := r.join(hello{Version: protocolVersion, World: 8, Rank: 6}, newOutbox())
+		if feed(b, func(m *message) error {
+			if m.Late && m.Come {
+				r.down(m)
+				return nil
+			}
+			return r.receive(l, m)
+		}) != nil {
+			r.end(l)
+		}
+		r.down(&message{Kind: kindOutcome})
+		r.orphan()
+		outcome(t, own)
+		if !own.closed || !one.closed || !r.up.closed {
+			t.Fatal("a session goes on without a way to rank 0")
+		}
+	})
+}
+
+// feed makes messages of bytes.
+func feed(b []byte, f func(*message) error) error {
+	groups := []string{"", "/a", "/b", strings.Repeat("x", 2000)}
+	members := [][]int{nil, {4, 6}, {1, 5, 6, 7}, {-1, 5}}
+	for ; len(b) >= 4; b = b[4:] {
+		m := &message{Kind: kind(b[0] % 14), Group: groups[b[1]&3], Ranks: members[b[1]>>2&3], Rank: int(b[1] >> 4 & 7), Turn: int(int8(b[2])), Come: b[3]&1 != 0, Late: b[3]&2 != 0, Lost: b[3]&8 != 0}
+		m.Who = []int{int(b[3] >> 4), m.Rank}
+		if b[3]&4 != 0 {
+			m.Came = &came{Who: m.Who, Said: []said{{At: m.Rank}}, Data: []datum{{At: int(b[0] >> 4)}}}
+			m.Hello = &hello{Version: protocolVersion, World: 8, Rank: m.Rank, Address: "tcp:x:1"}
+		}
+		if b[0]&0x80 != 0 {
+			m.Came = &came{Who: []int{m.Rank}, Said: []said{{At: m.Rank}}}
+		}
+		if err := f(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome finds what became of the job's barrier 0.
+func outcome(t *testing.T, o *outbox) {
+	t.Helper()
+	for _, x := range o.queue {
+		if x.Kind == kindOutcome && x.Group == "" && x.Turn == 0 {
+			return
+		}
+	}
+	t.Fatalf("no outcome in %v", o.queue)
 }

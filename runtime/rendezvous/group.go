@@ -88,9 +88,9 @@ func (g *Group) Exchange(ctx context.Context, c Call) ([]Part, error) {
 		return nil, err
 	}
 	out := make([]Part, len(g.ranks))
-	for i, p := range m.Parts {
-		if i < len(out) && p != nil {
-			out[i] = Part{Data: p.Data, Value: p.value}
+	for _, d := range m.Parts {
+		if d.At >= 0 && d.At < len(out) {
+			out[d.At] = Part{Data: d.Data, Value: d.value}
 		}
 	}
 	return out, nil
@@ -146,7 +146,12 @@ func (g *Group) arrive(c Call) (p point, w chan *message, err error) {
 	} else {
 		s.waits[p] = w
 	}
-	g.say(&message{Kind: kindArrive, Turn: p.turn, Part: &part{Data: bytes.Clone(c.Data), Facts: c.Facts, value: c.Value}})
+	at := g.Rank()
+	own := &came{Who: []int{at}, Said: []said{{at, c.Facts}}}
+	if c.Data != nil || c.Value != nil {
+		own.Data = []datum{{at, bytes.Clone(c.Data), c.Value}}
+	}
+	g.say(&message{Kind: kindArrive, Turn: p.turn, Came: own})
 	return p, w, nil
 }
 
@@ -184,6 +189,7 @@ func (g *Group) next() point {
 
 // say sends m. s.mu is held, so that messages go out in the order of the barriers.
 func (g *Group) say(m *message) {
+	m.Rank = g.s.rank
 	if m.Group = g.key; g.key != "" {
 		m.Ranks = g.ranks
 	}
@@ -225,7 +231,7 @@ func (g *Group) disagree(m *message, c Call, turn int) error {
 	if m.Facts == nil {
 		return nil
 	}
-	own := (&part{Facts: c.Facts}).fact(m.Facts.Fact)
+	own := fact(c.Facts, m.Facts.Fact)
 	for _, s := range m.Facts.Said {
 		if peer := s.Fact; peer != own && s.At >= 0 && s.At < len(g.ranks) {
 			what := own.What
@@ -358,8 +364,8 @@ func (g *Group) Context(ctx context.Context, op string) (_ context.Context, stop
 	return ctx, func() { unwatch(); cancel(nil) }
 }
 
-// closeLimit is how long a rank that leaves waits until rank 0's machine has heard of it;
-// lingerLimit is how long rank 0 waits for the others to leave as well.
+// closeLimit is how long a rank that leaves waits until its parent's machine has heard of it;
+// lingerLimit is how long rank 0, or a relay, waits for the others to leave as well.
 const (
 	closeLimit  = time.Second
 	lingerLimit = 300 * time.Millisecond
@@ -368,7 +374,8 @@ const (
 // Close leaves the group: the others hear of it, and calls in progress end with ErrClosed.
 // Closing the job's group ends the session, whether rank 0's process listens or not; rank 0
 // then goes on to coordinate those that have not left, for as long as its process lives,
-// and waits for them for a second at most. Closing twice does nothing.
+// and waits for them for a second at most, and so does a rank with others behind it in a world of
+// more than 64. Closing twice does nothing.
 func (g *Group) Close() error {
 	g.leave()
 	if g.key == "" {
@@ -395,7 +402,7 @@ func (g *Group) leave() {
 		}
 	}
 	if s.over == nil {
-		g.say(&message{Kind: kindLeave})
+		g.say(&message{Kind: kindLeave, Who: []int{s.rank}})
 	}
 	if g.key == "" {
 		s.closed = true

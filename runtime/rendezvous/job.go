@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -145,7 +146,8 @@ type Job struct {
 	wrap  func(net.Conn) net.Conn // of tests: makes connections fail
 
 	silence time.Duration // of connections, see Place; 0: the default
-	control bool          // connections are sessions: they carry no tensors
+	asked   bool          // rank 0 listens: other ranks ask it for their parents
+	base    int           // of the tree; 0: the default
 }
 
 // NewJob makes a job with a fresh identity and secret at addr; if that is empty, at
@@ -171,6 +173,9 @@ type local struct {
 	mu      sync.Mutex
 	forming map[string]*coordinator
 }
+
+// tree is that of a world of processes.
+func (j *Job) tree(world int) tree { return tree{cmp.Or(j.base, treeBase), world} }
 
 // newID returns 128 random bits.
 func newID() string {
@@ -258,14 +263,9 @@ func (j *Job) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	var curves []tls.CurveID // the default: also for those who keep what is said until they can break it
-	if j.control {
-		curves = []tls.CurveID{tls.X25519, tls.CurveP256} // two thirds of the time, and nothing worth keeping
-	}
 	return &tls.Config{
-		CurvePreferences: curves,
-		Certificates:     []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		MinVersion:       tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		MinVersion:   tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
 		ServerName: "concert.invalid", InsecureSkipVerify: true, // there is no authority and no name: VerifyConnection knows the one key
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,7 +20,7 @@ type Place struct {
 }
 
 // protocolVersion of messages; ranks must agree.
-const protocolVersion = 2
+const protocolVersion = 3
 
 const (
 	maxHello   = 4 << 10
@@ -43,14 +45,14 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	s := newSession(p)
 	if job != nil {
 		own := *job
-		job, own.silence, own.control = &own, p.HeartbeatTimeout, true
+		job, own.silence, own.asked = &own, p.HeartbeatTimeout, true
 		s.wrap, s.silence = job.wrap, p.HeartbeatTimeout
 	}
 	var ln *Listener
 	var err error
 	switch {
 	case p.World == 1:
-		s.alone(h)
+		s.alone(h, tree{2, 1})
 	case job == nil:
 		err = errors.New("there is no job to join")
 	case job.Local():
@@ -63,10 +65,7 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{s: s, ranks: make([]int, p.World)}
-	for i := range g.ranks {
-		g.ranks[i] = i
-	}
+	g := s.job()
 	_, err = g.Exchange(ctx, Call{Op: "rendezvous"})
 	if ln != nil {
 		ln.Close() // the address may be used again when Join returns
@@ -80,6 +79,15 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	}
 	g.Close()
 	return nil, err
+}
+
+// job is the group of all ranks.
+func (s *session) job() *Group {
+	g := &Group{s: s, ranks: make([]int, s.world)}
+	for i := range g.ranks {
+		g.ranks[i] = i
+	}
+	return g
 }
 
 // process names this one, for the errors of two that claim one rank.
@@ -97,18 +105,18 @@ func (l *local) join(ctx context.Context, s *session, h hello) error {
 		l.mu.Lock()
 		c := l.forming[h.Name]
 		if c == nil {
-			c = newCoordinator(h)
+			c = newCoordinator(h, tree{max(h.World, 2), h.World})
 			l.forming[h.Name] = c
 		}
 		out := newOutbox()
 		in := c.join(h, out)
-		if in {
-			s.local(c, out)
+		if in != nil {
+			s.local(c, in)
 		} else if c.decided() {
 			delete(l.forming, h.Name)
 		}
 		l.mu.Unlock()
-		if in {
+		if in != nil {
 			return nil
 		}
 		stop := context.AfterFunc(ctx, out.close)
@@ -127,16 +135,16 @@ func (l *local) join(ctx context.Context, s *session, h hello) error {
 	}
 }
 
-// local connects a session to a coordinator of this process, which has admitted it.
-func (s *session) local(c *coordinator, out *outbox) {
+// local connects a session to a hub of this process, which has admitted it.
+func (s *session) local(n node, l *link) {
 	s.send = func(m *message) {
-		if err := c.receive(s.rank, m); err != nil {
-			c.end(s.rank)
+		if err := n.receive(l, m); err != nil {
+			n.end(l)
 		}
 	}
 	s.hangUp = func() {}
 	go func() {
-		out.pump(func(batch []*message) error {
+		l.out.pump(func(batch []*message) error {
 			for _, m := range batch {
 				s.receive(m)
 			}
@@ -147,10 +155,9 @@ func (s *session) local(c *coordinator, out *outbox) {
 }
 
 // alone makes the session coordinate by itself, as rank 0.
-func (s *session) alone(h hello) *coordinator {
-	c, out := newCoordinator(h), newOutbox()
-	c.join(h, out)
-	s.local(c, out)
+func (s *session) alone(h hello, t tree) *coordinator {
+	c := newCoordinator(h, t)
+	s.local(c, c.join(h, newOutbox()))
 	return c
 }
 
@@ -160,10 +167,16 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen at %s: %w", job.Addr, err)
 	}
-	c := s.alone(h)
+	c := s.alone(h, job.tree(h.World))
 	s.hosts, s.address, s.anywhere = c, job.at(), job.Listen != ""
+	attend(ln, c, c.formed, &c.sessions)
+	return ln, nil
+}
+
+// attend lets those who connect to a hub join, until the world has formed.
+func attend(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGroup) {
 	go func() {
-		<-c.formed
+		<-formed
 		ln.Close()
 	}()
 	go func() {
@@ -172,33 +185,40 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 			if err != nil {
 				return
 			}
-			c.sessions.Go(func() { c.serve(conn) })
+			sessions.Go(func() { conn.attend(n, sessions) })
 		}
 	}()
-	return ln, nil
 }
 
-// serve is the coordinator's end of a session.
-func (c *coordinator) serve(conn *Conn) {
+// attend is a hub's end of a session, or rank 0's of a question.
+func (c *Conn) attend(n node, sessions *sync.WaitGroup) {
+	defer c.Close()
 	var first message
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
-	_, err := conn.Receive(ctx, maxHello, &first)
+	_, err := c.Receive(ctx, maxHello, &first)
 	cancel()
 	if err != nil || first.Hello == nil {
-		conn.Close()
 		return
 	}
-	h := *first.Hello
-	out := newOutbox()
-	in := c.join(h, out)
-	if !in {
-		conn.pump(out)
+	out, rank := newOutbox(), first.Hello.Rank
+	if root, ok := n.(*coordinator); ok && c.asks {
+		if !root.ask(*first.Hello, out) {
+			c.pump(out)
+			return
+		}
+		sessions.Go(func() { c.pump(out) })
+		c.receiveAll(maxMessage, func(m *message) error { return root.answer(rank, out, m) })
+		root.vanish(rank, out)
 		return
 	}
-	c.sessions.Go(func() { conn.pump(out) })
-	conn.receiveAll(maxMessage, func(m *message) error { return c.receive(h.Rank, m) })
-	c.end(h.Rank)
-	conn.Close()
+	l := n.join(*first.Hello, out)
+	if l == nil {
+		c.pump(out)
+		return
+	}
+	sessions.Go(func() { c.pump(out) })
+	c.receiveAll(min(maxOutcome, (l.to-l.from)*maxMessage), func(m *message) error { return n.receive(l, m) })
+	n.end(l)
 }
 
 // pump sends what is put into out until it is closed, and then hangs up. If the other end
@@ -226,38 +246,154 @@ func (c *Conn) receiveAll(max int, f func(*message) error) {
 	}
 }
 
-// connect connects a session to rank 0, trying until ctx ends: a listener may still be that
-// of this job's last world, which says so.
+// connect connects a session to the rank's parent, trying until ctx ends: a listener may still
+// be that of this job's last world, which says so.
 func (s *session) connect(ctx context.Context, job *Job, h hello) error {
+	t := job.tree(h.World)
+	s.parent, s.because = t.parent(h.Rank), t.parent(h.Rank)
 	start := time.Now()
 	for {
-		conn, err := Dial(ctx, job)
-		if err != nil {
-			return joinFailure(ctx, job, h.Rank, start, err)
+		var again bool
+		var err error
+		if s.parent == 0 {
+			again, err = s.enter(ctx, job, h, start)
+		} else {
+			again, err = s.ask(ctx, job, h, start)
 		}
-		var first message
-		if err = conn.Send(ctx, message{Kind: kindHello, Hello: &h}); err == nil {
-			_, err = conn.Receive(ctx, maxMessage, &first)
-		}
-		switch {
-		case err == nil && first.Kind == kindHello:
-			s.receive(&first)
-			s.remote(conn)
-			return nil
-		case err == nil && first.Err != nil:
-			conn.Close()
-			return DecodeError(first.Err)
-		}
-		conn.Close()
-		switch {
-		case ctx.Err() != nil:
-			return joinFailure(ctx, job, h.Rank, start, &dialError{addr: job.Addr, why: context.Cause(ctx), last: err})
-		case err != nil: // rank 0 knows this one, and does not answer
-			return &PeerLostError{Op: "rendezvous", Rank: h.Rank, Peer: 0}
+		if !again {
+			return err
 		}
 		select { // the listener of the last world is about to close
 		case <-ctx.Done():
+			return joinFailure(ctx, job, h.Rank, start, &dialError{addr: job.Addr, why: context.Cause(ctx), last: err})
 		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// enter begins the session with who listens at job's address, and reports whether to try
+// again.
+func (s *session) enter(ctx context.Context, job *Job, h hello, start time.Time) (again bool, err error) {
+	conn, err := Dial(ctx, job)
+	if err != nil {
+		return false, joinFailure(ctx, job, h.Rank, start, err)
+	}
+	defer func() {
+		if again || err != nil {
+			conn.Close()
+		}
+	}()
+	if s.address == "" {
+		s.address = reached(conn.raw.LocalAddr())
+	}
+	var r *relay
+	if t := job.tree(h.World); t.inner(h.Rank) {
+		r = newRelay(t, h.Rank)
+		below := &Job{ID: job.ID, Secret: job.Secret, Addr: "unix:@concert-" + newID(), wrap: s.wrap, silence: s.silence}
+		if !strings.HasPrefix(job.Addr, "unix:") {
+			below.Addr = s.anyPort()
+		}
+		var ln *Listener
+		if ln, err = Listen(ctx, below); err != nil {
+			return false, fmt.Errorf("cannot listen at %s for the ranks behind this one: %w", below.Addr, err)
+		}
+		defer func() {
+			if again || err != nil {
+				ln.Close()
+			} else {
+				attend(ln, r, r.formed, &r.sessions)
+			}
+		}()
+		h.Address = s.reachable(ln)
+	}
+	var first message
+	if err = conn.Send(ctx, message{Kind: kindHello, Hello: &h}); err == nil {
+		_, err = conn.Receive(ctx, maxMessage, &first)
+	}
+	switch {
+	case err == nil && first.Kind == kindHello:
+		s.receive(&first)
+		s.remote(conn, r)
+		return false, nil
+	case err == nil && first.Err != nil:
+		return false, DecodeError(first.Err)
+	case ctx.Err() != nil:
+		return false, joinFailure(ctx, job, h.Rank, start, &dialError{addr: job.Addr, why: context.Cause(ctx), last: err})
+	case err != nil: // the parent knows this one, and does not answer
+		return false, &PeerLostError{Op: "rendezvous", Rank: h.Rank, Peer: s.parent}
+	}
+	return true, nil
+}
+
+// ask asks rank 0 where this rank's parent is, and begins the session there. Until it has
+// begun rank 0 says what becomes of the world. It reports whether to try again.
+func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (again bool, err error) {
+	q, err := dial(ctx, job, asks)
+	if err != nil {
+		return false, joinFailure(ctx, job, h.Rank, start, err)
+	}
+	defer q.Close()
+	s.address = reached(q.raw.LocalAddr())
+	rootLost := &PeerLostError{Op: "rendezvous", Rank: h.Rank, Peer: 0}
+	if err := q.Send(ctx, message{Kind: kindHello, Hello: &h}); err != nil && ctx.Err() == nil {
+		return false, rootLost
+	}
+	told := make(chan *message, 3) // all that rank 0 says
+	go func() {
+		q.receiveAll(maxMessage, func(m *message) error {
+			select {
+			case told <- m:
+				return nil
+			default:
+				return net.ErrClosed
+			}
+		})
+		close(told)
+	}()
+	within, stop := context.WithCancel(ctx)
+	var entered chan error // has what becomes of the session with the parent
+	defer func() {
+		if stop(); entered != nil && <-entered == nil {
+			s.job().Close()
+		}
+	}()
+	var why error // that it has canceled
+	done, limit := ctx.Done(), (<-chan time.Time)(nil)
+	failed := func(m *message) error { return s.job().failure(m, why, "rendezvous", 0, time.Since(start)) }
+	for {
+		select {
+		case m, ok := <-told:
+			switch {
+			case !ok && why == nil:
+				return false, rootLost
+			case !ok:
+				return false, failed(nil)
+			case m.Kind == kindGone:
+				return true, nil
+			case m.Kind == kindOutcome:
+				return false, failed(m)
+			}
+			parent := &Job{ID: job.ID, Secret: job.Secret, Addr: m.Address, wrap: s.wrap, silence: s.silence, base: job.base}
+			entered = make(chan error, 1)
+			go func() {
+				again, err := s.enter(within, parent, h, start)
+				if again {
+					err = ErrPeerLost // the parent knows that the world has formed, or will not
+				}
+				entered <- err
+			}()
+		case err := <-entered:
+			if entered = nil; err == nil {
+				q.write(message{Kind: kindReached}) // if that is lost, so is this rank
+				return false, nil
+			}
+			q.write(message{Kind: kindGone, Rank: s.parent})
+		case <-done:
+			why, done, limit = context.Cause(ctx), nil, time.After(outcomeLimit)
+			stop()
+			q.write(message{Kind: kindCancel, Late: errors.Is(why, context.DeadlineExceeded), Err: EncodeError(why, maxReason)})
+		case <-limit:
+			return false, failed(nil)
 		}
 	}
 }
@@ -276,22 +412,31 @@ func joinFailure(ctx context.Context, job *Job, rank int, start time.Time, err e
 	return err
 }
 
-// remote lets the session talk over conn.
-func (s *session) remote(conn *Conn) {
-	s.address = reached(conn.raw.LocalAddr())
-	out := newOutbox()
-	s.send = func(m *message) { out.put(m) }
-	s.hangUp = func() {
-		out.close()
-		time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
-	}
+// remote lets the session talk over conn, by a relay if others are behind it.
+func (s *session) remote(conn *Conn, r *relay) {
+	out, receive, end := newOutbox(), s.receive, s.end
 	var wrote sync.WaitGroup
+	if r != nil {
+		r.nonce, s.hosts, out, receive, end = s.nonce, r, r.up, r.down, r.orphan
+		s.local(r, r.add(s.rank, newOutbox()))
+	} else {
+		s.send = func(m *message) { out.put(m) }
+		s.hangUp = func() {
+			out.close()
+			time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
+		}
+	}
 	wrote.Go(func() { conn.pump(out) })
-	go func() {
-		conn.receiveAll(min(maxOutcome, s.world*maxMessage), func(m *message) error { s.receive(m); return nil })
+	talk := func() {
+		conn.receiveAll(min(maxOutcome, s.world*maxMessage), func(m *message) error { receive(m); return nil })
 		out.close()
 		conn.Close()
 		wrote.Wait()
-		s.end()
-	}()
+		end()
+	}
+	if r != nil {
+		r.sessions.Go(talk)
+	} else {
+		go talk()
+	}
 }

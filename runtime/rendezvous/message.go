@@ -1,7 +1,10 @@
 package rendezvous
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -9,33 +12,39 @@ import (
 type kind uint8
 
 const (
-	kindHello   kind = iota + 1 // rank: who it is; the first message of a session, and the coordinator's answer
-	kindArrive                  // rank: has come to the group's next barrier
-	kindCancel                  // rank: cancels a barrier that it has come to, or the next one in place of coming
-	kindOutcome                 // coordinator: what became of a barrier
-	kindNotice                  // rank, and coordinator to all others of the group
+	kindHello   kind = iota + 1 // up: who it is, the first message of a session, and of those behind a relay; down: the answer to the first
+	kindArrive                  // up: ranks have come to the group's next barrier
+	kindCancel                  // up: a rank cancels a barrier that it has come to, or the next one in place of coming
+	kindOutcome                 // down: what became of a barrier
+	kindNotice                  // up, and down to all others of the group
 	kindBreak                   // as well: it is broken for the rank
-	kindLeave                   // rank: leaves a group in order; its session, if that is the job
-	kindGone                    // coordinator: a rank has left a group, or its session has ended; in answer to hello: the world has formed
+	kindLeave                   // up: ranks leave a group in order; their sessions, if that is the job
+	kindGone                    // down: ranks have left a group, or their sessions have ended; in answer to hello: the world has formed; up: a relay has lost a rank, and who is behind it
+	kindAsk                     // down, to relays: who has come to a barrier?
+	kindAnswer                  // up: what there was to say to that has been said
+	kindOver                    // down: there is no way to rank 0 any more, because of a rank
+	kindReached                 // up, of who has asked for its parent: it has a session there
 )
 
-// message is all that sessions say.
+// message is all that sessions say: up, towards rank 0, and down.
 type message struct {
-	Kind  kind            `json:"k"`
-	Hello *hello          `json:"hello,omitempty"`
-	Group string          `json:"group,omitempty"` // key; empty for the job
-	Ranks []int           `json:"ranks,omitempty"` // of the group, unless it is the job
-	Turn  int             `json:"turn,omitempty"`  // which barrier of the group, from 0; with break: which part of it
-	Rank  int             `json:"rank,omitempty"`  // of whom the coordinator tells
-	Data  []byte          `json:"data,omitempty"`  // of a notice; the world's nonce, with the coordinator's hello
-	Part  *part           `json:"part,omitempty"`  // with arrive
-	Parts []*part         `json:"parts,omitempty"` // with the outcome of a barrier that was released, by rank of the group; none if they bring nothing
-	Facts *disputed       `json:"facts,omitempty"` // as well: on which they disagree
-	Come  bool            `json:"come,omitempty"`  // with cancel: behind this rank's arrive
-	Late  bool            `json:"late,omitempty"`  // with cancel: because time was up
-	Own   bool            `json:"own,omitempty"`   // with outcome: Err is the coordinator's, not the reason of a rank that canceled
-	Lost  bool            `json:"lost,omitempty"`  // with gone: without a word
-	Err   json.RawMessage `json:"err,omitempty"`   // with break, cancel, and the outcome of a barrier that was canceled
+	Kind    kind            `json:"k"`
+	Hello   *hello          `json:"hello,omitempty"`
+	Address string          `json:"address,omitempty"` // with the answer to a question: of the parent
+	Group   string          `json:"group,omitempty"`   // key; empty for the job
+	Ranks   []int           `json:"ranks,omitempty"`   // of the group, unless it is the job
+	Turn    int             `json:"turn,omitempty"`    // which barrier of the group, from 0; with break: which part of it
+	Rank    int             `json:"rank,omitempty"`    // who says so; with gone and over: because of whom
+	Who     []int           `json:"who,omitempty"`     // with leave and gone: the ranks
+	Data    []byte          `json:"data,omitempty"`    // of a notice; the world's nonce, with the answer to hello
+	Came    *came           `json:"came,omitempty"`    // with arrive
+	Parts   []datum         `json:"parts,omitempty"`   // with the outcome of a barrier that was released
+	Facts   *disputed       `json:"facts,omitempty"`   // as well: on which they disagree
+	Come    bool            `json:"come,omitempty"`    // with cancel: behind this rank's arrive
+	Late    bool            `json:"late,omitempty"`    // with cancel: because time was up
+	Own     bool            `json:"own,omitempty"`     // with outcome: Err is the coordinator's, not the reason of a rank that canceled
+	Lost    bool            `json:"lost,omitempty"`    // with gone: without a word
+	Err     json.RawMessage `json:"err,omitempty"`     // with break, cancel, and the outcome of a barrier that was canceled
 
 	passed chan struct{} // not a message: closed when the outbox comes to it
 	coded  *coded        // of what goes to many: the frame that all get
@@ -59,19 +68,34 @@ type saying struct {
 	Fact
 }
 
-// part is what one rank brings to a barrier.
-type part struct {
-	Data  []byte `json:"data,omitempty"`
+// came is who has come to a barrier, and what they bring together: of one rank, or put
+// together by a relay.
+type came struct {
+	Who  []int   `json:"who"` // by index in the group, each once
+	Said []said  `json:"said"`
+	Data []datum `json:"data,omitempty"`
+}
+
+// said is what ranks say must be the same, by the first of the group that says so.
+type said struct {
+	At    int    `json:"at"` // index in the group
 	Facts []Fact `json:"facts,omitempty"`
+}
+
+// datum is what a rank brings for all others.
+type datum struct {
+	At    int    `json:"at"` // index in the group
+	Data  []byte `json:"data,omitempty"`
 	value any    // in one process only
 }
 
-// hello is what a rank says of itself. All but Rank and Process must be the same.
+// hello is what a rank says of itself. Version, Name and World must be the same.
 type hello struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"` // of the world
 	World   int    `json:"world"`
 	Rank    int    `json:"rank"`
+	Address string `json:"address,omitempty"` // where a relay listens
 	Process string `json:"process"`
 }
 
@@ -85,44 +109,75 @@ const (
 	maxWorld  = 1 << 16
 )
 
+// add puts together what ranks bring.
+func (c *came) add(more *came) {
+	c.Who = append(c.Who, more.Who...)
+	c.Data = append(c.Data, more.Data...)
+	for _, s := range more.Said {
+		i := slices.IndexFunc(c.Said, func(o said) bool { return slices.Equal(o.Facts, s.Facts) })
+		if i < 0 {
+			c.Said = append(c.Said, s)
+		} else {
+			c.Said[i].At = min(c.Said[i].At, s.At)
+		}
+	}
+}
+
+// check says what is wrong with what came over a link.
+func (c *came) check(l *link, g *roster) error {
+	who := slices.Sorted(slices.Values(c.Who))
+	if len(who) == 0 || who[0] < 0 || who[len(who)-1] >= len(g.ranks) || len(slices.Compact(who)) != len(c.Who) || len(c.Said) > len(who) || len(c.Data) > len(who) {
+		return fmt.Errorf("members %v of %d come", c.Who, len(g.ranks))
+	}
+	for _, i := range who {
+		if !l.has(g.ranks[i]) {
+			return fmt.Errorf("rank %d comes for rank %d", l.from, g.ranks[i])
+		}
+	}
+	for _, s := range c.Said {
+		if _, ok := slices.BinarySearch(who, s.At); !ok {
+			return fmt.Errorf("facts of member %d, who does not come", s.At)
+		}
+	}
+	for i, d := range c.Data {
+		if _, ok := slices.BinarySearch(who, d.At); !ok || i > 0 && c.Data[i-1].At == d.At || len(d.Data) > MaxData {
+			return fmt.Errorf("%d bytes of member %d", len(d.Data), d.At)
+		}
+	}
+	return nil
+}
+
 // released is the outcome of a barrier to which all have come: what they bring, and whether
 // they agree.
-func released(parts []*part) *message {
-	m := &message{Kind: kindOutcome}
+func released(c *came) *message {
+	slices.SortFunc(c.Said, func(a, b said) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(c.Data, func(a, b datum) int { return cmp.Compare(a.At, b.At) })
+	m := &message{Kind: kindOutcome, Parts: c.Data}
 	most := 0
-	for _, p := range parts {
-		most = max(most, len(p.Facts))
-		if p.Data != nil || p.value != nil {
-			m.Parts = parts
-		}
+	for _, s := range c.Said {
+		most = max(most, len(s.Facts))
 	}
 	for k := range most {
 		seen := map[Fact]bool{}
-		var said []saying
-		for i, p := range parts {
-			if f := p.fact(k); !seen[f] {
+		var says []saying
+		for _, s := range c.Said {
+			if f := fact(s.Facts, k); !seen[f] {
 				seen[f] = true
-				said = append(said, saying{i, f})
+				says = append(says, saying{s.At, f})
 			}
 		}
-		if len(said) > 1 {
-			m.Facts = &disputed{k, said}
+		if len(says) > 1 {
+			m.Facts = &disputed{k, says}
 			break
-		}
-	}
-	if m.Parts != nil {
-		m.Parts = make([]*part, len(parts))
-		for i, p := range parts {
-			m.Parts[i] = &part{Data: p.Data, value: p.value}
 		}
 	}
 	return m
 }
 
-// fact is a part's kth, or none.
-func (p *part) fact(k int) Fact {
-	if k < len(p.Facts) {
-		return p.Facts[k]
+// fact is the kth, or none.
+func fact(of []Fact, k int) Fact {
+	if k < len(of) {
+		return of[k]
 	}
 	return Fact{}
 }

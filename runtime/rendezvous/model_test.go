@@ -28,6 +28,7 @@ type modelRank struct {
 	g       *Group
 	to      []*message // on the way to the coordinator
 	out     *outbox    // on the way to the rank
+	l       *link
 	p       point
 	w       chan *message // of the barrier it waits at, nil for none
 	said    bool          // hello
@@ -45,7 +46,7 @@ type model struct {
 
 func newModel(scripts []string) *model {
 	h := hello{Version: protocolVersion, World: len(scripts)}
-	m := &model{c: newCoordinator(h)}
+	m := &model{c: newCoordinator(h, tree{max(len(scripts), 2), len(scripts)})}
 	all := make([]int, len(scripts))
 	for i := range all {
 		all[i] = i
@@ -59,7 +60,7 @@ func newModel(scripts []string) *model {
 		r.g = &Group{s: s, ranks: all}
 		m.r = append(m.r, r)
 		if script[0] != doJoin {
-			m.c.join(hello{Version: h.Version, World: h.World, Rank: i}, r.out)
+			r.l = m.c.join(hello{Version: h.Version, World: h.World, Rank: i}, r.out)
 		}
 	}
 	return m
@@ -101,16 +102,18 @@ func (m *model) step(k int) error {
 	case 1: // the coordinator takes a message, or sees the end
 		if len(r.to) == 0 {
 			r.over = true
-			m.c.end(i)
+			if r.l != nil {
+				m.c.end(r.l)
+			}
 			return nil
 		}
 		x := r.to[0]
 		r.to = r.to[1:]
 		if x.Kind == kindHello {
-			m.c.join(*x.Hello, r.out)
+			r.l = m.c.join(*x.Hello, r.out)
 			return nil
 		}
-		return m.c.receive(i, x)
+		return m.c.receive(r.l, x)
 	case 2: // the rank takes a message
 		x := r.out.queue[0]
 		r.out.queue = r.out.queue[1:]
@@ -189,7 +192,7 @@ func (m *model) check() error {
 	all := !slices.ContainsFunc(m.r, func(r *modelRank) bool { return !r.over })
 	for _, g := range m.c.groups {
 		for turn, a := range g.open {
-			if !a.decided && slices.ContainsFunc(a.parts, func(p *part) bool { return p != nil }) {
+			if !a.decided && len(a.Who) > 0 {
 				return fmt.Errorf("barrier %d is undecided", turn)
 			}
 			if turn < g.first {

@@ -33,13 +33,26 @@ func (o *outbox) put(m *message) bool {
 	if o.closed {
 		return false
 	}
-	o.queue = append(o.queue, m)
 	o.bytes += m.size()
+	if n := len(o.queue); n > 0 && o.queue[n-1].joins(m) {
+		both := *o.queue[n-1]
+		both.Who, both.coded = slices.Concat(both.Who, m.Who), nil
+		o.queue[n-1] = &both
+	} else {
+		o.queue = append(o.queue, m)
+	}
 	if o.bytes > maxQueued {
 		o.queue, o.closed = nil, true
 	}
 	o.cond.Signal()
 	return !o.closed
+}
+
+// joins reports whether m and one behind it say one thing of several ranks: a large world
+// leaves all at once.
+func (m *message) joins(next *message) bool {
+	return m.Kind == next.Kind && (m.Kind == kindLeave || m.Kind == kindGone) && len(m.Who) > 0 && len(next.Who) > 0 &&
+		m.Group == next.Group && m.Lost == next.Lost && m.Rank == next.Rank
 }
 
 // flushed is closed when everything that is queued now has been handed on.
@@ -95,9 +108,16 @@ func (o *outbox) pump(f func([]*message) error) error {
 
 // size is about what m takes.
 func (m *message) size() int {
-	n := 256 + len(m.Data) + len(m.Err)
-	for _, p := range m.Parts {
-		n += len(p.Data) + 64*len(p.Facts)
+	n := 256 + len(m.Data) + len(m.Err) + 8*(len(m.Who)+len(m.Ranks))
+	parts := m.Parts
+	if m.Came != nil {
+		parts = m.Came.Data
+		for _, s := range m.Came.Said {
+			n += 64 * len(s.Facts)
+		}
+	}
+	for _, p := range parts {
+		n += 64 + len(p.Data)
 	}
 	return n
 }

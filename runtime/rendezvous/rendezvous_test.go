@@ -23,6 +23,16 @@ func eachJob(t *testing.T, f func(t *testing.T, job *Job)) {
 		"local": NewLocal,
 		"unix":  func() *Job { return NewJob("") },
 		"tcp":   func() *Job { return NewJob(addrs.Next()) },
+		"relays": func() *Job { // rank 3 reaches rank 0 through rank 2
+			job := NewJob(addrs.Next())
+			job.base = 2
+			return job
+		},
+		"relays of unix": func() *Job {
+			job := NewJob("")
+			job.base = 2
+			return job
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leak.Check(t)
@@ -408,4 +418,57 @@ func TestExchangeFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestMissingBehindRelays: ranks that have come, and for whose neighbors their relay waits, are not
+// taken to be missing.
+func TestMissingBehindRelays(t *testing.T) {
+	leak.Check(t)
+	job := NewJob(addrs.Next())
+	job.base = 2
+	errs := world(t, job, 8, time.Minute, func(g *Group) error {
+		ctx := t.Context()
+		come := g.Sub("come", []int{1, 4, 5})
+		after := g.Sub("after", []int{1, 2, 6, 7})
+		switch g.Rank() {
+		case 4, 5: // behind what they say here, rank 4 has it
+			p, w, err := g.arrive(Call{Op: "first"})
+			if err != nil {
+				return err
+			}
+			if err := come.Barrier(ctx, "come"); err != nil {
+				return err
+			}
+			m, why := g.await(ctx, p, w)
+			if m == nil {
+				return fmt.Errorf("no outcome: %w", why)
+			}
+			return missing(g.failure(m, why, "first", p.turn, 0))
+		case 1:
+			if err := come.Barrier(ctx, "come"); err != nil {
+				return err
+			}
+			c, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			err := missing(g.Barrier(c, "first"))
+			return errors.Join(err, after.Barrier(ctx, "after"))
+		case 2, 6, 7:
+			if err := after.Barrier(ctx, "after"); err != nil {
+				return err
+			}
+		}
+		return missing(g.Barrier(ctx, "first"))
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// missing is nil if an error says that ranks 2, 6 and 7 have not come.
+func missing(err error) error {
+	var e *TimeoutError
+	if !errors.As(err, &e) || !slices.Contains(e.Missing, 2) || !slices.Contains(e.Missing, 6) || !slices.Contains(e.Missing, 7) || slices.ContainsFunc(e.Missing, func(r int) bool { return r == 1 || r == 4 || r == 5 }) {
+		return fmt.Errorf("got %w", err)
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ const (
 	canceled                  // of a barrier that this rank has not come to
 )
 
-// session is one rank's side of its connection to the coordinator.
+// session is one rank's side of its way to the coordinator.
 type session struct {
 	rank, world int
 	timeout     time.Duration
@@ -40,7 +40,8 @@ type session struct {
 	hangUp      func()                  // ends the session behind what was sent
 	ended       chan struct{}           // closed when nothing comes any more
 	wrap        func(net.Conn) net.Conn // of tests
-	hosts       *coordinator            // of rank 0 of a job with connections
+	hosts       node                    // of rank 0 of a job with connections, and of relays
+	parent      int                     // through whom rank 0 is reached
 	silence     time.Duration           // of connections
 	address     string                  // by which other processes reach this one; empty for goroutines
 	anywhere    bool                    // the address is none of this machine's own
@@ -54,6 +55,7 @@ type session struct {
 	watched  int // watchers there have been
 	names    map[string]int
 	closed   bool
+	because  int   // who is the cause if nothing comes any more
 	over     error // why nothing comes any more
 }
 
@@ -68,7 +70,7 @@ func newSession(p Place) *session {
 		canceled: map[point]*message{}, watchers: map[int]func(Event){}, names: map[string]int{}}
 }
 
-// receive takes a message of the coordinator. One goroutine calls it.
+// receive takes a message that comes down. One goroutine calls it.
 func (s *session) receive(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,6 +93,9 @@ func (s *session) receive(m *message) {
 		e.Kind = canceled
 	case kindBreak:
 		e.Kind, e.Part, e.Err = Broken, m.Turn, DecodeError(m.Err)
+	case kindOver:
+		s.because = m.Rank
+		return
 	case kindGone:
 		if s.closed { // nobody hears it, and a large world leaves all at once
 			return
@@ -99,9 +104,13 @@ func (s *session) receive(m *message) {
 		if m.Lost {
 			e.Kind = Lost
 		}
-		if m.Group == "" {
-			s.gone = append(s.gone, e)
+		for _, e.Rank = range m.Who {
+			if m.Group == "" {
+				s.gone = append(s.gone, e)
+			}
+			s.tell(e)
 		}
+		return
 	}
 	s.tell(e)
 }
@@ -117,21 +126,21 @@ func (s *session) tell(e Event) {
 	}
 }
 
-// end is called when nothing comes any more: the coordinator is gone, and with it
-// rank 0, unless this rank has left.
+// end is called when nothing comes any more: rank 0 is gone, or one through whom it is
+// reached, unless this rank has left.
 func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		lost := &PeerLostError{Peer: 0}
+		lost := &PeerLostError{Peer: s.because}
 		for _, e := range s.gone {
-			if e.Rank == 0 && e.Kind == Left {
+			if e.Rank == lost.Peer && e.Kind == Left {
 				lost.Left = true
 			}
 		}
 		s.over = lost
 		s.release("")
-		if e := (Event{Kind: Lost}); !lost.Left {
+		if e := (Event{Kind: Lost, Rank: lost.Peer}); !lost.Left {
 			s.gone = append(s.gone, e)
 			s.tell(e)
 		}

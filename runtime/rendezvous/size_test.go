@@ -47,12 +47,14 @@ func BenchmarkRanks(b *testing.B) {
 
 // TestLeftGroups: a job may have any number of groups one after the other.
 func TestLeftGroups(t *testing.T) {
-	c := newCoordinator(hello{World: 3})
+	c := newCoordinator(hello{World: 3}, tree{64, 3})
+	var links []*link
 	for r := range 3 {
-		c.join(hello{World: 3, Rank: r}, newOutbox())
+		links = append(links, c.join(hello{World: 3, Rank: r}, newOutbox()))
 	}
 	say := func(rank int, key string, k kind) {
-		if err := c.receive(rank, &message{Kind: k, Group: key, Ranks: []int{0, 2}, Part: &part{}}); err != nil {
+		m := &message{Kind: k, Group: key, Rank: rank, Ranks: []int{0, 2}, Who: []int{rank}, Came: &came{Who: []int{rank / 2}}}
+		if err := c.receive(links[rank], m); err != nil {
 			t.Fatalf("group %s: %v", key, err)
 		}
 	}
@@ -64,7 +66,7 @@ func TestLeftGroups(t *testing.T) {
 		say(2, key, kindLeave)
 	}
 	say(0, "/last", kindLeave)
-	if c.end(2); len(c.groups) != 1 {
+	if c.end(links[2]); len(c.groups) != 1 {
 		t.Errorf("%d groups are left", len(c.groups))
 	}
 }

@@ -54,7 +54,7 @@ func TestOtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := handshake(t.Context(), c, job, cfg, true); err == nil || !strings.Contains(err.Error(), "belongs to user") {
+	if _, err := handshake(t.Context(), c, job, cfg, serves); err == nil || !strings.Contains(err.Error(), "belongs to user") {
 		t.Errorf("another user shook hands: %v", err)
 	}
 }
