@@ -142,7 +142,7 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 			return traced.ErrForm
 		}
 		if c.Operator != "aten.linalg_lu_factor_ex.default" {
-			a, _ = c.asFactored(a)
+			a = c.asFactored(a)
 		}
 		lu, err := decompose.LU(emitter{c}, a)
 		if err != nil {
@@ -152,18 +152,18 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 	}
 }
 
-// asFactored is what PyTorch factors: the transpose of what lies row by row.
-func (c *call) asFactored(a *ir.Value) (_ *ir.Value, turned bool) {
+// asFactored is what PyTorch factors for a determinant: the transpose of what lies row by row.
+func (c *call) asFactored(a *ir.Value) *ir.Value {
 	r := a.Type().Rank()
 	if r < 2 || !a.Type().Contiguous() {
-		return a, false
+		return a
 	}
 	dims := make([]int64, r)
 	for d := range dims {
 		dims[d] = int64(d)
 	}
 	dims[r-2], dims[r-1] = dims[r-1], dims[r-2]
-	return c.Permuted(a, dims...), true
+	return c.Permuted(a, dims...)
 }
 
 // settleWith is Settle; where the trace has one more result it says which matrices are singular.
@@ -232,7 +232,6 @@ func solve(c *call) error {
 	if len(as) < 2 {
 		return traced.ErrForm
 	}
-	a, turned := c.asFactored(a)
 	f, err := decompose.LU(emitter{c}, a)
 	if err != nil {
 		return traced.Unknown(err)
@@ -245,7 +244,7 @@ func solve(c *call) error {
 	if !ok || again != f.LU {
 		return traced.ErrForm
 	}
-	x, err := decompose.SolveLU(emitter{c}, f, b, left, turned)
+	x, err := decompose.SolveLU(emitter{c}, f, b, left, false)
 	if err != nil {
 		return traced.Unknown(err)
 	}

@@ -208,6 +208,9 @@ func vectorNorm(c *call) error {
 
 // norm reads p.
 func (c *call) norm() float64 {
+	if c.Arg("p") == nil {
+		return 2
+	}
 	v, ok := c.Num("p")
 	p, _ := v.AsFloat()
 	if !ok || !(p >= 0) {

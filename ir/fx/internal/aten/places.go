@@ -19,6 +19,7 @@ var placeOps = []row{
 	{"aten.median.default aten.median.dim", "self dim keepdim", median},
 	{"aten._trilinear.default", "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim", trilinear},
 	{"aten._cdist_backward.default", "grad x1 x2 p cdist", distancesBackward},
+	{"aten._pdist_backward.default", "grad self p pdist", pairDistancesBackward},
 }
 
 // within are the indices of a list, moved into self's dimensions: what lies outside is masked.
@@ -143,10 +144,40 @@ func distancesBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	ra, rb, rg := int64(a.Type().Rank()), int64(b.Type().Rank()), int64(g.Type().Rank())
-	if ra < 2 || rb < 2 || rg != max(ra, rb) || rg != int64(dist.Type().Rank()) || !a.Type().DType().IsFloat() {
+	if ra, rb, rg := a.Type().Rank(), b.Type().Rank(), g.Type().Rank(); ra < 2 || rb < 2 || rg != max(ra, rb) || rg != dist.Type().Rank() || !a.Type().DType().IsFloat() {
 		return traced.ErrForm
 	}
+	return c.Settle(c.drawnTo(g, a, b, dist, p))
+}
+
+// pairDistancesBackward is the same for all pairs of rows, of which the operands have those of
+// a row and the later ones.
+func pairDistancesBackward(c *call) error {
+	g, x, dist, p := c.Tensor("grad"), c.Tensor("self"), c.Tensor("pdist"), c.norm()
+	if c.Err != nil {
+		return c.Err
+	}
+	s := traced.Static(x)
+	if len(s) != 2 || s[0] < 2 || s[1] == 0 || !x.Type().DType().IsFloat() || s[0] > 1<<15 {
+		return traced.ErrForm
+	}
+	row, column := c.Unsqueezed(c.Counting(s[0]), 1), c.Unsqueezed(c.Counting(s[0]), 0)
+	i, k := c.Make(ir.OpMinimum, nil, row, column), c.Make(ir.OpMaximum, nil, row, column)
+	// Pair i, k is number i n - i (i+1) / 2 + k - i - 1; that of a row and itself is none.
+	before := c.With(ir.OpFloorDivide, c.mul(i, c.With(ir.OpAdd, i, 3)), 2)
+	at := c.With(ir.OpSub, c.add(c.sub(c.With(ir.OpMul, i, float64(s[0])), before), k), 1)
+	at = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(s[0]*(s[0]-1)/2 - 1)}, attr.Attr{Key: "min", Val: attr.Int(0)}), at)
+	same := c.Make(ir.OpEq, nil, row, column)
+	square := func(pairs *ir.Value) *ir.Value {
+		all := c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(0)), pairs, at)
+		return c.Make(ir.OpWhere, nil, same, c.Filled(attr.Int(0), x.Type().DType()), all)
+	}
+	return c.Settle(c.drawnTo(square(g), x, x, square(dist), p))
+}
+
+// drawnTo is the gradient of rows of a by their distances from rows of b.
+func (c *call) drawnTo(g, a, b, dist *ir.Value, p float64) *ir.Value {
+	ra, rb, rg := int64(a.Type().Rank()), int64(b.Type().Rank()), int64(g.Type().Rank())
 	diff := c.sub(c.Unsqueezed(a, ra-1), c.Unsqueezed(b, rb-2))
 	g, dist = c.Unsqueezed(g, rg), c.Unsqueezed(dist, rg)
 	sign, size := c.Make(ir.OpSign, nil, diff), c.Make(ir.OpAbs, nil, diff)
@@ -169,5 +200,5 @@ func distancesBackward(c *call) error {
 	if p != 0 && p != 1 && !math.IsInf(p, 1) {
 		out = c.Make(ir.OpWhere, nil, zero, c.Filled(attr.Int(0), a.Type().DType()), out)
 	}
-	return c.Settle(c.Over(ir.OpSum, out, false, rg-1))
+	return c.Over(ir.OpSum, out, false, rg-1)
 }
