@@ -101,7 +101,7 @@ func (a *attempt) addSlack(b *bucketed) (*bucketed, error) {
 }
 
 // variant returns the attempt to schedule the same program in a scenario, with fewer
-// runs.
+// runs, and never more than were asked for.
 func (a *attempt) variant(c scenario) *attempt {
 	p := *a.p
 	p.m = scaled(a.p.m, c)
@@ -110,7 +110,7 @@ func (a *attempt) variant(c scenario) *attempt {
 		p.dur[j] *= c.of(p.kind[j])
 	}
 	v := &attempt{p: &p, opts: a.opts, r: &Result{Bounds: sim.LowerBound(p.m), Cap: a.r.Cap}}
-	v.opts.Runs = againRuns
+	v.opts.Runs = min(againRuns, a.opts.runs())
 	v.opts.ExactStates = -1
 	if cost := a.opts.Cost; cost != nil {
 		v.opts.Cost = func(key sim.Key, bytes int64) float64 { return float64(cost(key, bytes) * c.comm) }

@@ -117,3 +117,17 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%g ms, %g with streams fed", put, fed)
 	}
 }
+
+// TestVariantRuns: nobody who asks for few policies gets more of them in a scenario.
+func TestVariantRuns(t *testing.T) {
+	m := load(t, "llama8b_l4_fsdp4.fw")
+	for runs, want := range map[int]int{0: againRuns, 1: 1, 6: 6, DefaultRuns: againRuns} {
+		a, err := newAttempt(m, Options{Cost: simtest.ArenaCost(), Runs: runs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := a.variant(variants[0]); v.opts.runs() != want {
+			t.Errorf("%d runs asked for: %d in a scenario", runs, v.opts.runs())
+		}
+	}
+}
