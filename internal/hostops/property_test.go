@@ -37,7 +37,6 @@ func samples(rng *rand.Rand, d dtype.DType) []sample {
 	idx := func(limit int, s ...int64) Tensor { return random(rng, dtype.I64, limit, s) }
 	o := func(s ...int64) []Tensor { return []Tensor{mk(d, s)} }
 	ob := func(s ...int64) []Tensor { return []Tensor{mk(dtype.Bool, s)} }
-	in := func(ts ...Tensor) []Tensor { return ts }
 	var l []sample
 	for _, op := range []string{"neg", "exp", "abs", "sigmoid", "tanh", "relu", "silu", "gelu", "sin", "cos", "floor", "convert"} {
 		l = append(l, sample{op, "", in(x(3, 40, 7)), o(3, 40, 7), true})
