@@ -257,7 +257,8 @@ type noPeers struct{ driver.Driver }
 
 func (noPeers) CanAccessPeer(dev, peer int) (bool, error) { return dev == peer, nil }
 
-func TestImportFailures(t *testing.T) {
+// sharingFake is a driver of two devices, of which nothing may be left when the test ends.
+func sharingFake(t *testing.T) *fake.Driver {
 	if *onGPU || process != nil {
 		t.Skip("it changes what the driver says")
 	}
@@ -267,6 +268,11 @@ func TestImportFailures(t *testing.T) {
 			t.Errorf("not released: %s", l)
 		}
 	})
+	return f
+}
+
+func TestImportFailures(t *testing.T) {
+	f := sharingFake(t)
 	t.Run("works", func(t *testing.T) {
 		a, b := lone(t, f, 0), lone(t, f, 1)
 		for _, to := range []*symm.Rank{a, b} {
@@ -321,29 +327,40 @@ func TestImportFailures(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r := lone(t, f, 0)
+}
+
+// exportable is shared memory of a rank on the fake driver, and a buffer in it.
+func exportable(t *testing.T) (*symm.Rank, *symm.Shared, symm.Buffer) {
+	r := lone(t, sharingFake(t), 0)
 	s := got(r.NewShared(100_000))(t)
-	b := got(s.Buffer(0, symm.U8, 100_000))(t)
-	m := rendezvous.NewJob("")
-	ctx := t.Context()
-	t.Run("arguments", func(t *testing.T) {
-		if s.Bytes()%fake.Granularity != 0 || s.Bytes() < 100_000 {
-			t.Errorf("%d bytes", s.Bytes())
+	return r, s, got(s.Buffer(0, symm.U8, 100_000))(t)
+}
+
+func TestSharedArguments(t *testing.T) {
+	r, s, b := exportable(t)
+	ctx, m := t.Context(), rendezvous.NewJob("")
+	if s.Bytes()%fake.Granularity != 0 || s.Bytes() < 100_000 {
+		t.Errorf("%d bytes", s.Bytes())
+	}
+	does := func(_ symm.Buffer, err error) error { return err }
+	for i, err := range []error{
+		does(s.Buffer(s.Bytes(), symm.U8, 1)), does(s.Buffer(1, symm.F32, 1)), does(s.Buffer(0, symm.F32, 1<<62)), does(s.Buffer(1<<63, symm.U8, 1)),
+		s.Export(ctx, m, symm.Buffer{At: b.At - 1, Count: 4, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{At: b.At, Count: s.Bytes() + 1, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{}, 1),
+		s.Export(ctx, m, b, 0), s.Export(ctx, nil, b, 1), s.Export(ctx, &rendezvous.Job{ID: "x", Addr: "unix:@x"}, b, 1),
+		func() error { _, err := r.NewShared(0); return err }(), func() error { _, err := r.NewShared(math.MaxUint64); return err }(),
+		func() error { _, _, err := r.Import(ctx, nil); return err }(),
+	} {
+		var wrong *symm.ArgumentError
+		if !errors.As(err, &wrong) {
+			t.Errorf("%d: %v", i, err)
 		}
-		does := func(_ symm.Buffer, err error) error { return err }
-		for i, err := range []error{
-			does(s.Buffer(s.Bytes(), symm.U8, 1)), does(s.Buffer(1, symm.F32, 1)), does(s.Buffer(0, symm.F32, 1<<62)), does(s.Buffer(1<<63, symm.U8, 1)),
-			s.Export(ctx, m, symm.Buffer{At: b.At - 1, Count: 4, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{At: b.At, Count: s.Bytes() + 1, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{}, 1),
-			s.Export(ctx, m, b, 0), s.Export(ctx, nil, b, 1), s.Export(ctx, &rendezvous.Job{ID: "x", Addr: "unix:@x"}, b, 1),
-			func() error { _, err := r.NewShared(0); return err }(), func() error { _, err := r.NewShared(math.MaxUint64); return err }(),
-			func() error { _, _, err := r.Import(ctx, nil); return err }(),
-		} {
-			var wrong *symm.ArgumentError
-			if !errors.As(err, &wrong) {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-	})
+	}
+}
+
+// TestExportFailures has exporters and importers that do not meet.
+func TestExportFailures(t *testing.T) {
+	r, s, b := exportable(t)
+	ctx, m := t.Context(), rendezvous.NewJob("")
 	t.Run("nobody comes", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer cancel()
