@@ -67,6 +67,25 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// Ranks that share a device go on world after world: streams that come and go do not come to the
+// hardware queues of those that wait for a peer.
+func TestStagesOnSharedQueues(t *testing.T) {
+	fakeOnly(t)
+	symmetricOnly(t)
+	noGoroutines(t)
+	const ranks, queues = 2, 32
+	m, s := stages(t, decoder(1), "", "default")
+	drv, o := newFake(t, 1), small(ranks)
+	drv.Queues(queues)
+	o.ShareDevice = true
+	for round := range 4 {
+		rightStages(t, m, s, drv, make([]int, ranks), o, []how{eager, packed}[round%2], 0)
+	}
+	if n := drv.Streams(); n > queues {
+		t.Errorf("%d streams were made for %d queues", n, queues)
+	}
+}
+
 // decoder is a step of four layers, or two where tensors are parallel over two ranks.
 func decoder(model int64) llama.Step {
 	return llama.Step{Layers: 4 / model, Hidden: 16, FFN: 16, Heads: 2, Keys: 2, Head: 4, Vocab: 8, Batch: 1, Seq: 16, Data: 1, Model: model, DType: ir.F32}

@@ -52,10 +52,13 @@ type Driver interface {
 	// Ordinals out of range are an error.
 	CanAccessPeer(dev, peer int) (bool, error)
 
+	// CtxRetain gives a device's primary context, which may live for as long as the process.
 	CtxRetain(dev int) (Ctx, error)
 	CtxRelease(dev int) error
 	CtxSync(c Ctx) error
 
+	// StreamCreate gives a stream of the context, perhaps one that was destroyed when it was
+	// idle: see StreamPool.
 	StreamCreate(c Ctx) (Stream, error)
 	// StreamCreateHighPriority makes a stream of the highest priority: its blocks get a free
 	// place on a multiprocessor before those of other streams. For communication.

@@ -187,9 +187,22 @@ func (l lib) CanAccessPeer(dev, peer int) (bool, error) {
 	return ok == 1, err
 }
 
+// libStreams are those of the process's contexts, which it keeps for their sake, as the CUDA
+// runtime does.
+var (
+	libStreams StreamPool
+	libKept    sync.Map // by device
+)
+
 func (lib) CtxRetain(dev int) (Ctx, error) {
 	var h C.handle
 	err := check("cuDevicePrimaryCtxRetain", C.cc_ctx_retain(&h, C.int(dev)))
+	if err != nil {
+		return 0, err
+	}
+	if _, kept := libKept.LoadOrStore(dev, true); !kept {
+		err = check("cuDevicePrimaryCtxRetain", C.cc_ctx_retain(&h, C.int(dev)))
+	}
 	return Ctx(h), err
 }
 
@@ -201,21 +214,31 @@ func (lib) CtxSync(c Ctx) error {
 	return in(c, "cuCtxSynchronize", func() C.int { return C.cc_ctx_sync() })
 }
 
-func (lib) StreamCreate(c Ctx) (Stream, error) { return createStream(c, 0) }
+func (lib) StreamCreate(c Ctx) (Stream, error) { return takeStream(c, false) }
 
-// StreamCreateHighPriority asks for more than any device has; the driver takes its highest.
-func (lib) StreamCreateHighPriority(c Ctx) (Stream, error) { return createStream(c, -100) }
+func (lib) StreamCreateHighPriority(c Ctx) (Stream, error) { return takeStream(c, true) }
 
-func createStream(c Ctx, priority C.int) (Stream, error) {
-	const nonBlocking = 1
-	var h C.handle
-	err := in(c, "cuStreamCreateWithPriority", func() C.int { return C.cc_stream_create(&h, nonBlocking, priority) })
-	return Stream(h), err
+func takeStream(c Ctx, high bool) (Stream, error) {
+	return libStreams.Take(c, high, func() (Stream, error) {
+		const nonBlocking = 1
+		priority := C.int(0)
+		if high {
+			priority = -100 // more than any device has: the driver takes its highest
+		}
+		var h C.handle
+		err := in(c, "cuStreamCreateWithPriority", func() C.int { return C.cc_stream_create(&h, nonBlocking, priority) })
+		return Stream(h), err
+	})
 }
 
-func (lib) StreamDestroy(c Ctx, s Stream) error {
+func (l lib) StreamDestroy(c Ctx, s Stream) error {
 	left := libShared.Destroying(s)
-	return errors.Join(left, in(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) }))
+	idle, _ := l.StreamQuery(c, s) // one that fails is destroyed, and says so there
+	kept, err := libStreams.Give(s, idle)
+	if !kept {
+		err = in(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) })
+	}
+	return errors.Join(left, err)
 }
 
 func (lib) StreamSync(c Ctx, s Stream) error {

@@ -46,13 +46,16 @@ type Driver struct {
 	functions sync.Map // by handle; they live as long as their module
 	guard     guard
 	parted    map[*stream]bool // streams that were destroyed and have work left
+	streams   driver.StreamPool
+	kept      map[driver.Stream]*stream // that the pool has
+	queues    queues
 
 	unconditional bool // without conditional nodes
 }
 
 // New gives a driver with that many devices, all of which can access each other.
 func New(devices int) *Driver {
-	return &Driver{devices: devices, objects: map[uint64]any{}, images: map[*byte]func() map[string]bool{}, ranges: map[driver.Ptr]*mapping{}, parted: map[*stream]bool{}, next: 1}
+	return &Driver{devices: devices, objects: map[uint64]any{}, images: map[*byte]func() map[string]bool{}, ranges: map[driver.Ptr]*mapping{}, parted: map[*stream]bool{}, kept: map[driver.Stream]*stream{}, next: 1}
 }
 
 // FailCall makes the nth driver call from now, counted from 1, fail with err; nil

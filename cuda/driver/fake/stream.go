@@ -25,6 +25,7 @@ type operation struct {
 	// Of what runs other items: a conditional node, and a capture that became an item.
 	divide *division
 	part   *graph
+	place  *place // in a queue that streams share
 }
 
 // mark is one recording of an event.
@@ -44,6 +45,7 @@ type stream struct {
 	err   error
 	graph *graph // while capturing
 	lane  int
+	on    *queue // nil for one of its own
 }
 
 type event struct {
@@ -55,7 +57,7 @@ type event struct {
 func newStream(f *Driver, dev int) *stream {
 	s := &stream{f: f, dev: dev}
 	s.cond = sync.NewCond(&s.mu)
-	go s.work()
+	s.on = f.nextQueue(dev)
 	return s
 }
 
@@ -80,7 +82,7 @@ func (s *stream) work() {
 		s.queue = s.queue[1:]
 		s.busy = true
 		s.mu.Unlock()
-		err := op.do(s.f)
+		err := op.inTurn(s.f)
 		s.mu.Lock()
 		if err != nil && s.err == nil {
 			s.err = err
@@ -112,6 +114,7 @@ func (s *stream) push(op operation) error {
 	if s.err != nil {
 		return s.err
 	}
+	op.place = s.on.enter()
 	s.queue = append(s.queue, op)
 	s.busy = true
 	s.cond.Broadcast()
@@ -131,7 +134,15 @@ func (s *stream) sync() error {
 }
 
 // StreamCreate starts a stream's goroutine.
-func (f *Driver) StreamCreate(c driver.Ctx) (driver.Stream, error) {
+func (f *Driver) StreamCreate(c driver.Ctx) (driver.Stream, error) { return f.takeStream(c, false) }
+
+// StreamCreateHighPriority is StreamCreate: every stream has its own goroutine.
+func (f *Driver) StreamCreateHighPriority(c driver.Ctx) (driver.Stream, error) {
+	return f.takeStream(c, true)
+}
+
+// takeStream gives a stream of the device, whatever the handle of its context.
+func (f *Driver) takeStream(c driver.Ctx, high bool) (driver.Stream, error) {
 	if err := f.call(); err != nil {
 		return 0, err
 	}
@@ -139,15 +150,26 @@ func (f *Driver) StreamCreate(c driver.Ctx) (driver.Stream, error) {
 	if err != nil {
 		return 0, err
 	}
-	return driver.Stream(f.put(newStream(f, ctx.dev))), nil
+	s, err := f.streams.Take(driver.Ctx(ctx.dev), high, func() (driver.Stream, error) {
+		st := newStream(f, ctx.dev)
+		h := driver.Stream(f.put(st))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.kept[h] = st
+		return h, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.objects[uint64(s)] = f.kept[s]
+	delete(f.kept, s)
+	go f.objects[uint64(s)].(*stream).work()
+	return s, nil
 }
 
-// StreamCreateHighPriority is StreamCreate: every stream has its own goroutine.
-func (f *Driver) StreamCreateHighPriority(c driver.Ctx) (driver.Stream, error) {
-	return f.StreamCreate(c)
-}
-
-// StreamDestroy lets the stream finish and ends it.
+// StreamDestroy lets the stream finish and ends it. An idle one is kept, without its goroutine.
 func (f *Driver) StreamDestroy(_ driver.Ctx, s driver.Stream) error {
 	left := f.common.Destroying(s)
 	st, err := drop[*stream](f, "cuStreamDestroy", uint64(s))
@@ -163,8 +185,16 @@ func (f *Driver) StreamDestroy(_ driver.Ctx, s driver.Stream) error {
 	for len(st.queue) == 0 && !st.busy && f.isParted(st) { // idle streams are gone at once
 		st.cond.Wait()
 	}
+	idle := !f.isParted(st) && st.err == nil && st.graph == nil
+	if idle {
+		st.stop = false
+		f.mu.Lock()
+		f.kept[s] = st
+		f.mu.Unlock()
+	}
 	st.mu.Unlock()
-	return errors.Join(left, f.call())
+	_, err = f.streams.Give(s, idle)
+	return errors.Join(left, err, f.call())
 }
 
 func (f *Driver) stream(call string, s driver.Stream) (*stream, error) {
