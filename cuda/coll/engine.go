@@ -46,20 +46,20 @@ type engine struct {
 	copied  []driver.Event // one per chunk, grown when a call is prepared
 	reduced []driver.Event
 	dealt   []driver.Event
-	rescue  driver.Stream // never waits, so that the host can end the waits of the others
-	byFlags atomic.Bool   // a collective that waits by flags of streams, without kernels, has been prepared
+	byFlags atomic.Bool // a collective that waits by flags of streams, without kernels, has been prepared
+	watch   flagWatch
 }
 
 func (m *Member) openEngine() error {
 	e := &engine{}
 	m.engine = e
 	var err error
-	for _, s := range []*driver.Stream{&e.in, &e.out, &e.rescue} {
+	for _, s := range []*driver.Stream{&e.in, &e.out} {
 		if *s, err = m.NewStream(true); err != nil {
 			return err
 		}
 	}
-	for _, ev := range []*driver.Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent} {
+	for _, ev := range []*driver.Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent, &e.watch.posted} {
 		if *ev, err = m.NewEvent(); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package coll
 
 import (
-	"errors"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -28,9 +27,10 @@ import (
 // A credit comes after the copies that we made behind clearing the one before it. So no
 // flag is set while it is still up, and none needs an epoch.
 //
-// Nothing in a stream times such a wait, so Check does: past the deadline, which leaves out what the
-// device did meanwhile as far as the host can tell, it aborts the group. The host sets the flags of a broken
-// group again and again until the streams have run dry, so that contexts survive.
+// Nothing in a stream times such a wait, so the host does (flagwatch.go): past the deadline,
+// counted from when the stream has come to the wait, it aborts the group, and a broken group's
+// flags are set by the host, again and again until the streams have run dry, so that contexts
+// survive.
 const (
 	flagRow    = 4 * kernels.MaxRanks
 	flagReady  = kernels.CtlStreamFlags
@@ -50,12 +50,12 @@ func (b *engineBuilder) setFlags(s driver.Stream, which uint64) { b.c.Flags(s, b
 
 // awaitFlags waits for the flags of all peers and clears them.
 func (b *engineBuilder) awaitFlags(s driver.Stream, which uint64) {
-	b.c.Flags(s, b.flagsToAwait(which)...)
+	b.c.Flags(s, b.m.announced(s, b.flagsToAwait(which), rowOf(which))...)
 }
 
 // flagBarrier is both.
 func (b *engineBuilder) flagBarrier(which uint64) {
-	b.c.Flags(driver.Main, append(b.flagsToSet(which), b.flagsToAwait(which)...)...)
+	b.c.Flags(driver.Main, append(b.flagsToSet(which), b.m.announced(driver.Main, b.flagsToAwait(which), rowOf(which))...)...)
 }
 
 func (b *engineBuilder) flagsToSet(which uint64) (f []driver.Flag) {
@@ -73,69 +73,16 @@ func (b *engineBuilder) flagsToAwait(which uint64) (f []driver.Flag) {
 // by collectives beside compute: what stages by kernels asks for no credit.
 func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 	var f []driver.Flag
+	rows := uint32(0)
 	for part := range uint64(StagingParts) {
+		rows |= rowOf(flagCredit + part*flagRow)
 		for r := range m.Group.Ranks() {
 			if r != m.Index {
 				f = append(f, driver.Flag{At: m.flag(m.Index, r, flagCredit+part*flagRow), V: 1, Wait: true})
 			}
 		}
 	}
-	c.Flags(s, f...)
-}
-
-// missing is the first peer that this rank is waiting for, or this rank when none is.
-//
-// Streams wait for credits or for a barrier. A part whose credits are all down has been
-// taken for a round that is not over, so the wait is for that round's barriers. Else a
-// credit that is down is waited for: peers that have ours may be waiting for it as well,
-// and then their flags of the next barrier are down through no fault of theirs.
-func (m *Member) missing() int {
-	var b [flagBytes]byte
-	if m.Rank.World.Driver().CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, flagReady)) != nil {
-		return m.Index
-	}
-	return awaited(b[:], m.Group.Size(), m.Index)
-}
-
-// awaited is missing, given the flags of the rank self in a group of n.
-func awaited(flags []byte, n, self int) int {
-	const barriers = (flagCredit - flagReady) / flagRow
-	up := func(row, r int) bool { return flags[row*flagRow+4*r] != 0 }
-	taken, owes, absent := false, self, self
-	for r := n - 1; r >= 0; r-- {
-		if r == self {
-			continue
-		}
-		for part := range StagingParts {
-			if !up(barriers+part, r) {
-				owes = r
-			}
-		}
-		met := false
-		for row := range barriers {
-			met = met || up(row, r)
-		}
-		if !met {
-			absent = r
-		}
-	}
-	for part := range StagingParts {
-		some := false
-		for r := range n {
-			some = some || r != self && up(barriers+part, r)
-		}
-		taken = taken || !some
-	}
-	if !taken && owes != self || absent == self {
-		return owes
-	}
-	return absent
-}
-
-// release sets all flags of this rank, which lets its streams go on.
-func (m *Member) release() error {
-	d, c := m.Rank.World.Driver(), m.Rank.Ctx
-	return errors.Join(d.Memset32(c, m.engine.rescue, m.flag(m.Index, 0, flagReady), 1, flagBytes/4), d.StreamSync(c, m.engine.rescue))
+	c.Flags(s, m.announced(s, f, rows)...)
 }
 
 // extension is the member as its group of symmetric memory knows it.
@@ -158,7 +105,7 @@ func (x extension) Reset() error {
 // Streams are the copy engines'.
 func (x extension) Streams() []driver.Stream {
 	if e := x.m.engine; e != nil {
-		return []driver.Stream{e.in, e.out, e.rescue}
+		return []driver.Stream{e.in, e.out}
 	}
 	return nil
 }
@@ -168,15 +115,13 @@ func (x extension) Waits() bool { return x.m.engine != nil && x.m.engine.byFlags
 
 // Tend breaks the group past its timeout, and ends the waits of a broken one.
 func (x extension) Tend(waited time.Duration) error {
-	m := x.m
 	if !x.Waits() {
 		return nil
 	}
-	if limit := m.Timeout(); m.Failure() == nil && limit != 0 && waited > limit {
-		m.Break(m.TimedOut(m.missing(), m.last.Load(), waited, ""))
-	}
-	if m.Failure() == nil {
-		return nil
+	if x.m.Failure() == nil {
+		if err := x.m.late(waited); err != nil || x.m.Failure() == nil {
+			return err
+		}
 	}
 	return x.EndWaits()
 }

@@ -11,34 +11,32 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// The peer that is named is the one whose flag would let the streams go on.
-func TestAwaited(t *testing.T) {
+// The peer that is named is the first one whose flag would let the stream go on.
+func TestMissing(t *testing.T) {
 	const n, self = 4, 1
 	up := []int{0, 2, 3}
+	const credits = flagCredit
 	for _, c := range []struct {
-		name               string
-		ready, done, left  []int // peers whose flags are up
-		credit, nextCredit []int
-		want               int
+		name  string
+		which uint32
+		flags [rows][]int // peers whose flags are up, by row
+		want  int
 	}{
-		{name: "nothing goes on", credit: up, nextCredit: up, want: 0},
-		{name: "one has not come", ready: []int{0, 3}, credit: up, nextCredit: up, want: 2},
-		{name: "one has not come, credits are taken", ready: []int{0, 3}, nextCredit: up, want: 2},
-		{name: "one has not written", done: []int{2}, nextCredit: up, want: 0},
-		{name: "the last has not left", left: []int{0, 2}, credit: up, nextCredit: up, want: 3},
-		{name: "one has reduced neither", credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
-		{name: "one has reduced neither and goes ahead", ready: []int{2}, credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
-		{name: "one has reduced the first only", credit: up, nextCredit: []int{0, 2}, want: 3},
-		{name: "one reduces while another has not come", ready: []int{0, 3}, credit: nil, nextCredit: []int{0, 2}, want: 2},
-		{name: "all have come, nobody has reduced", ready: up, want: 0},
+		{"nobody has come", rowOf(flagReady), [rows][]int{}, 0},
+		{"one has not come", rowOf(flagReady), [rows][]int{{0, 3}}, 2},
+		{"one has not written, all have come again", rowOf(flagDone), [rows][]int{up, {0, 2}}, 3},
+		{"one has not left", rowOf(flagLeft), [rows][]int{nil, nil, {2, 3}}, 0},
+		{"one has reduced the other part only", rowOf(credits), [rows][]int{nil, nil, nil, {0, 3}, up}, 2},
+		{"either part is waited for", rowOf(credits) | rowOf(credits+flagRow), [rows][]int{up, up, up, up, {0, 2}}, 3},
+		{"all have", rowOf(flagReady), [rows][]int{up}, self},
 	} {
 		b := make([]byte, flagBytes)
-		for row, peers := range [][]int{c.ready, c.done, c.left, c.credit, c.nextCredit} {
+		for row, peers := range c.flags {
 			for _, r := range peers {
 				b[row*flagRow+4*r] = 1
 			}
 		}
-		if got := awaited(b, n, self); got != c.want {
+		if got := missing(b, c.which, n, self); got != c.want {
 			t.Errorf("%s: rank %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -89,7 +89,7 @@ func (l *Library) Close() error {
 		e.low.free()
 	}
 	l.steps, l.engines = nil, nil
-	return errors.Join(l.load.Close(), l.code.Close(), l.b.close())
+	return errors.Join(l.code.Close(), l.b.close())
 }
 
 // request is a call as the graph that computes it and the addresses of what it works on.

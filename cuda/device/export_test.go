@@ -32,7 +32,7 @@ func HoldSetup(r *rt.Rank) (release func() error, err error) {
 	}
 	at, err := d.own(life).Alloc(4)
 	if err == nil {
-		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 1)
+		err = errors.Join(d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 1), d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()))
 	}
 	if err == nil {
 		err = d.drv.StreamWait32(d.rank.Ctx, d.rank.Setup(), at, 1)
@@ -43,8 +43,8 @@ func HoldSetup(r *rt.Rank) (release func() error, err error) {
 	}, errors.Join(err, serr)
 }
 
-// Look is what a wait does that has lasted so long.
-func Look(r *rt.Rank, waited time.Duration) error { return r.Device().(*Device).look(waited) }
+// Still says for how long of a wait no loop of a rank has gone round.
+func Still(r *rt.Rank, waited time.Duration) time.Duration { return r.Device().(*Device).still(waited) }
 
 // BackThen moves what is known of a rank's loops into the past.
 func BackThen(r *rt.Rank, ago time.Duration) {

@@ -50,13 +50,11 @@ func (d *Device) Err() error {
 }
 
 // look hears what has become of the groups, and does what their hosts must while
-// they wait: waited is for how long this one has, and what stands still is late. It returns
-// the failure.
+// they wait: waited is for how long this one has. It returns the failure.
 func (d *Device) look(waited time.Duration) error {
 	if err := errors.Join(d.badSizes.error(), d.missed()); err != nil {
 		d.fail(err)
 	}
-	waited = d.still(waited)
 	for _, g := range d.table.Load().groups {
 		if g.m == nil {
 			continue
@@ -66,7 +64,7 @@ func (d *Device) look(waited time.Duration) error {
 		}
 	}
 	if n := d.over.Load(); n != nil {
-		n.look(waited)
+		n.look(d.still(waited))
 	}
 	return d.failure()
 }

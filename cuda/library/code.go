@@ -89,7 +89,7 @@ func (c *Code) Load(key any, cmds *driver.Commands) error { return c.load.Load(k
 
 // Close unloads the kernels. All steps must have ended.
 func (c *Code) Close() error {
-	errs := []error{c.load.Close()}
+	var errs []error
 	for _, l := range c.units {
 		if l.err == nil {
 			errs = append(errs, c.drv.ModuleUnload(c.ctx, l.module))

@@ -1,6 +1,8 @@
 package library
 
 import (
+	"errors"
+
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
@@ -9,7 +11,6 @@ import (
 type Loader struct {
 	drv  driver.Driver
 	ctx  driver.Ctx
-	s    driver.Stream // of its own, 0 before the first load
 	done map[any]bool
 }
 
@@ -21,16 +22,15 @@ func NewLoader(drv driver.Driver, ctx driver.Ctx) *Loader {
 // Load loads what commands on driver.Main need, without running them (driver.Preload), if it
 // has not done so for the key before: what identifies the code, such as the library's
 // plan, whatever the addresses.
-func (l *Loader) Load(key any, c *driver.Commands) (err error) {
+func (l *Loader) Load(key any, c *driver.Commands) error {
 	if l.done[key] || c.Len() == 0 {
 		return nil
 	}
-	if l.s == 0 {
-		if l.s, err = l.drv.StreamCreate(l.ctx); err != nil {
-			return err
-		}
+	s, err := l.drv.StreamCreate(l.ctx)
+	if err != nil {
+		return err
 	}
-	if err := driver.Preload(l.drv, l.ctx, l.s, c); err != nil {
+	if err := errors.Join(driver.Preload(l.drv, l.ctx, s, c), l.drv.StreamDestroy(l.ctx, s)); err != nil {
 		return err
 	}
 	l.done[key] = true
@@ -39,13 +39,3 @@ func (l *Loader) Load(key any, c *driver.Commands) (err error) {
 
 // Forget drops a key whose code is no longer there.
 func (l *Loader) Forget(key any) { delete(l.done, key) }
-
-// Close gives back what the loader holds.
-func (l *Loader) Close() error {
-	if l.s == 0 {
-		return nil
-	}
-	s := l.s
-	l.s = 0
-	return l.drv.StreamDestroy(l.ctx, s)
-}

@@ -334,7 +334,6 @@ func TestGPUWarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := library.NewLoader(g.drv, g.ctx)
-	defer load.Close()
 	for i, x := range list {
 		l, err := g.h.PlanWith(p, x)
 		if err != nil {

@@ -82,7 +82,7 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 }
 
 // Close implements library.Library.
-func (s *Server) Close() error { return errors.Join(s.load.Close(), s.h.Close()) }
+func (s *Server) Close() error { return s.h.Close() }
 
 // step is a planned matmul at fixed addresses.
 type step struct {

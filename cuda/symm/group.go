@@ -71,7 +71,7 @@ type Extension interface {
 	// Reset clears its part of the rank's symmetric memory, by the stream Rank.Setup, while
 	// no peer runs anything of the group.
 	Reset() error
-	// Streams are its own, in which work of the group may be.
+	// Streams are its own beside Rank.Setup, in which work of the group may be.
 	Streams() []driver.Stream
 	// Tend is called by a host that has waited so long for work of the group: it breaks the
 	// group past its timeout, and ends waits in a broken one, where no kernel does.
@@ -114,6 +114,13 @@ type Member struct {
 }
 
 const hostPageBytes = 4096
+
+// OwnWords is the part of a member's host page that is its extension's: memory of the host, and
+// where the device sees it. It is zero at first and after Rejoin.
+func (m *Member) OwnWords() (host uintptr, dev driver.Ptr) {
+	const at = hostPageBytes / 2 // far behind what kernels write
+	return m.host + at, m.hostDev + at
+}
 
 // NewGroup makes a group of world ranks, in group-rank order. Every process of the world
 // makes the same groups in the same order; it returns when all have, or with ctx's cause
@@ -253,9 +260,6 @@ func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)
 		return err
 	}
 	g.members = append(g.members, m)
-	if m.pad.rescue, err = own.Stream(false); err != nil {
-		return err
-	}
 	if m.ext, err = extend(m); err != nil {
 		return err
 	}
@@ -437,7 +441,7 @@ func (m *Member) idle() (bool, error) {
 	return true, nil
 }
 
-// streams are those of the member itself.
+// streams are those of the member itself, and the host's.
 func (m *Member) streams() []driver.Stream {
-	return append([]driver.Stream{m.pad.rescue}, m.ext.Streams()...)
+	return append([]driver.Stream{m.Rank.setup}, m.ext.Streams()...)
 }

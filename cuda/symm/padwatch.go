@@ -15,7 +15,7 @@ import (
 // were enqueued and not yet passed, and a goroutine that looks at it while it is not
 // empty. Events say where a stream is: one before the wait, from which on the deadline
 // runs, and one behind it. A wait that is to end without its peer gets its value from the
-// host, by a stream that never waits, again and again until the stream has gone on: waits
+// host, by its own stream (Rank.Setup), again and again until the stream has gone on: waits
 // of other values may be for the same word.
 
 // padWait is a wait that the host watches.
@@ -35,7 +35,6 @@ type padWatch struct {
 	list    []*padWait
 	running bool
 	idle    sync.Cond       // nothing is running
-	rescue  driver.Stream   // never waits
 	spare   []driver.Event  // of waits that are over
 	heeded  time.Time       // when the device's abort word was read last
 	gaveUp  time.Time       // since when it says that a peer's kernel gave up
@@ -73,7 +72,7 @@ func (m *Member) quietPad() error {
 		k.idle.Wait()
 	}
 	k.mu.Unlock()
-	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, k.rescue)
+	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, m.Rank.setup)
 }
 
 // Watched is how many waits for values streams have not passed yet, as far as the host
@@ -129,7 +128,7 @@ func (m *Member) watched(s driver.Stream, from, word int, at driver.Ptr, v uint3
 	if err := d.EventRecord(c, w.gone, s); err != nil {
 		// It is in the stream, and cannot be watched.
 		m.Break(err)
-		return errors.Join(forget(err), d.StreamWrite32(c, m.pad.rescue, at, v))
+		return errors.Join(forget(err), d.StreamWrite32(c, m.Rank.setup, at, v))
 	}
 	k := &m.pad
 	k.mu.Lock()
@@ -199,7 +198,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			broken = true
 		}
 		if broken && m.AbortDelivered() {
-			d.StreamWrite32(c, k.rescue, w.at, w.v) // if it fails, the next time
+			d.StreamWrite32(c, m.Rank.setup, w.at, w.v) // if it fails, the next time
 		}
 	}
 	return left
@@ -212,7 +211,7 @@ func (m *Member) heed() bool {
 	k := &m.pad
 	if m.Failure() == nil && time.Since(k.heeded) > often {
 		var b [4]byte
-		switch err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); {
+		switch err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.Rank.setup, b[:], m.ctl+kernels.CtlAbort); {
 		case err != nil || b[0] == 0:
 			k.gaveUp = time.Time{}
 		case k.gaveUp.IsZero():

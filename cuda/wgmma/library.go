@@ -177,7 +177,7 @@ func (l *Library) kernel(m *kernels.Matmul) (driver.Func, error) {
 
 // Close implements library.Library.
 func (l *Library) Close() error {
-	errs := []error{l.load.Close()}
+	var errs []error
 	for _, m := range l.modules {
 		errs = append(errs, l.drv.ModuleUnload(l.ctx, m))
 	}

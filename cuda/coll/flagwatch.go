@@ -1,0 +1,159 @@
+package coll
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// The host watches streams' waits for flags, which have no end of their own. Before each wait
+// its stream writes into a word of the host which rows it waits for, and behind it that it waits
+// no more. So a step may take as long as it likes before it comes to a wait. The number of
+// the wait stands in the word, too: a host that sees it again sees the same wait, unless it
+// looks at one replay after the other just then.
+//
+// The host never waits for the device, whose queues may be stuck: that is what it looks for. It
+// has one copy or write of a member on its way at a time, and asks whether that has ended.
+
+// flagWatch is what a host knows of a member's waits.
+type flagWatch struct {
+	number atomic.Uint32 // waits made so far
+
+	mu      sync.Mutex
+	lanes   [lanes]lane
+	asked   time.Time       // when the flags were asked for, zero if they have not been
+	posted  driver.Event    // behind what the host has put into its stream last
+	letting driver.Commands // that sets all flags of this rank
+}
+
+// lane is a stream that waits for flags.
+type lane struct {
+	says  uint32 // its word, as it was last
+	since time.Time
+}
+
+// Streams that wait: that of the calls, which come one behind the other, and the engine's own.
+const (
+	laneMain = iota
+	laneIn
+	lanes
+)
+
+// The words of the host: one for each lane, and behind them a copy of the rank's flags.
+const flagsSeen = 64
+
+// rowOf names a row of flags among those that a stream waits for.
+func rowOf(which uint64) uint32 { return 1 << ((which - flagReady) / flagRow) }
+
+const rows = flagBytes / flagRow
+
+// announced is waits for rows with what tells the host of them.
+func (m *Member) announced(s driver.Stream, waits []driver.Flag, which uint32) []driver.Flag {
+	_, at := m.OwnWords()
+	if s != driver.Main {
+		at += 4 * laneIn
+	}
+	says := m.engine.watch.number.Add(1)<<rows | which
+	return append(append([]driver.Flag{{At: at, V: says}}, waits...), driver.Flag{At: at})
+}
+
+// stands gives the rows of the wait that has stood longest, and for how long the host, which has
+// been waiting for as long as it says, has seen it.
+func (w *flagWatch) stands(host uintptr, waited time.Duration) (which uint32, stood time.Duration) {
+	now := time.Now()
+	for i := range w.lanes {
+		l := &w.lanes[i]
+		if says := hostmem.Load32(host + uintptr(4*i)); says != l.says {
+			l.says, l.since = says, now
+		}
+		if t := min(waited, now.Sub(l.since)); l.says != 0 && t > stood {
+			which, stood = l.says&(1<<rows-1), t
+		}
+	}
+	return which, stood
+}
+
+// late breaks the group if a wait has stood for longer than the timeout. The error names a peer
+// whose flag is down. Where the device does not tell in time it names none.
+func (m *Member) late(waited time.Duration) error {
+	const patience = time.Second
+	w, d, c := &m.engine.watch, m.Rank.World.Driver(), m.Rank.Ctx
+	host, dev := m.OwnWords()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	which, stood := w.stands(host, waited)
+	if limit := m.Timeout(); limit == 0 || stood <= limit {
+		w.asked = time.Time{}
+		return nil
+	}
+	told, err := d.EventQuery(c, w.posted)
+	if err != nil {
+		return err
+	}
+	if w.asked.IsZero() {
+		w.asked = time.Now()
+		if told {
+			err = w.post(m, func() error {
+				return d.Copy(c, m.Rank.Setup(), dev+flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
+			})
+		}
+		return err
+	}
+	peer := m.Index
+	if told {
+		peer = missing(hostmem.Bytes(host+flagsSeen, flagBytes), which, m.Group.Size(), m.Index)
+	}
+	if peer != m.Index || time.Since(w.asked) > patience {
+		m.Break(m.TimedOut(peer, m.last.Load(), stood, ""))
+	}
+	return nil
+}
+
+// post puts something into the host's stream. What was posted before has ended.
+func (w *flagWatch) post(m *Member, put func() error) error {
+	err := put()
+	if err == nil {
+		err = m.Rank.World.Driver().EventRecord(m.Rank.Ctx, w.posted, m.Rank.Setup())
+	}
+	return err
+}
+
+// missing is the first peer of the rank self in a group of n whose flag in one of the rows is
+// down, or self if there is none.
+func missing(flags []byte, which uint32, n, self int) int {
+	for r := range n {
+		for row := range rows {
+			if r != self && which>>row&1 != 0 && binary.LittleEndian.Uint32(flags[row*flagRow+4*r:]) == 0 {
+				return r
+			}
+		}
+	}
+	return self
+}
+
+// release sets all flags of this rank, which lets its streams go on.
+func (m *Member) release() error {
+	w, d, c := &m.engine.watch, m.Rank.World.Driver(), m.Rank.Ctx
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ended, err := d.EventQuery(c, w.posted); !ended || err != nil {
+		return err
+	}
+	if w.letting.Len() == 0 {
+		var f []driver.Flag
+		for row := range uint64(rows) {
+			for r := range m.Group.Ranks() {
+				f = append(f, driver.Flag{At: m.flag(m.Index, r, flagReady+row*flagRow), V: 1})
+			}
+		}
+		w.letting.Flags(driver.Main, f...)
+	}
+	return w.post(m, func() error { return d.Run(c, w.letting.On(m.Rank.Setup())) })
+}
+
+var _ [flagRow - 4*kernels.MaxRanks]struct{}
