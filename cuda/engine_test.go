@@ -28,27 +28,7 @@ func TestQuiet(t *testing.T) {
 	n := ranksOf(4)
 	r := newRigT(t, n)
 	src, dst := r.alloc(64), r.alloc(256)
-	execs := make([]driver.Exec, n)
-	for _, m := range r.g.Members() {
-		i, k := m.Index, m.Rank
-		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
-			t.Fatal(err)
-		}
-		for j := 0; j < calls; j++ {
-			if err := m.Enqueue(r.streams[i], quietOp(r, i, src, dst)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		g, err := r.drv.CaptureEnd(k.Ctx, r.streams[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if execs[i], err = r.drv.GraphInstantiate(k.Ctx, g); err != nil {
-			t.Fatal(err)
-		}
-		defer r.drv.ExecDestroy(k.Ctx, execs[i])
-		defer r.drv.GraphDestroy(k.Ctx, g)
-	}
+	execs := r.quietGraphs(calls, src, dst)
 	for round := 0; round < rounds; round++ {
 		for _, i := range r.local() {
 			k := r.w.Rank(i)
@@ -72,6 +52,37 @@ func TestQuiet(t *testing.T) {
 			}
 		}
 	}
+}
+
+// quietGraphs are graphs of so many quiet gathers, by rank.
+func (r *rigT) quietGraphs(calls int, src, dst uint64) []driver.Exec {
+	r.t.Helper()
+	execs := make([]driver.Exec, r.w.Size())
+	for _, m := range r.g.Members() {
+		i, c := m.Index, m.Rank.Ctx
+		r.must(r.drv.CaptureBegin(c, r.streams[i]))
+		for range calls {
+			r.must(m.Enqueue(r.streams[i], quietOp(r, i, src, dst)))
+		}
+		g := got(r.drv.CaptureEnd(c, r.streams[i]))(r.t)
+		execs[i] = got(r.drv.GraphInstantiate(c, g))(r.t)
+		r.t.Cleanup(func() { r.must(r.drv.ExecDestroy(c, execs[i]), r.drv.GraphDestroy(c, g)) })
+	}
+	return execs
+}
+
+// BenchmarkQuiet is a quiet gather of two ranks, of many in a graph.
+func BenchmarkQuiet(b *testing.B) {
+	const calls = 100
+	r := newRigT(b, 2)
+	execs := r.quietGraphs(calls, r.alloc(64), r.alloc(256))
+	for b.Loop() {
+		for i, x := range execs {
+			r.must(r.drv.GraphLaunch(r.w.Rank(i).Ctx, x, r.streams[i]))
+		}
+		r.must(r.check())
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/calls, "us/gather")
 }
 
 // TestQuietTimeout leaves a rank out of a quiet gather; all join anew afterwards.
