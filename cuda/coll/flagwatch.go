@@ -1,13 +1,11 @@
 package coll
 
 import (
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
-	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -44,8 +42,9 @@ const (
 	lanes
 )
 
-// The words of the host: one for each lane, and behind them a copy of the rank's flags.
-const flagsSeen = 64
+// flagsSeen is where a copy of the rank's flags lies among the words of the host, behind those of
+// the lanes.
+const flagsSeen = 16
 
 // rowOf names a row of flags among those that a stream waits for.
 func rowOf(which uint64) uint32 { return 1 << ((which - flagReady) / flagRow) }
@@ -54,7 +53,7 @@ const rows = flagBytes / flagRow
 
 // announced is waits for rows with what tells the host of them.
 func (m *Member) announced(s driver.Stream, waits []driver.Flag, which uint32) []driver.Flag {
-	_, at := m.OwnWords()
+	at := m.OwnWords()
 	if s != driver.Main {
 		at += 4 * laneIn
 	}
@@ -64,11 +63,11 @@ func (m *Member) announced(s driver.Stream, waits []driver.Flag, which uint32) [
 
 // stands gives the rows of the wait that has stood longest, and for how long the host, which has
 // been waiting for as long as it says, has seen it.
-func (w *flagWatch) stands(host uintptr, waited time.Duration) (which uint32, stood time.Duration) {
+func (w *flagWatch) stands(m *Member, waited time.Duration) (which uint32, stood time.Duration) {
 	now := time.Now()
 	for i := range w.lanes {
 		l := &w.lanes[i]
-		if says := hostmem.Load32(host + uintptr(4*i)); says != l.says {
+		if says := m.OwnWord(i); says != l.says {
 			l.says, l.since = says, now
 		}
 		if t := min(waited, now.Sub(l.since)); l.says != 0 && t > stood {
@@ -83,10 +82,9 @@ func (w *flagWatch) stands(host uintptr, waited time.Duration) (which uint32, st
 func (m *Member) late(waited time.Duration) error {
 	const patience = time.Second
 	w, d, c := &m.engine.watch, m.Rank.World.Driver(), m.Rank.Ctx
-	host, dev := m.OwnWords()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	which, stood := w.stands(host, waited)
+	which, stood := w.stands(m, waited)
 	if limit := m.Timeout(); limit == 0 || stood <= limit {
 		w.asked = time.Time{}
 		return nil
@@ -99,14 +97,14 @@ func (m *Member) late(waited time.Duration) error {
 		w.asked = time.Now()
 		if told {
 			err = w.post(m, func() error {
-				return d.Copy(c, m.Rank.Setup(), dev+flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
+				return d.Copy(c, m.Rank.Setup(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
 			})
 		}
 		return err
 	}
 	peer := m.Index
 	if told {
-		peer = missing(hostmem.Bytes(host+flagsSeen, flagBytes), which, m.Group.Size(), m.Index)
+		peer = missing(func(i int) uint32 { return m.OwnWord(flagsSeen + i) }, which, m.Group.Size(), m.Index)
 	}
 	if peer != m.Index || time.Since(w.asked) > patience {
 		m.Break(m.TimedOut(peer, m.last.Load(), stood, ""))
@@ -124,11 +122,11 @@ func (w *flagWatch) post(m *Member, put func() error) error {
 }
 
 // missing is the first peer of the rank self in a group of n whose flag in one of the rows is
-// down, or self if there is none.
-func missing(flags []byte, which uint32, n, self int) int {
+// down, or self if there is none. word gives the words of all rows.
+func missing(word func(i int) uint32, which uint32, n, self int) int {
 	for r := range n {
 		for row := range rows {
-			if r != self && which>>row&1 != 0 && binary.LittleEndian.Uint32(flags[row*flagRow+4*r:]) == 0 {
+			if r != self && which>>row&1 != 0 && word(row*kernels.MaxRanks+r) == 0 {
 				return r
 			}
 		}
@@ -155,5 +153,3 @@ func (m *Member) release() error {
 	}
 	return w.post(m, func() error { return d.Run(c, w.letting.On(m.Rank.Setup())) })
 }
-
-var _ [flagRow - 4*kernels.MaxRanks]struct{}

@@ -30,13 +30,13 @@ func TestMissing(t *testing.T) {
 		{"either part is waited for", rowOf(credits) | rowOf(credits+flagRow), [rows][]int{up, up, up, up, {0, 2}}, 3},
 		{"all have", rowOf(flagReady), [rows][]int{up}, self},
 	} {
-		b := make([]byte, flagBytes)
+		var words [rows * kernels.MaxRanks]uint32
 		for row, peers := range c.flags {
 			for _, r := range peers {
-				b[row*flagRow+4*r] = 1
+				words[row*kernels.MaxRanks+r] = 1
 			}
 		}
-		if got := missing(b, c.which, n, self); got != c.want {
+		if got := missing(func(i int) uint32 { return words[i] }, c.which, n, self); got != c.want {
 			t.Errorf("%s: rank %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -115,12 +115,16 @@ type Member struct {
 
 const hostPageBytes = 4096
 
-// OwnWords is the part of a member's host page that is its extension's: memory of the host, and
-// where the device sees it. It is zero at first and after Rejoin.
-func (m *Member) OwnWords() (host uintptr, dev driver.Ptr) {
-	const at = hostPageBytes / 2 // far behind what kernels write
-	return m.host + at, m.hostDev + at
-}
+// ownWords is where the part of a member's host page begins that is its extension's: far behind
+// what kernels write.
+const ownWords = hostPageBytes / 2
+
+// OwnWords is where the device sees the words of the host that are the extension's, 512 of them.
+// They are zero at first and after Rejoin.
+func (m *Member) OwnWords() driver.Ptr { return m.hostDev + ownWords }
+
+// OwnWord is one of OwnWords as it is now.
+func (m *Member) OwnWord(i int) uint32 { return hostmem.Load32(m.host + ownWords + uintptr(4*i)) }
 
 // NewGroup makes a group of world ranks, in group-rank order. Every process of the world
 // makes the same groups in the same order; it returns when all have, or with ctx's cause
