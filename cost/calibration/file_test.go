@@ -25,13 +25,19 @@ func file() *File {
 	}
 }
 
-func TestFile(t *testing.T) {
-	m := file()
-	var b bytes.Buffer
-	if _, err := m.WriteTo(&b); err != nil {
+// written is a file's text.
+func written(t *testing.T, f *File) string {
+	t.Helper()
+	var b strings.Builder
+	if _, err := f.WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	text := b.String()
+	return b.String()
+}
+
+func TestFile(t *testing.T) {
+	m := file()
+	text := written(t, m)
 	got, err := Read("m.json", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +48,19 @@ func TestFile(t *testing.T) {
 	// Entries in another order are the same file.
 	other := file()
 	other.Instructions[0], other.Instructions[2] = other.Instructions[2], other.Instructions[0]
-	var c bytes.Buffer
-	if _, err := other.WriteTo(&c); err != nil {
-		t.Fatal(err)
-	}
-	if c.String() != text {
+	if written(t, other) != text {
 		t.Error("the order of findings shows in the file")
+	}
+	m.Instructions[0].Us = math.NaN()
+	if _, err := m.WriteTo(new(bytes.Buffer)); err == nil {
+		t.Error("a time that is no number was written")
+	}
+}
+
+func TestLookUps(t *testing.T) {
+	got, err := Read("m.json", strings.NewReader(written(t, file())))
+	if err != nil {
+		t.Fatal(err)
 	}
 	if us, ok := got.Micros("copy bf16[2] -> bf16[2]"); !ok || us != 1 {
 		t.Error(us, ok)
@@ -70,6 +83,11 @@ func TestFile(t *testing.T) {
 	if _, ok := got.Speed("copy bf16[2] -> bf16[2]"); ok {
 		t.Error("a copy has a speed")
 	}
+}
+
+func TestFileErrors(t *testing.T) {
+	m := file()
+	text := written(t, m)
 	for _, c := range []struct{ from, to, want string }{
 		{`"step_us": 4.5`, `"step_us": 4`, "m.json: the digest is"},
 		{`"us":7`, `"us":8`, "the file was edited"},
@@ -104,10 +122,6 @@ func TestFile(t *testing.T) {
 		if _, err := Read("m.json", strings.NewReader(short)); err == nil || !strings.Contains(err.Error(), ": the file ends too early") {
 			t.Errorf("%d bytes of %d: %v", len(short), len(text), err)
 		}
-	}
-	m.Instructions[0].Us = math.NaN()
-	if _, err := m.WriteTo(&b); err == nil {
-		t.Error("a time that is no number was written")
 	}
 }
 
