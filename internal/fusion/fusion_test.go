@@ -82,102 +82,111 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// A regionCase is a region, and part of the reason why it is not one row, vector or update; empty where it is.
+type regionCase struct {
+	name, text          string
+	row, vector, update string
+}
+
+var regionCases = []regionCase{
+	{
+		name: "vector",
+		text: `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
+		row:  "only the number of rows", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "through a view",
+		text:   `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`,
+		row:    "only the number of rows",
+		update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "row",
+		text:   `(%x: f32[a,8]) -> (f32[a,8]) { %s = sum %x {dims=[1], keepdim=true} : f32[a,1]; %y = mul %x, %s : f32[a,8]; return %y }`,
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "row and column",
+		text:   `(%x: f32[a,8]) -> (f32[a,8], f32[8]) { %s = sum %x {dims=[0]} : f32[8]; %y = exp %x : f32[a,8]; return %y, %s }`,
+		row:    "depend on other rows",
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "a result without rows",
+		text:   `(%x: f32[a,8], %w: f32[8]) -> (f32[a,8], f32[8]) { %v = exp %w : f32[8]; %y = mul %x, %v : f32[a,8]; return %y, %v }`,
+		row:    "no rows of unknown number",
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "two sizes",
+		text:   `(%x: f32[a,8], %z: f32[b,8]) -> (f32[a,8], f32[b,8]) { %y = exp %x : f32[a,8]; %w = exp %z : f32[b,8]; return %y, %w }`,
+		row:    "one for all",
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "known sizes",
+		text:   `(%x: f32[4]) -> (f32[4]) { %y = exp %x : f32[4]; return %y }`,
+		row:    "no rows of unknown number",
+		update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "update",
+		text:   `(%i: i64[a], %v: bf16[a,6]) -> (bf16[9,6]) { %z = full {value=0.0} : f32[9,6]; %w = convert %v : f32[a,6]; %s = index_add %z, %i, %w {dim=0} : f32[9,6]; %y = convert %s : bf16[9,6]; return %y }`,
+		row:    "depend on other rows",
+		vector: "not elementwise",
+	},
+	{
+		name:   "an update whose values others read",
+		text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6], f32[a,6]) { %w = neg %v : f32[a,6]; %s = index_add %x, %i, %w {dim=0} : f32[9,6]; return %s, %w }`,
+		row:    "depend on other rows",
+		vector: "not elementwise", update: "others than an update of rows read it",
+	},
+	{
+		name:   "an update whose positions are computed",
+		text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6]) { %j = neg %i : i64[a]; %s = index_add %x, %j, %v {dim=0} : f32[9,6]; return %s }`,
+		row:    "depend on other rows",
+		vector: "not elementwise", update: "computed in the same region",
+	},
+	{
+		name:   "an update that is broadcast",
+		text:   `(%x: f32[1,6], %i: i64[a], %v: f32[a,6], %w: f32[9,6]) -> (f32[9,6]) { %s = index_add %x, %i, %v {dim=0} : f32[1,6]; %y = mul %s, %w : f32[9,6]; return %y }`,
+		row:    "depend on other rows",
+		vector: "not elementwise", update: "another shape",
+	},
+	{
+		name:   "an update that is summed",
+		text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9]) { %s = index_add %x, %i, %v {dim=0} : f32[9,6]; %y = sum %s {dims=[1]} : f32[9]; return %y }`,
+		row:    "depend on other rows",
+		vector: "not elementwise", update: "not elementwise, beside",
+	},
+}
+
+func (c regionCase) run(t *testing.T) {
+	nodes := inside(parse(t, c.text))
+	_, row := fusion.OneRow(nodes)
+	_, vector := fusion.OneVector(nodes)
+	root, update := fusion.OneUpdate(nodes)
+	for _, r := range []struct {
+		rule string
+		got  *fusion.Refusal
+		want string
+	}{{"row", row, c.row}, {"vector", vector, c.vector}, {"update", update, c.update}} {
+		switch {
+		case r.got == nil && r.want != "":
+			t.Errorf("one %s, want %q", r.rule, r.want)
+		case r.got != nil && (r.want == "" || !strings.Contains(r.got.Error(), r.want) || !slices.Contains(nodes, r.got.Node)):
+			t.Errorf("no %s: %v, want %q", r.rule, r.got, r.want)
+		}
+	}
+	if update == nil && root.Op() != ir.OpIndexAdd {
+		t.Errorf("the update is %s", root.Op().Name())
+	}
+}
+
 // All nodes of each function are a region. A rule that refuses says why.
 func TestRegion(t *testing.T) {
-	for _, c := range []struct {
-		name, text          string
-		row, vector, update string // part of the reason why not; empty where it is one
-	}{
-		{
-			name: "vector",
-			text: `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
-			row:  "only the number of rows", update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "through a view",
-			text:   `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`,
-			row:    "only the number of rows",
-			update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "row",
-			text:   `(%x: f32[a,8]) -> (f32[a,8]) { %s = sum %x {dims=[1], keepdim=true} : f32[a,1]; %y = mul %x, %s : f32[a,8]; return %y }`,
-			vector: "not elementwise", update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "row and column",
-			text:   `(%x: f32[a,8]) -> (f32[a,8], f32[8]) { %s = sum %x {dims=[0]} : f32[8]; %y = exp %x : f32[a,8]; return %y, %s }`,
-			row:    "depend on other rows",
-			vector: "not elementwise", update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "a result without rows",
-			text:   `(%x: f32[a,8], %w: f32[8]) -> (f32[a,8], f32[8]) { %v = exp %w : f32[8]; %y = mul %x, %v : f32[a,8]; return %y, %v }`,
-			row:    "no rows of unknown number",
-			vector: "not elementwise", update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "two sizes",
-			text:   `(%x: f32[a,8], %z: f32[b,8]) -> (f32[a,8], f32[b,8]) { %y = exp %x : f32[a,8]; %w = exp %z : f32[b,8]; return %y, %w }`,
-			row:    "one for all",
-			vector: "not elementwise", update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "known sizes",
-			text:   `(%x: f32[4]) -> (f32[4]) { %y = exp %x : f32[4]; return %y }`,
-			row:    "no rows of unknown number",
-			update: "neither of rows nor elementwise",
-		},
-		{
-			name:   "update",
-			text:   `(%i: i64[a], %v: bf16[a,6]) -> (bf16[9,6]) { %z = full {value=0.0} : f32[9,6]; %w = convert %v : f32[a,6]; %s = index_add %z, %i, %w {dim=0} : f32[9,6]; %y = convert %s : bf16[9,6]; return %y }`,
-			row:    "depend on other rows",
-			vector: "not elementwise",
-		},
-		{
-			name:   "an update whose values others read",
-			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6], f32[a,6]) { %w = neg %v : f32[a,6]; %s = index_add %x, %i, %w {dim=0} : f32[9,6]; return %s, %w }`,
-			row:    "depend on other rows",
-			vector: "not elementwise", update: "others than an update of rows read it",
-		},
-		{
-			name:   "an update whose positions are computed",
-			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6]) { %j = neg %i : i64[a]; %s = index_add %x, %j, %v {dim=0} : f32[9,6]; return %s }`,
-			row:    "depend on other rows",
-			vector: "not elementwise", update: "computed in the same region",
-		},
-		{
-			name:   "an update that is broadcast",
-			text:   `(%x: f32[1,6], %i: i64[a], %v: f32[a,6], %w: f32[9,6]) -> (f32[9,6]) { %s = index_add %x, %i, %v {dim=0} : f32[1,6]; %y = mul %s, %w : f32[9,6]; return %y }`,
-			row:    "depend on other rows",
-			vector: "not elementwise", update: "another shape",
-		},
-		{
-			name:   "an update that is summed",
-			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9]) { %s = index_add %x, %i, %v {dim=0} : f32[9,6]; %y = sum %s {dims=[1]} : f32[9]; return %y }`,
-			row:    "depend on other rows",
-			vector: "not elementwise", update: "not elementwise, beside",
-		},
-	} {
-		nodes := inside(parse(t, c.text))
-		_, row := fusion.OneRow(nodes)
-		_, vector := fusion.OneVector(nodes)
-		root, update := fusion.OneUpdate(nodes)
-		for _, r := range []struct {
-			rule string
-			got  *fusion.Refusal
-			want string
-		}{{"row", row, c.row}, {"vector", vector, c.vector}, {"update", update, c.update}} {
-			switch {
-			case r.got == nil && r.want != "":
-				t.Errorf("%s: one %s, want %q", c.name, r.rule, r.want)
-			case r.got != nil && (r.want == "" || !strings.Contains(r.got.Error(), r.want) || !slices.Contains(nodes, r.got.Node)):
-				t.Errorf("%s: no %s: %v, want %q", c.name, r.rule, r.got, r.want)
-			}
-		}
-		if update == nil && root.Op() != ir.OpIndexAdd {
-			t.Errorf("%s: the update is %s", c.name, root.Op().Name())
-		}
+	for _, c := range regionCases {
+		t.Run(c.name, c.run)
 	}
 }
 
