@@ -134,101 +134,105 @@ func push(calls, per, depth, window int, f flaw) Model {
 	}
 }
 
+// pushTeam is a step of the team of rank p that pushes.
+func (m pushMemory) pushTeam(s *State, p, per, window int, f flaw) (bool, error) {
+	a, done := int(s.A[p]), int(s.B[p])*per
+	next := min(a+window, done+per)
+	switch pc := int(s.PC[p]); pc {
+	case 0, 1:
+		if a == done+per {
+			if f != noJoin && int(s.B[n+p]) == int(s.B[p]) { // the other team sends the exit message
+				return false, nil
+			}
+			s.B[p]++
+			return true, nil
+		}
+		if f != noCredit && next-done > m.depth && before(s, m.credits(p, peer(p, pc+1)), next-m.depth) {
+			return false, nil
+		}
+	default: // push; raise; of a window to the first peer, then to the next
+		k, last := 1+(pc-2)/2, 1+(pc-2)/2
+		if window == 1 {
+			last = n - 1
+		}
+		if pc%2 == 0 {
+			for i := a; i < next; i++ {
+				for k := k; k <= last; k++ {
+					s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
+				}
+			}
+			break
+		}
+		if f != noRelease && !s.Flushed(p) {
+			return false, nil
+		}
+		for k := k; k <= last; k++ {
+			s.Put(p, m.pushed(peer(p, k), p), uint8(next))
+		}
+		if last == n-1 {
+			s.A[p], s.PC[p] = uint8(next), 0
+			return true, nil
+		}
+	}
+	s.PC[p]++
+	return true, nil
+}
+
+// foldTeam is a step of the team of rank p that folds.
+func (m pushMemory) foldTeam(s *State, p, per int, f flaw) (bool, error) {
+	q := n + p
+	b, done := int(s.A[q]), int(s.B[q])*per
+	switch pc := int(s.PC[q]); pc {
+	case 0, 1:
+		if b == done+per {
+			s.PC[q] = 5
+			return true, nil
+		}
+		if before(s, m.pushed(p, peer(p, pc+1)), b+1) {
+			return false, nil
+		}
+	case 2, 3:
+		if err := m.fold(s, p, b, pc-1); err != nil {
+			return false, err
+		}
+	case 4:
+		if f != noRelease && !s.Flushed(q) {
+			return false, nil
+		}
+		for k := 1; k < n && b-done+m.depth < per; k++ {
+			s.Put(q, m.credits(peer(p, k), p), uint8(b+1))
+		}
+		s.A[q]++
+		s.PC[q] = 0
+		return true, nil
+	case 5: // the block's barrier, then the exit message
+		if f != noJoin && int(s.A[p]) < done+per || !s.Flushed(p) || !s.Flushed(q) {
+			return false, nil
+		}
+		for k := 1; k < n; k++ {
+			s.Put(q, m.exit(peer(p, k), p), s.B[q]+1)
+		}
+	case 6, 7:
+		if f != noLeave && before(s, m.exit(p, peer(p, pc-5)), int(s.B[q])+1) {
+			return false, nil
+		}
+	case 8:
+		if !s.Flushed(q) {
+			return false, nil
+		}
+		s.B[q]++
+		s.PC[q] = 0
+		return true, nil
+	}
+	s.PC[q]++
+	return true, nil
+}
+
 // teams models kernels/src/reducescatter_push.cu: process p is the team of rank p that pushes, one chunk to all peers or a window
 // of several to one after the other, process n+p the one that folds. A counts the chunks of all calls that a team has
 // done, B the calls it has left.
 func teams(calls, per, depth, window int, f flaw) Model {
 	m := pushMemory{depth}
-	step := func(s *State, p int) (bool, error) { // of the team that pushes
-		a, done := int(s.A[p]), int(s.B[p])*per
-		next := min(a+window, done+per)
-		switch pc := int(s.PC[p]); pc {
-		case 0, 1:
-			if a == done+per {
-				if f != noJoin && int(s.B[n+p]) == int(s.B[p]) { // the other team sends the exit message
-					return false, nil
-				}
-				s.B[p]++
-				return true, nil
-			}
-			if f != noCredit && next-done > depth && before(s, m.credits(p, peer(p, pc+1)), next-depth) {
-				return false, nil
-			}
-		default: // push; raise; of a window to the first peer, then to the next
-			k, last := 1+(pc-2)/2, 1+(pc-2)/2
-			if window == 1 {
-				last = n - 1
-			}
-			if pc%2 == 0 {
-				for i := a; i < next; i++ {
-					for k := k; k <= last; k++ {
-						s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
-					}
-				}
-				break
-			}
-			if f != noRelease && !s.Flushed(p) {
-				return false, nil
-			}
-			for k := k; k <= last; k++ {
-				s.Put(p, m.pushed(peer(p, k), p), uint8(next))
-			}
-			if last == n-1 {
-				s.A[p], s.PC[p] = uint8(next), 0
-				return true, nil
-			}
-		}
-		s.PC[p]++
-		return true, nil
-	}
-	fold := func(s *State, p int) (bool, error) { // of the team that folds, rank p
-		q := n + p
-		b, done := int(s.A[q]), int(s.B[q])*per
-		switch pc := int(s.PC[q]); pc {
-		case 0, 1:
-			if b == done+per {
-				s.PC[q] = 5
-				return true, nil
-			}
-			if before(s, m.pushed(p, peer(p, pc+1)), b+1) {
-				return false, nil
-			}
-		case 2, 3:
-			if err := m.fold(s, p, b, pc-1); err != nil {
-				return false, err
-			}
-		case 4:
-			if f != noRelease && !s.Flushed(q) {
-				return false, nil
-			}
-			for k := 1; k < n && b-done+depth < per; k++ {
-				s.Put(q, m.credits(peer(p, k), p), uint8(b+1))
-			}
-			s.A[q]++
-			s.PC[q] = 0
-			return true, nil
-		case 5: // the block's barrier, then the exit message
-			if f != noJoin && int(s.A[p]) < done+per || !s.Flushed(p) || !s.Flushed(q) {
-				return false, nil
-			}
-			for k := 1; k < n; k++ {
-				s.Put(q, m.exit(peer(p, k), p), s.B[q]+1)
-			}
-		case 6, 7:
-			if f != noLeave && before(s, m.exit(p, peer(p, pc-5)), int(s.B[q])+1) {
-				return false, nil
-			}
-		case 8:
-			if !s.Flushed(q) {
-				return false, nil
-			}
-			s.B[q]++
-			s.PC[q] = 0
-			return true, nil
-		}
-		s.PC[q]++
-		return true, nil
-	}
 	return Model{
 		Procs: 2 * n,
 		Done:  func(s *State, p int) bool { return int(s.B[p]) == calls && s.PC[p] == 0 },
@@ -237,9 +241,9 @@ func teams(calls, per, depth, window int, f flaw) Model {
 				return false, nil
 			}
 			if p < n {
-				return step(s, p)
+				return m.pushTeam(s, p, per, window, f)
 			}
-			return fold(s, p-n)
+			return m.foldTeam(s, p-n, per, f)
 		},
 	}
 }
