@@ -63,14 +63,11 @@ func spied(t *testing.T, m *rt.Module) (*rt.Rank, *spying) {
 	return r, d
 }
 
-// A call that is the same as at its place of the step before gives the device the same
-// again; one that differs in anything does not.
-func TestCallsAreRemembered(t *testing.T) {
-	m := &rt.Module{Name: "m", World: 1, Arena: 4096, Streams: []string{"compute", "comm"}, Groups: []rt.Group{{Name: "g", Ranks: [][]int{{0}}}, {Name: "h", Ranks: [][]int{{0}}}},
-		Kernels: []rt.Code{{Name: "k", Sizes: 1}, {Name: "l", Sizes: 1}}}
+// differing has calls of which each differs from every other in what a device is given.
+func differing() []func(x *rt.Exec) {
 	a, b := rt.C(0, rt.F32, 4, 2), rt.C(256, rt.F32, 4, 2)
 	two := rt.Ts{b, rt.C(512, rt.F32, 4, 2)}
-	calls := []func(x *rt.Exec){
+	return []func(x *rt.Exec){
 		func(x *rt.Exec) { x.Launch("compute", "neg", nil, rt.Ts{a}, rt.Ts{b}) },
 		func(x *rt.Exec) { x.Launch("comm", "neg", nil, rt.Ts{a}, rt.Ts{b}) },
 		func(x *rt.Exec) { x.Launch("compute", "exp", nil, rt.Ts{a}, rt.Ts{b}) },
@@ -110,6 +107,17 @@ func TestCallsAreRemembered(t *testing.T) {
 			x.Collective("comm", &rt.Collective{Op: rt.Barrier, Group: "g", Label: "mine"})
 		},
 	}
+}
+
+func rememberedModule() *rt.Module {
+	return &rt.Module{Name: "m", World: 1, Arena: 4096, Streams: []string{"compute", "comm"}, Groups: []rt.Group{{Name: "g", Ranks: [][]int{{0}}}, {Name: "h", Ranks: [][]int{{0}}}},
+		Kernels: []rt.Code{{Name: "k", Sizes: 1}, {Name: "l", Sizes: 1}}}
+}
+
+// A call that is the same as at its place of the step before gives the device the same
+// again; one that differs in anything does not.
+func TestCallsAreRemembered(t *testing.T) {
+	m, calls := rememberedModule(), differing()
 	r, d := spied(t, m)
 	once := func(i int) given {
 		t.Helper()
@@ -143,10 +151,15 @@ func TestCallsAreRemembered(t *testing.T) {
 			}
 		}
 	}
-	// Random numbers depend on the run.
+}
+
+// Random numbers depend on the run.
+func TestDrawsAreNotRemembered(t *testing.T) {
+	m := rememberedModule()
+	r, d := spied(t, m)
 	seed := func(step int64) string {
 		d.got = nil
-		_, err := rt.RunModule(t.Context(), r, m, func(x *rt.Exec) { x.At("r").Launch("compute", "rand", nil, rt.Ts{a}, nil) }, nil, rt.Options{Step: step})
+		_, err := rt.RunModule(t.Context(), r, m, func(x *rt.Exec) { x.At("r").Launch("compute", "rand", nil, rt.Ts{rt.C(0, rt.F32, 4, 2)}, nil) }, nil, rt.Options{Step: step})
 		if err != nil {
 			t.Fatal(err)
 		}
