@@ -90,50 +90,97 @@ func element(m Matrix, batch, i, j int64) int64 {
 	return batch*m.Stride + i + j*m.LD
 }
 
+func pick(rng *rand.Rand, v ...int64) int64 { return v[rng.IntN(len(v))] }
+
+// randomOperand is the i-th operand of a product, 2 its result, of rows and columns in any layout.
+func randomOperand(rng *rand.Rand, i int, dims []int64, rows, cols int64) Operand {
+	shape := append(append([]int64{}, dims...), rows, cols)
+	strides := make([]int64, len(shape))
+	step := pick(rng, 1, 1, 1, 1, 1, 1, 2)
+	order := make([]int, len(shape)) // from the fastest dimension
+	for j := range order {
+		order[j] = len(shape) - 1 - j
+	}
+	if rng.IntN(2) == 0 {
+		order[0], order[1] = order[1], order[0]
+	}
+	if rng.IntN(4) == 0 {
+		rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	for _, d := range order {
+		strides[d] = step
+		step *= shape[d] + pick(rng, 0, 0, 0, 0, 1, 3)
+		if i < 2 && d < len(dims) && rng.IntN(3) == 0 {
+			strides[d] = 0
+		}
+		if i < 2 && rng.IntN(40) == 0 {
+			strides[d] = 0
+		}
+		if shape[d] == 1 && rng.IntN(2) == 0 {
+			strides[d] = pick(rng, 0, 1, 77)
+		}
+	}
+	return bf16(shape, strides)
+}
+
+// checkElements compares where descriptors and operands have each element.
+func checkElements(t *testing.T, p *Problem, a, b, out Operand, dims []int64) {
+	last := len(dims)
+	m, n, k := out.Shape[last], out.Shape[last+1], a.Shape[last+1]
+	x, y := p.X, p.Y
+	if p.Swapped {
+		x, y = y, x
+		x.Trans, y.Trans = !x.Trans, !y.Trans
+	}
+	d := p.D
+	if p.Swapped {
+		d.Trans = true
+	}
+	for at := range product(dims) {
+		idx, rest := make([]int64, last), at
+		for j := last - 1; j >= 0; j-- {
+			idx[j], rest = rest%dims[j], rest/dims[j]
+		}
+		check := func(name string, o Operand, mat Matrix, ni, nj int64, fold bool) {
+			for i := range ni {
+				for j := range nj {
+					want := i*o.Strides[last] + j*o.Strides[last+1]
+					for q := range dims {
+						want += idx[q] * o.Strides[q]
+					}
+					batch, row := at, i
+					if p.Batch != product(dims) {
+						batch = 0
+						if fold {
+							row = at*m + i
+						}
+					}
+					if got := element(mat, batch, row, j); got != want {
+						t.Fatalf("%s element %v,%d,%d of %v %v: descriptor %+v gives %d, want %d", name, idx, i, j, o.Shape, o.Strides, mat, got, want)
+					}
+				}
+			}
+		}
+		check("a", a, x, m, k, true)
+		check("b", b, y, k, n, false)
+		check("out", out, d, m, n, true)
+	}
+}
+
 // Every element of every operand is found by the descriptor where the strides of the
 // view say it is, for random views: permuted, sliced, broadcast, with dimensions of
 // one and batch dimensions of any layout. Views that are refused have no descriptor.
 func TestDescriptorsFindElements(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	pick := func(v ...int64) int64 { return v[rng.IntN(len(v))] }
 	mapped, refused, folded, swapped := 0, 0, 0, 0
 	for range 60000 {
 		batchDims := rng.IntN(3)
-		m, n, k := pick(1, 2, 3, 5), pick(1, 2, 4, 5), pick(1, 2, 3, 4)
+		m, n, k := pick(rng, 1, 2, 3, 5), pick(rng, 1, 2, 4, 5), pick(rng, 1, 2, 3, 4)
 		var dims []int64
 		for range batchDims {
-			dims = append(dims, pick(1, 2, 3))
+			dims = append(dims, pick(rng, 1, 2, 3))
 		}
-		view := func(i int, rows, cols int64) Operand {
-			shape := append(append([]int64{}, dims...), rows, cols)
-			strides := make([]int64, len(shape))
-			step := pick(1, 1, 1, 1, 1, 1, 2)
-			order := make([]int, len(shape)) // from the fastest dimension
-			for j := range order {
-				order[j] = len(shape) - 1 - j
-			}
-			if rng.IntN(2) == 0 {
-				order[0], order[1] = order[1], order[0]
-			}
-			if rng.IntN(4) == 0 {
-				rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-			}
-			for _, d := range order {
-				strides[d] = step
-				step *= shape[d] + pick(0, 0, 0, 0, 1, 3)
-				if i < 2 && d < batchDims && rng.IntN(3) == 0 {
-					strides[d] = 0
-				}
-				if i < 2 && rng.IntN(40) == 0 {
-					strides[d] = 0
-				}
-				if shape[d] == 1 && rng.IntN(2) == 0 {
-					strides[d] = pick(0, 1, 77)
-				}
-			}
-			return bf16(shape, strides)
-		}
-		a, b, out := view(0, m, k), view(1, k, n), view(2, m, n)
+		a, b, out := randomOperand(rng, 0, dims, m, k), randomOperand(rng, 1, dims, k, n), randomOperand(rng, 2, dims, m, n)
 		p, err := ProblemOf(a, b, out, Config{})
 		var le *LayoutError
 		if errors.As(err, &le) {
@@ -150,52 +197,13 @@ func TestDescriptorsFindElements(t *testing.T) {
 		if p.Swapped {
 			swapped++
 		}
-		rows := m
 		if p.M*p.N*p.Batch != m*n*product(dims) {
 			t.Fatalf("%v of batch %v, %d x %d", &p, dims, m, n)
 		}
 		if p.Batch != product(dims) {
 			folded++
-			rows = m * product(dims)
 		}
-		x, y := p.X, p.Y
-		if p.Swapped {
-			x, y = y, x
-			x.Trans, y.Trans = !x.Trans, !y.Trans
-		}
-		d := p.D
-		if p.Swapped {
-			d.Trans = true
-		}
-		for at := range product(dims) {
-			idx, rest := make([]int64, len(dims)), at
-			for j := len(dims) - 1; j >= 0; j-- {
-				idx[j], rest = rest%dims[j], rest/dims[j]
-			}
-			check := func(name string, o Operand, mat Matrix, ni, nj int64, fold bool) {
-				for i := range ni {
-					for j := range nj {
-						want := i*o.Strides[len(dims)] + j*o.Strides[len(dims)+1]
-						for q := range dims {
-							want += idx[q] * o.Strides[q]
-						}
-						batch, row := at, i
-						if rows != m {
-							batch = 0
-							if fold {
-								row = at*m + i
-							}
-						}
-						if got := element(mat, batch, row, j); got != want {
-							t.Fatalf("%s element %v,%d,%d of %v %v: descriptor %+v gives %d, want %d", name, idx, i, j, o.Shape, o.Strides, mat, got, want)
-						}
-					}
-				}
-			}
-			check("a", a, x, m, k, true)
-			check("b", b, y, k, n, false)
-			check("out", out, d, m, n, true)
-		}
+		checkElements(t, &p, a, b, out, dims)
 	}
 	for name, n := range map[string]int{"mapped": mapped, "refused": refused, "folded": folded, "column-major results": mapped - swapped} {
 		if n < 500 {
