@@ -40,6 +40,94 @@ func emit(t *testing.T, p *program.Program, pkg string) []byte {
 	return src
 }
 
+// An emittedTree is a module of emitted steps, with a main function that runs and checks them.
+type emittedTree struct {
+	root, dir      string // of concert, and of the module
+	imports, cases bytes.Buffer
+}
+
+func (e *emittedTree) place(t *testing.T, name string, data []byte) {
+	t.Helper()
+	path := filepath.Join(e.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addTraced adds both halves of a traced step.
+func (e *emittedTree) addTraced(t *testing.T, name string, kernels bool) {
+	pair, err := step.Load(filepath.Join(e.root, "testdata", "graphs"), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := name
+	if kernels {
+		prefix += "_cuda"
+	}
+	for _, h := range []struct {
+		half string
+		f    *ir.Func
+	}{{"fw", pair.Forward}, {"bw", pair.Backward}} {
+		pkg := prefix + "_" + h.half
+		if kernels {
+			h.f = forCUDA(t, h.f.Module()).Func(h.f.Name)
+		}
+		p := lowerWith(t, h.f, lower.Options{Kernels: kernels})
+		src := emit(t, p, pkg)
+		checkCalls(t, p, src)
+		e.place(t, pkg+"/step.go", src)
+		if kernels {
+			cu, err := lower.EmitCUDA(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.place(t, pkg+"/"+pkg+".cu", cu)
+		}
+		fmt.Fprintf(&e.imports, "%q\n", emittedModule+"/"+pkg)
+	}
+	fmt.Fprintf(&e.cases, "check(%q, hostrun.Step{Module: %[2]s_fw.Module(), Run: %[2]s_fw.Step}, hostrun.Step{Module: %[2]s_bw.Module(), Run: %[2]s_bw.Step})\n", name, prefix)
+}
+
+func (e *emittedTree) addCase(t *testing.T, c *passtest.Case) {
+	p, err := emitted(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cu := []byte{}
+	if p.Source() != "" {
+		if cu, err = lower.EmitCUDA(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pkg := "case_" + c.Name
+	e.place(t, pkg+"/step.go", emit(t, p, pkg))
+	e.place(t, pkg+"/"+pkg+".cu", cu)
+	e.place(t, pkg+"/step.ir", []byte(c.After.String()))
+	fmt.Fprintf(&e.imports, "%q\n", emittedModule+"/"+pkg)
+	fmt.Fprintf(&e.cases, "checkCase(%[1]q, hostrun.Step{Module: %[1]s.Module(), Run: %[1]s.Step})\n", pkg)
+}
+
+// run builds all of it, and runs it on the host.
+func (e *emittedTree) run(t *testing.T, goTool string) {
+	bin := filepath.Join(e.dir, "emitted")
+	for _, args := range [][]string{
+		{goTool, "vet", "./..."},
+		{goTool, "build", "-o", bin, "."},
+		{bin, filepath.Join(e.root, "testdata")},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = e.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		} else if args[0] == bin {
+			t.Logf("\n%s", out)
+		}
+	}
+}
+
 // Emitted code of the traced steps and of the golden cases is formatted, vets, compiles, runs on the
 // host device, and gives the interpreter's bits. It is compiled in a module of its
 // own, as a user's would be.
@@ -52,95 +140,24 @@ func TestEmittedStepsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmp := t.TempDir()
-	place := func(name string, data []byte) {
-		t.Helper()
-		path := filepath.Join(tmp, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	place("go.mod", emittedMod(t, root))
+	e := &emittedTree{root: root, dir: t.TempDir()}
+	e.place(t, "go.mod", emittedMod(t, root))
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	place("go.sum", sums)
-	var imports, cases bytes.Buffer
-	add := func(name string, kernels bool) {
-		pair, err := step.Load(filepath.Join(root, "testdata", "graphs"), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		prefix := name
-		if kernels {
-			prefix += "_cuda"
-		}
-		for _, h := range []struct {
-			half string
-			f    *ir.Func
-		}{{"fw", pair.Forward}, {"bw", pair.Backward}} {
-			pkg := prefix + "_" + h.half
-			if kernels {
-				h.f = forCUDA(t, h.f.Module()).Func(h.f.Name)
-			}
-			p := lowerWith(t, h.f, lower.Options{Kernels: kernels})
-			src := emit(t, p, pkg)
-			checkCalls(t, p, src)
-			place(pkg+"/step.go", src)
-			if kernels {
-				cu, err := lower.EmitCUDA(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				place(pkg+"/"+pkg+".cu", cu)
-			}
-			fmt.Fprintf(&imports, "%q\n", emittedModule+"/"+pkg)
-		}
-		fmt.Fprintf(&cases, "check(%q, hostrun.Step{Module: %[2]s_fw.Module(), Run: %[2]s_fw.Step}, hostrun.Step{Module: %[2]s_bw.Module(), Run: %[2]s_bw.Step})\n", name, prefix)
-	}
+	e.place(t, "go.sum", sums)
 	for _, name := range append(steps, "tiny_moe2") {
-		add(name, false)
+		e.addTraced(t, name, false)
 	}
 	for _, name := range []string{"tiny_fsdp2", "tiny_moe2"} {
-		add(name, true)
+		e.addTraced(t, name, true)
 	}
 	for _, c := range emitCases(t) {
-		p, err := emitted(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cu := []byte{}
-		if p.Source() != "" {
-			if cu, err = lower.EmitCUDA(p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		pkg := "case_" + c.Name
-		place(pkg+"/step.go", emit(t, p, pkg))
-		place(pkg+"/"+pkg+".cu", cu)
-		place(pkg+"/step.ir", []byte(c.After.String()))
-		fmt.Fprintf(&imports, "%q\n", emittedModule+"/"+pkg)
-		fmt.Fprintf(&cases, "checkCase(%[1]q, hostrun.Step{Module: %[1]s.Module(), Run: %[1]s.Step})\n", pkg)
+		e.addCase(t, c)
 	}
-	place("main.go", []byte(fmt.Sprintf(emittedMain, imports.String(), cases.String())))
-	bin := filepath.Join(tmp, "emitted")
-	for _, args := range [][]string{
-		{goTool, "vet", "./..."},
-		{goTool, "build", "-o", bin, "."},
-		{bin, filepath.Join(root, "testdata")},
-	} {
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Dir = tmp
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		} else if args[0] == bin {
-			t.Logf("\n%s", out)
-		}
-	}
+	e.place(t, "main.go", []byte(fmt.Sprintf(emittedMain, e.imports.String(), e.cases.String())))
+	e.run(t, goTool)
 }
 
 // emitCases are the cases of testdata/golden/emit.
