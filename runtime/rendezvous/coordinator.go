@@ -127,15 +127,20 @@ func (c *coordinator) cancel(g *roster, at int, m *message) error {
 	if err != nil || !instead && g.open[m.Turn] == nil { // all had come when it did so
 		return err
 	}
-	if a := g.at(m.Turn); !a.decided && !c.inquire(g, m, a) {
-		c.decide(g, m.Turn, c.canceled(g, m))
-	}
+	c.stop(g, m)
 	if instead {
 		g.next[at]++
 		c.bound(g, []int{at})
 		g.forget(c)
 	}
 	return nil
+}
+
+// stop cancels a barrier, if need be when the relays have said who has come.
+func (c *coordinator) stop(g *roster, m *message) {
+	if a := g.at(m.Turn); !a.decided && !c.inquire(g, m, a) {
+		c.decide(g, m.Turn, c.canceled(g, m))
+	}
 }
 
 // answerLimit is how long relays have to say who has come to a barrier before a rank's time

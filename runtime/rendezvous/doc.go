@@ -35,7 +35,8 @@
 // ([NewLocal]) have the same coordinator and sessions, without connections between them.
 //
 // The parent of a rank whose session ends says so to rank 0, which says it to all. With a relay
-// those behind it are lost: for them and for all others the relay is who is lost.
+// those behind it are lost: for them and for all others the relay is who is lost. With one that had
+// left they are gone as well, but nobody is said to have died.
 //
 // # Barriers
 //
@@ -66,6 +67,7 @@
 // A session is joined, closed (its rank has left: calls end with ErrClosed), or over (there is
 // no way to the coordinator: rank 0, or a relay before it, has died, or has left and its process
 // has ended). Close says that the rank leaves, and waits until its parent's machine has that, for
-// a second at most: no process has to answer, so a frozen one holds up nobody.
+// a second at most: no process has to answer, so a frozen one holds up nobody. Only a relay goes on
+// to wait until those behind it have left, who still meet through it, for its timeout at most.
 // Who ends without Close is lost to the others.
 package rendezvous

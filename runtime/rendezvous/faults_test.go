@@ -417,7 +417,7 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 1, 3, 1, 1, 2, 5, 0, 0, 0})
 	f.Add([]byte{0x89, 0, 0, 0, 10, 0, 0, 0, 8, 1, 0, 0, 2, 0, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := newRelay(tree{2, 8}, 4)
+		r := newRelay(tree{2, 8}, 4, 0)
 		own, one := newOutbox(), newOutbox()
 		r.add(4, own)
 		r.join(hello{Version: protocolVersion, World: 8, Rank: 5}, one)

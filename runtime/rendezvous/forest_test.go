@@ -96,7 +96,7 @@ func (f *forest) enter(l *leaf) bool {
 		return false
 	}
 	if h.Address != "" {
-		l.relay = newRelay(f.t, l.rank)
+		l.relay = newRelay(f.t, l.rank, 0)
 		l.own = l.relay.add(l.rank, newOutbox())
 		l.g.s.send = func(m *message) { must(l.relay.receive(l.own, m)) }
 	}

@@ -69,8 +69,8 @@ func (c *coordinator) answer(rank int, out *outbox, m *message) error {
 		c.strand(rank, c.parent(rank))
 	case kindCancel:
 		if !c.decided() && len(m.Err) <= maxReason {
-			m.Rank, m.Turn = rank, 0
-			c.decide(c.groups[""], 0, c.canceled(c.groups[""], m))
+			m.Rank, m.Group, m.Ranks, m.Turn = rank, "", nil, 0
+			c.stop(c.groups[""], m)
 		}
 	default:
 		return fmt.Errorf("message of kind %d", m.Kind)

@@ -365,7 +365,8 @@ func (g *Group) Context(ctx context.Context, op string) (_ context.Context, stop
 }
 
 // closeLimit is how long a rank that leaves waits until its parent's machine has heard of it;
-// lingerLimit is how long rank 0, or a relay, waits for the others to leave as well.
+// lingerLimit is how long rank 0, or a relay whose world has not formed, waits for the others to
+// leave as well.
 const (
 	closeLimit  = time.Second
 	lingerLimit = 300 * time.Millisecond
@@ -374,8 +375,8 @@ const (
 // Close leaves the group: the others hear of it, and calls in progress end with ErrClosed.
 // Closing the job's group ends the session, whether rank 0's process listens or not; rank 0
 // then goes on to coordinate those that have not left, for as long as its process lives,
-// and waits for them for a second at most, and so does a rank with others behind it in a world of
-// more than 64. Closing twice does nothing.
+// and waits for them for a second at most. In a world of more than 64, a rank with others behind
+// it waits until these have left, for the place's timeout at most. Closing twice does nothing.
 func (g *Group) Close() error {
 	g.leave()
 	if g.key == "" {

@@ -41,7 +41,7 @@ type node interface {
 	receive(l *link, m *message) error
 	// end is called when nothing more comes over a link.
 	end(l *link)
-	// linger waits, for limit at most, until the process may end.
+	// linger waits until the process may end: for limit, or for as long as others need it.
 	linger(limit time.Duration)
 }
 

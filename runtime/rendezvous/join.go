@@ -288,7 +288,7 @@ func (s *session) enter(ctx context.Context, job *Job, h hello, start time.Time)
 	}
 	var r *relay
 	if t := job.tree(h.World); t.inner(h.Rank) {
-		r = newRelay(t, h.Rank)
+		r = newRelay(t, h.Rank, s.timeout)
 		below := &Job{ID: job.ID, Secret: job.Secret, Addr: "unix:@concert-" + newID(), wrap: s.wrap, silence: s.silence}
 		if !strings.HasPrefix(job.Addr, "unix:") {
 			below.Addr = s.anyPort()
@@ -338,18 +338,7 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 	if err := q.Send(ctx, message{Kind: kindHello, Hello: &h}); err != nil && ctx.Err() == nil {
 		return false, rootLost
 	}
-	told := make(chan *message, 3) // all that rank 0 says
-	go func() {
-		q.receiveAll(maxMessage, func(m *message) error {
-			select {
-			case told <- m:
-				return nil
-			default:
-				return net.ErrClosed
-			}
-		})
-		close(told)
-	}()
+	told := q.told()
 	within, stop := context.WithCancel(ctx)
 	var entered chan error // has what becomes of the session with the parent
 	defer func() {
@@ -357,9 +346,16 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 			s.job().Close()
 		}
 	}()
-	var why error // that it has canceled
+	var why error     // that it has canceled
+	var trouble error // that it has had with its parent until then
 	done, limit := ctx.Done(), (<-chan time.Time)(nil)
-	failed := func(m *message) error { return s.job().failure(m, why, "rendezvous", 0, time.Since(start)) }
+	failed := func(m *message) error {
+		err := s.job().failure(m, why, "rendezvous", 0, time.Since(start))
+		if late, ok := err.(*TimeoutError); ok && trouble != nil {
+			late.Detail = fmt.Sprintf("rank %d is reached through rank %d: %v", h.Rank, s.parent, trouble)
+		}
+		return err
+	}
 	for {
 		select {
 		case m, ok := <-told:
@@ -383,19 +379,48 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 				entered <- err
 			}()
 		case err := <-entered:
-			if entered = nil; err == nil {
+			entered = nil
+			switch {
+			case err == nil:
 				q.write(message{Kind: kindReached}) // if that is lost, so is this rank
 				return false, nil
+			case ctx.Err() != nil:
+				trouble = err
+			case errors.Is(err, ErrPeerLost):
+				q.write(message{Kind: kindGone, Rank: s.parent})
+			default: // not for the parent's sake
+				return false, err
 			}
-			q.write(message{Kind: kindGone, Rank: s.parent})
 		case <-done:
 			why, done, limit = context.Cause(ctx), nil, time.After(outcomeLimit)
-			stop()
+			if stop(); entered != nil {
+				if trouble, entered = <-entered, nil; trouble == nil {
+					q.write(message{Kind: kindReached})
+					return false, nil
+				}
+			}
 			q.write(message{Kind: kindCancel, Late: errors.Is(why, context.DeadlineExceeded), Err: EncodeError(why, maxReason)})
 		case <-limit:
 			return false, failed(nil)
 		}
 	}
+}
+
+// told is all that rank 0 says to a question, closed when it says no more.
+func (c *Conn) told() <-chan *message {
+	told := make(chan *message, 3)
+	go func() {
+		c.receiveAll(maxMessage, func(m *message) error {
+			select {
+			case told <- m:
+				return nil
+			default:
+				return net.ErrClosed
+			}
+		})
+		close(told)
+	}()
+	return told
 }
 
 // joinFailure is the error of a rank that could not connect.

@@ -17,7 +17,8 @@ func (c *coordinator) end(l *link) {
 	}
 }
 
-// lose notes that the session of a rank has ended, and those of the ranks behind it.
+// lose notes that the session of a rank has ended, and those of the ranks behind it. Where that
+// rank has left they go on, but have no way here: nobody has died.
 func (c *coordinator) lose(from, to int) {
 	var ranks []int
 	for r := from; r < to; r++ {
@@ -27,7 +28,7 @@ func (c *coordinator) lose(from, to int) {
 	for _, r := range who {
 		c.cause[r] = from
 	}
-	c.gone(who, &message{Kind: kindGone, Who: who, Rank: from, Lost: true})
+	c.gone(who, &message{Kind: kindGone, Who: who, Rank: from, Lost: c.status[from] != left})
 }
 
 // leave notes that ranks leave a group, or the job.

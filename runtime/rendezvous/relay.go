@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -14,12 +15,14 @@ import (
 // have that it knows of, or something else has to be said behind it.
 type relay struct {
 	*hub
-	nonce  string
-	up     *outbox
-	asks   map[point]*inquiry
-	over   bool          // there is no way to rank 0 any more
-	formed chan struct{} // closed when the job's barrier 0 is decided
-	idle   chan struct{} // closed when nobody is left
+	nonce   string
+	timeout time.Duration // of the rank's Place
+	up      *outbox
+	asks    map[point]*inquiry
+	over    bool          // there is no way to rank 0 any more
+	lives   bool          // the world has formed
+	formed  chan struct{} // closed when the job's barrier 0 is decided
+	idle    chan struct{} // closed when nobody is left
 
 	sessions sync.WaitGroup // of other processes, the parent's among them
 }
@@ -30,8 +33,8 @@ type inquiry struct {
 	waits map[*link]bool // relays below that have not answered
 }
 
-func newRelay(t tree, rank int) *relay {
-	return &relay{hub: newHub(t, rank), up: newOutbox(), asks: map[point]*inquiry{}, formed: make(chan struct{}), idle: make(chan struct{})}
+func newRelay(t tree, rank int, timeout time.Duration) *relay {
+	return &relay{timeout: timeout, hub: newHub(t, rank), up: newOutbox(), asks: map[point]*inquiry{}, formed: make(chan struct{}), idle: make(chan struct{})}
 }
 
 // join admits a child, which rank 0 has sent here.
@@ -173,7 +176,8 @@ func (r *relay) lose(from, to int) {
 	r.part(r.depart(ranks, lost), &message{Kind: kindGone, Rank: from})
 }
 
-// part ends the part of ranks that have left the job, or are lost, in everything.
+// part ends the part of ranks that have left the job, or are lost, in everything. Rank 0 is told
+// by m, unless it knows.
 func (r *relay) part(who []int, m *message) {
 	if len(who) == 0 {
 		return
@@ -181,7 +185,9 @@ func (r *relay) part(who []int, m *message) {
 	for _, key := range slices.Sorted(maps.Keys(r.groups)) {
 		r.flush(r.groups[key])
 	}
-	r.up.put(m)
+	if m != nil {
+		r.up.put(m)
+	}
 	for _, key := range slices.Sorted(maps.Keys(r.groups)) {
 		if g := r.groups[key]; r.strike(g) {
 			r.abandon(g)
@@ -235,16 +241,12 @@ func (r *relay) down(m *message) {
 		return
 	case kindOutcome:
 		if m.Group == "" && m.Turn == 0 && !r.decided() {
+			r.lives = m.Err == nil
 			close(r.formed)
 		}
 	case kindGone: // rank 0 may have lost one that is here: it broke a rule
-		if who := m.Who; m.Group == "" && m.Lost && len(r.depart(who, lost)) > 0 {
-			for _, g := range r.groups {
-				r.flush(g)
-				r.strike(g)
-			}
-			r.drop()
-			defer r.finish()
+		if m.Group == "" && m.Lost {
+			r.part(r.depart(m.Who, lost), nil)
 		}
 	}
 	r.tell(m)
@@ -314,9 +316,18 @@ func (r *relay) orphan() {
 	r.cut(r.parent(r.rank))
 }
 
-// linger waits until nobody is left, for limit at most, and until the parent's machine has what
-// was said: the process may end when its rank has left.
+// linger waits until nobody is left, and until the parent's machine has what was said: the
+// process may end when its rank has left. In a world that has formed those behind it may still
+// need each other, so it waits for as long as one of them may wait at a barrier; else for limit.
 func (r *relay) linger(limit time.Duration) {
+	r.mu.Lock()
+	if r.lives {
+		limit = r.timeout
+	}
+	r.mu.Unlock()
+	if limit <= 0 {
+		limit = math.MaxInt64
+	}
 	ended := make(chan struct{})
 	go func() {
 		<-r.idle
