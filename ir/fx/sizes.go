@@ -230,9 +230,11 @@ func (c *node) check() (bool, error) {
 	return true, nil
 }
 
-// check makes the module one for sizes that leave d at 0 or more, where some do not.
+// check makes the module one for sizes that leave d at 0 or more, where some do not that are
+// not refused yet.
 func (im *importer) check(d ir.Dim) {
-	if r, ok := im.m.Bounds(d); !ok || r.Min < 0 {
+	known := func(c ir.Check) bool { return c.Size.Equal(d) }
+	if r, ok := im.m.Bounds(d); (!ok || r.Min < 0) && !slices.ContainsFunc(im.m.Checks(), known) {
 		im.m.AddCheck(d)
 	}
 }

@@ -100,7 +100,7 @@ func slice(c *call) error {
 	if c.Err == nil && x.Type().Rank() > 0 && c.NumResults == 1 {
 		d := c.Dim("dim", 0, x.Type().Rank())
 		if start, length, step, ok := c.sizedRange(x, d); ok {
-			return c.Settle(c.SizedPiece(x, d, start, length, step))
+			return c.pieces(c.SizedPiece(x, d, start, length, step))
 		}
 	}
 	return c.EmitErr(ir.OpSlice, c.sliceAttrs(x), x)
@@ -132,10 +132,23 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		return start, length, step, false
 	}
 	length = c.Shape(0)[d]
-	more := bounds[1].Sub(bounds[0]).Add(ir.D(step - 1)).Div(step).Sub(length)
-	c.Trace.Require(more) // the trace says how long it is
-	c.Trace.Require(ir.D(0).Sub(more))
+	c.same(bounds[1].Sub(bounds[0]).Add(ir.D(step-1)).Div(step), length) // the trace says how long it is
+	c.Trace.Require(n.Sub(bounds[1]))
 	return bounds[0], length, step, true
+}
+
+// same makes the program one for two equal sizes.
+func (c *call) same(a, b ir.Dim) {
+	c.Trace.Require(a.Sub(b))
+	c.Trace.Require(b.Sub(a))
+}
+
+// pieces ends an operator whose results PyTorch has in the operand's memory: nothing reads
+// that behind an operator that overwrites one of them.
+func (c *call) pieces(vals ...*ir.Value) error {
+	err := c.Settle(vals...)
+	c.View = err == nil
+	return err
 }
 
 func selectOne(c *call) error {
@@ -229,7 +242,8 @@ func (c *call) splitOpen(x *ir.Value, d int64, sizes ir.Shape) error {
 	for _, n := range sizes {
 		out, at = append(out, c.SizedPiece(x, d, at, n, 1)), at.Add(n)
 	}
-	return c.Settle(out...)
+	c.same(at, x.Type().Shape()[d])
+	return c.pieces(out...)
 }
 
 // asStrided imports a free layout. PyTorch counts the offset from the start of

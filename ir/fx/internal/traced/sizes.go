@@ -81,11 +81,16 @@ func (c *Call) SizedSlice(d int64) attr.List {
 // SizedPiece copies every step-th element of a dimension from start on, length of them: a view
 // begins where the program says when it is compiled.
 func (c *Call) SizedPiece(x *ir.Value, d int64, start, length ir.Dim, step int64) *ir.Value {
-	first, _ := start.Eval(func(string) (int64, bool) { return 0, true })
+	first, number := start.Const()
+	if !number { // what is counted is a size, though start may be known to be one at run time only
+		c.Trace.Require(start)
+		first, _ = start.Eval(func(string) (int64, bool) { return 0, true })
+		first = min(first, 0)
+	}
 	l := attr.Make(attr.Attr{Key: "start", Val: attr.Int(first)}, attr.Attr{Key: "step", Val: attr.Int(step)})
 	at := c.Helper(ir.OpIota, l, ir.TensorOf(ir.I64, ir.Shape{length}))
-	if open := start.Sub(ir.D(first)); !open.Equal(ir.D(0)) {
-		at = c.Make(ir.OpAdd, nil, at, c.Counted(open))
+	if !number {
+		at = c.Make(ir.OpAdd, nil, at, c.Counted(start.Sub(ir.D(first))))
 	}
 	return c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, at)
 }
