@@ -25,6 +25,43 @@ body
 @compute launch exp (%x: f32[64]) -> (%s: f32[64]) from %s
 `
 
+// bound adds a program to a world, with buffers for some of its values.
+func bound(ctx context.Context, r *rt.Rank, p *program.Program, bind rt.Bindings) (*rt.Module, error) {
+	m, err := rt.ModuleOf(p)
+	if err != nil {
+		return nil, err
+	}
+	return m, r.Add(ctx, m, bind)
+}
+
+// badBindings binds what does not fit to program p and its form with s apart, whose buffer is s.
+func badBindings(ctx context.Context, r *rt.Rank, p, apart *program.Program, s *rt.Buffer) error {
+	small, err := r.NewBuffer(ctx, "small", 128)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		p    *program.Program
+		bind rt.Bindings
+		want string
+	}{
+		{p, rt.Bindings{"s": s}, "s cannot lie in a buffer: it shares bytes with others"},
+		{apart, rt.Bindings{"s": small}, "s takes 256 bytes, buffer small has 128"},
+		{apart, rt.Bindings{"s": s, "q": s, "a": s}, "it has no input or output a, q"},
+	} {
+		if _, err := bound(ctx, r, c.p, c.bind); err == nil || !strings.Contains(err.Error(), c.want) {
+			return fmt.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+	if _, err := r.NewBuffer(ctx, "s", 256); err == nil || !strings.Contains(err.Error(), "there is one of that name") {
+		return fmt.Errorf("a second buffer: %v", err)
+	}
+	if _, err := s.View(128, rt.F32, 64); err == nil {
+		return fmt.Errorf("a view beyond the end")
+	}
+	return nil
+}
+
 // TestBindings: what may lie in a buffer, and what refuses to.
 func TestBindings(t *testing.T) {
 	p, err := program.Parse("fw", savingText)
@@ -43,37 +80,10 @@ func TestBindings(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		small, err := r.NewBuffer(ctx, "small", 128)
-		if err != nil {
+		if err := badBindings(ctx, r, p, apart, s); err != nil {
 			return err
 		}
-		add := func(p *program.Program, bind rt.Bindings) (*rt.Module, error) {
-			m, err := rt.ModuleOf(p)
-			if err != nil {
-				return nil, err
-			}
-			return m, r.Add(ctx, m, bind)
-		}
-		for _, c := range []struct {
-			p    *program.Program
-			bind rt.Bindings
-			want string
-		}{
-			{p, rt.Bindings{"s": s}, "s cannot lie in a buffer: it shares bytes with others"},
-			{apart, rt.Bindings{"s": small}, "s takes 256 bytes, buffer small has 128"},
-			{apart, rt.Bindings{"s": s, "q": s, "a": s}, "it has no input or output a, q"},
-		} {
-			if _, err := add(c.p, c.bind); err == nil || !strings.Contains(err.Error(), c.want) {
-				return fmt.Errorf("got %v, want %q", err, c.want)
-			}
-		}
-		if _, err := r.NewBuffer(ctx, "s", 256); err == nil || !strings.Contains(err.Error(), "there is one of that name") {
-			return fmt.Errorf("a second buffer: %v", err)
-		}
-		if _, err := s.View(128, rt.F32, 64); err == nil {
-			return fmt.Errorf("a view beyond the end")
-		}
-		m, err := add(apart, rt.Bindings{"s": s})
+		m, err := bound(ctx, r, apart, rt.Bindings{"s": s})
 		if err != nil {
 			return err
 		}
