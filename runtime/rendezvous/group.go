@@ -333,11 +333,16 @@ func (g *Group) watch(f func(Event)) (stop func()) {
 		before = append(before, Event{Kind: canceled, Rank: m.Rank, group: p.group, turn: p.turn})
 	}
 	s.watched++
-	s.watchers[at] = own
+	first := make(chan struct{}) // what comes now waits until f has been told what was before
+	s.watchers[at] = func(e Event) {
+		<-first
+		own(e)
+	}
 	s.mu.Unlock()
 	for _, e := range before {
 		own(e)
 	}
+	close(first)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

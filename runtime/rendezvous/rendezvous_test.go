@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/leak"
@@ -471,4 +472,25 @@ func missing(err error) error {
 		return fmt.Errorf("got %w", err)
 	}
 	return nil
+}
+
+// TestWatchInOrder: who begins to watch hears first of those that are gone, and then what comes
+// meanwhile.
+func TestWatchInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(Place{World: 4})
+		s.receive(&message{Kind: kindGone, Who: []int{1, 2}})
+		var heard []int
+		stop := s.job().Watch(func(e Event) {
+			if e.Rank == 1 {
+				go s.receive(&message{Kind: kindGone, Who: []int{3}})
+				synctest.Wait()
+			}
+			heard = append(heard, e.Rank)
+		})
+		synctest.Wait()
+		if stop(); !slices.Equal(heard, []int{1, 2, 3}) {
+			t.Errorf("heard of %v", heard)
+		}
+	})
 }
