@@ -23,6 +23,10 @@ import (
 // and with the shares of that program's launches.
 const feedbacks = 2
 
+// feedbackNodes is above how many nodes a program is made once for that, not twice. Unrolled
+// recurrences have that many: of small launches, on whose order little depends.
+const feedbackNodes = 8000
+
 // feedBack gives the nodes of m their shares of the launches that they will be part of.
 // Without a calibration a region is taken to cost what it moves.
 func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
@@ -36,7 +40,14 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 	}
 	g.Hooks, g.Dump, g.Bisect, g.Enable, g.Repeat, g.Validate = nil, nil, "", nil, false, passes.ValidateNever
 	base := c.target.base()
-	for range feedbacks {
+	rounds, nodes := feedbacks, 0
+	for _, fn := range m.Funcs() {
+		nodes += len(fn.Order())
+	}
+	if nodes > feedbackNodes {
+		rounds = 1
+	}
+	for range rounds {
 		made := m.Clone()
 		if _, err := g.RunContext(ctx, made, c.pipeline); err != nil {
 			return err

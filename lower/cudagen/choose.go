@@ -42,8 +42,8 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
 	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
 	start := lin{}
-	var chain []string
-	for i, p := range parts {
+	var arms []arm
+	for _, p := range parts {
 		if p.v.Type().DType() != v.Type().DType() {
 			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
 		}
@@ -64,20 +64,43 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 			return "", err
 		}
 		s.emit("%s = %s;", name, t)
-		head := fmt.Sprintf("if (%s < %s) {", c.base.text(), end.text())
+		arms = append(arms, arm{fmt.Sprintf("if (%s < %s) {", c.base.text(), end.text()), s.lines})
+		start = end
+	}
+	outer.lines = branches(outer.lines, arms)
+	return name, nil
+}
+
+// arm is what is done below the end of a segment.
+type arm struct {
+	head  string
+	lines []string
+}
+
+// maxArms is how many ends are compared one after the other. More are found by halves: a compiler
+// nests an if in every else, as deep as there are segments, and threads would try half of them.
+const maxArms = 8
+
+// branches appends the first of the arms whose end an index is below; the last has no test.
+func branches(to []string, arms []arm) []string {
+	if len(arms) > maxArms {
+		half := len(arms) / 2
+		to = append(append(to, arms[half-1].head), indent(branches(nil, arms[:half]))...)
+		return append(append(append(to, "} else {"), indent(branches(nil, arms[half:]))...), "}")
+	}
+	for i, a := range arms {
+		head := a.head
 		switch {
-		case len(parts) == 1:
+		case len(arms) == 1:
 			head = "{"
-		case i == len(parts)-1:
+		case i == len(arms)-1:
 			head = "} else {"
 		case i > 0:
 			head = "} else " + head
 		}
-		start = end
-		chain = append(append(chain, head), indent(s.lines)...)
+		to = append(append(to, head), indent(a.lines)...)
 	}
-	outer.lines = append(append(outer.lines, chain...), "}")
-	return name, nil
+	return append(to, "}")
 }
 
 // holding is the segment that has all elements which an index may mean, and where it begins.
@@ -100,11 +123,12 @@ type choice struct {
 	base  lin
 	early bool // known before the loop over a thread's consecutive elements
 	runs  bool // a thread's consecutive elements lie in one segment, in order
+	many  bool // so many that a row of each is not read unless it is asked for
 }
 
 func (g *generator) choiceOf(at lin, parts []segment) choice {
 	if g.elem == nil {
-		return choice{base: at}
+		return choice{base: at, many: len(parts) > maxArms}
 	}
 	base, runs := at, at.depends(g.elem)
 	even, start := true, lin{}
@@ -116,12 +140,12 @@ func (g *generator) choiceOf(at lin, parts []segment) choice {
 		base = b
 	}
 	early := !base.depends(g.elem) && base.early(g.elem.scope.depth)
-	return choice{base, early, runs && early}
+	return choice{base, early, runs && early, len(parts) > maxArms}
 }
 
 // within is the index in p, which begins at start, of what is chosen.
 func (g *generator) within(c choice, p segment, start lin, s *scope) lin {
-	if p.size.equal(constant(1)) {
+	if p.size.equal(constant(1)) && !c.many {
 		return p.from
 	}
 	j := g.fresh("j")
@@ -147,6 +171,9 @@ func (g *generator) within(c choice, p segment, start lin, s *scope) lin {
 func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	d := g.dim(n)
+	if parts, ok := g.overwritten(v, d); ok {
+		return g.choose(v, at, d, parts)
+	}
 	size, count := g.r.shape(v)[d], g.r.shape(n.Arg(1))[d]
 	start, step := n.Attrs().Int("start", 0), n.Attrs().Int("step", 1)
 	from := constant(max(0, min(start, size.n)))
@@ -195,4 +222,59 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	}
 	outer.lines = append(outer.lines, chain...)
 	return name, nil
+}
+
+// overwritten is what a slice_scatter along d was put together of, the slice_scatters in front of it
+// included, as far as they are in the region: loops that were unrolled write one row after the
+// other, and choices inside each other would be as deep as there are rows. False where a size is not
+// known here. Quadratic in the length of the chain at worst.
+func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
+	type piece struct {
+		v          *ir.Value
+		from, size int64
+	}
+	size := g.r.shape(v)[d]
+	pieces := []piece{{v, 0, size.n}}
+	for base := v; ; {
+		n := base.Def()
+		if base != v && (g.r.Given(base) || n.Op() != ir.OpSliceScatter || g.dim(n) != d) {
+			break
+		}
+		count := g.r.shape(n.Arg(1))[d]
+		if size.name != "" || count.name != "" || n.Attrs().Int("step", 1) != 1 && count.n > 1 {
+			if base == v {
+				return nil, false
+			}
+			break
+		}
+		start := n.Attrs().Int("start", 0)
+		if start < 0 {
+			start += size.n
+		}
+		start = max(0, min(start, size.n))
+		rest := g.r.same(n.Arg(0))
+		for !g.r.Given(rest) && rest.Def().Op() == ir.OpClone {
+			rest = g.r.same(rest.Def().Arg(0))
+		}
+		var next []piece
+		for _, p := range pieces {
+			if p.v != base {
+				next = append(next, p)
+				continue
+			}
+			lo := min(max(p.from, start), p.from+p.size)
+			hi := min(max(lo, start+count.n), p.from+p.size)
+			for _, q := range []piece{{rest, p.from, lo - p.from}, {n.Arg(1), lo - start, hi - lo}, {rest, hi, p.from + p.size - hi}} {
+				if q.size > 0 {
+					next = append(next, q)
+				}
+			}
+		}
+		pieces, base = next, rest
+	}
+	var parts []segment
+	for _, p := range pieces {
+		parts = append(parts, segment{p.v, constant(p.from), constant(p.size)})
+	}
+	return parts, true
 }
