@@ -27,7 +27,7 @@ func schedule(ctx *passes.Context, f *ir.Func, limit int64) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := sched.Schedule(d.Model, sched.Options{Cap: limit, Runs: 4, ExactStates: -1, MemoryTradeoff: -1, Tick: ctx.Tick})
+	s, err := sched.Schedule(d.Model, sched.Options{Cap: limit, Runs: 8, ExactStates: -1, MemoryTradeoff: -1, Tick: ctx.Tick})
 	if err != nil {
 		return nil, err
 	}
