@@ -44,7 +44,7 @@ func rules() []rule {
 		{"exchange", "all_to_all of equal pieces along the rows", "the runs are those of ranks, and no sizes are given", isOp(ir.OpAllToAll), ranked(func(r, n int64) (int64, bool) { return r, r%n == 0 })},
 		{"transport", "what reduces or moves every element alike", "always", isOp(ir.OpAllReduce, ir.OpBroadcast, ir.OpCollectivePermute, ir.OpWaitTensor), kept},
 		{"reshape", "views under another shape", "what is behind the rows stays behind them", isOp(ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze), reshaped},
-		{"row-wise", "operations whose rule of factors passes the rows through: elementwise operations, rows of products, reductions and scans along other dimensions, look-ups of rows, views", "each row of a result is made of one row of each operand that has rows, and of all of the others", byFactors, factored},
+		{"row-wise", "operations whose rule of factors passes the rows through: elementwise operations, rows of matmuls, reductions, scans, slices and concatenations along other dimensions, look-ups of rows, views", "each row of a result is made of one row of each operand that has rows, and of all of the others; the attributes are the same for fewer rows", byRows, factored},
 	}
 }
 
@@ -52,16 +52,14 @@ func isOp(ops ...ir.Op) func(*ir.Node) bool {
 	return func(n *ir.Node) bool { return slices.Contains(ops, n.Op()) }
 }
 
-// byFactors reports whether an operation computes a chunk as it computes all, with the same
-// attributes.
-func byFactors(n *ir.Node) bool {
-	i := n.Op().Info()
+// byRows reports whether package equiv sees through chunks of an operation.
+func byRows(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpMatmul, ir.OpAddmm, ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd, ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum,
-		ir.OpPermute, ir.OpExpand, ir.OpClone, ir.OpAlias, ir.OpEmbedding:
+		ir.OpClone, ir.OpCat, ir.OpEmbedding:
 		return true
 	}
-	return i.Elementwise
+	return n.Op().IsView() || n.Op().Info().Elementwise
 }
 
 // flowOf applies the first rule of n.
@@ -195,5 +193,35 @@ func factored(n *ir.Node, known []track, down bool) (flow, bool) {
 			return flow{}, false
 		}
 	}
-	return flow{out[0], out[1]}, true
+	fl := flow{out[0], out[1]}
+	return fl, alike(n, fl)
+}
+
+// alike reports whether an operation computes fewer rows with the attributes that it has for all.
+func alike(n *ir.Node, fl flow) bool {
+	args, ok := fewer(n.Args(), fl.args)
+	results, too := fewer(n.Results(), fl.outs)
+	if !ok || !too {
+		return false
+	}
+	got, err := ir.Infer(n.Op(), n.Group(), n.Attrs(), args, results...)
+	return err == nil && slices.EqualFunc(got, results, func(a, b ir.Type) bool { return a.Shape().Equal(b.Shape()) })
+}
+
+// fewer are the types of values with one row of each run.
+func fewer(values []*ir.Value, tracks []track) ([]ir.Type, bool) {
+	var out []ir.Type
+	for i, v := range values {
+		t := v.Type()
+		if tr := tracks[i]; tr.dim >= 0 {
+			shape := slices.Clone(t.Shape())
+			if tr.dim >= len(shape) {
+				return nil, false
+			}
+			shape[tr.dim] = ir.D(tr.runs * tr.each)
+			t = ir.TensorOf(t.DType(), shape)
+		}
+		out = append(out, t)
+	}
+	return out, true
 }
