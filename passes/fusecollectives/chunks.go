@@ -45,7 +45,7 @@ func cut(ctx *passes.Context, f *ir.Func, r *region, chunks int) (priced bool, e
 	return !c.unpriced, nil
 }
 
-// tile is the rows of a product that a multiprocessor makes at once.
+// tile is the rows of a matmul that a multiprocessor makes at once.
 const tile = 128
 
 // bounds are where so many chunks of rows begin, and the end: at multiples of a power of two,

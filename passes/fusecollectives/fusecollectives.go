@@ -1,4 +1,4 @@
-// Package fusecollectives is pass fuse-collectives: it computes the products that
+// Package fusecollectives is pass fuse-collectives: it computes the matmuls that
 // collectives feed, or that feed collectives, in chunks of rows.
 package fusecollectives
 
@@ -15,17 +15,17 @@ import (
 // noCost detaches a cost.
 var noCost = math.NaN()
 
-// Pass cuts what a scheduler cannot hide: a gather that feeds a product, a product that feeds
+// Pass cuts what a scheduler cannot hide: a gather that feeds a matmul, a matmul that feeds
 // a reduction, and the residual, norm and activation around them have nothing to run beside
 // but each other.
 //
 // # How
 //
 // From each collective a region is grown: nodes through which its rows go, by the table of
-// rules in rules.go, through products and further collectives to where rows meet, as in
-// attention. What a region has in front of its first collective or product and behind its last
+// rules in rules.go, through matmuls and further collectives to where rows meet, as in
+// attention. What a region has in front of its first collective or matmul and behind its last
 // stays outside. Every node of the region becomes one node for each chunk of the rows; pass
-// overlap then lets the collective of one chunk run beside the products of another. Rows that
+// overlap then lets the collective of one chunk run beside the matmuls of another. Rows that
 // ranks gather lie in runs, one for each rank, and a chunk has a part of each run: so a chunk
 // of a gather is a gather of chunks, and the chunks of a reduce_scatter are those of its
 // result. What nodes outside of the region read of it is put together by cat.
@@ -34,17 +34,17 @@ var noCost = math.NaN()
 //
 // # Whether it pays
 //
-// Chunks of products leave multiprocessors idle, collectives of chunks cost latency, cats are
-// copies, and products beside collectives are slower. So regions that look the same are tried
+// Chunks of matmuls leave multiprocessors idle, collectives of chunks cost latency, cats are
+// copies, and matmuls beside collectives are slower. So regions that look the same are tried
 // together, in several numbers of chunks, and where that does not pay, smaller regions of a
-// collective and the products next to it: the function with chunks is scheduled as overlap
+// collective and the matmuls next to it: the function with chunks is scheduled as overlap
 // would, timed by the simulator with contention, and kept if that is faster by min-gain
 // percent and takes no more memory than percent of what it took. What the cost model does not
 // know is not tried. With the option chunks, all regions are cut so, whatever it costs.
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name: "fuse-collectives",
-		Doc:  "Computes products and their collectives in chunks of rows, so that they run beside each other, where that pays.",
+		Doc:  "Computes matmuls and their collectives in chunks of rows, so that they run beside each other, where that pays.",
 		Options: []passes.Option{
 			{Name: "chunks", Kind: passes.KindInt, Default: "0", Doc: "cut every region into so many chunks, whether it pays or not; 0 decides by cost"},
 			{Name: "most", Kind: passes.KindInt, Default: "4", Doc: "largest number of chunks that is tried"},

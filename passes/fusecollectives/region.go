@@ -22,7 +22,7 @@ type grower struct {
 	f      *ir.Func
 	table  []rule
 	writes *ir.Writes
-	wide   bool // through products and on to the next collective
+	wide   bool // through matmuls and on to the next collective
 }
 
 // may reports whether a node may be part of a region.
@@ -225,7 +225,7 @@ func (g *grower) agrees(r *region, n *ir.Node, fl flow) bool {
 	return true
 }
 
-// trim keeps what lies between collectives and products: what else is done to rows before the
+// trim keeps what lies between collectives and matmuls: what else is done to rows before the
 // first and behind the last one is done to all of them at once.
 func (g *grower) trim(r *region) {
 	above, below := map[ir.NodeID]bool{}, map[ir.NodeID]bool{}

@@ -43,7 +43,7 @@ func TestTracedInChunks(t *testing.T) {
 	}
 }
 
-// What the pass decides by cost: where collectives have nothing to run beside but the products
+// What the pass decides by cost: where collectives have nothing to run beside but the matmuls
 // around them it gains, by its own reckoning and by that of overlap behind it; where they are
 // hidden, or chunks cost more than they hide, the step stays as it is.
 func TestDecision(t *testing.T) {
