@@ -1,7 +1,7 @@
-// Package bench runs steps: a function, or a training step of two, on all ranks of the
-// host or of GPUs. It makes inputs, compares results with recordings, fingerprints or the
-// reference interpreter, times and traces captured steps, and calibrates: it measures what
-// programs are made of, as costs for passes and simulator.
+// Package bench runs steps: a function, or forward and backward of a training step, on all
+// ranks, on the host or on GPUs. It makes inputs; compares results with recordings,
+// fingerprints or the reference interpreter; times and traces captured steps; and calibrates,
+// that is, measures launches and collectives as costs for passes and simulator.
 package bench
 
 import (

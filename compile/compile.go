@@ -1,6 +1,6 @@
-// Package compile takes a tensor program to what runs: one call attaches costs, runs the
-// passes, and lowers. It stands above passes and lower, and decides nothing itself but
-// what the passes have to know of the lowered program: see Compile.
+// Package compile turns a tensor program into an executable one: a single call attaches costs,
+// runs the passes, and lowers. It stands above passes and lower, and decides only what the
+// passes need to know about the lowered program: see Compile.
 //
 //	r, err := compile.Compile(ctx, module, compile.Target{Device: compile.GPU}, compile.Options{})
 //	...
@@ -9,8 +9,8 @@
 // A module may hold several functions, such as the forward and the backward function of
 // a training step, or one joint function that pass partition splits.
 //
-// The rank, clocks and the environment have no part in it: every rank that compiles the
-// same module for the same target gets the same bytes.
+// The result does not depend on the rank, clocks or the environment: every rank that compiles
+// the same module for the same target gets the same bytes.
 package compile
 
 import (

@@ -1,4 +1,4 @@
-// Package cuda is the folder of all that knows NVIDIA GPUs, from the driver (cuda/driver)
-// by symmetric memory (cuda/symm) and collectives (cuda/coll, cuda/eager) to programs
-// (cuda/device). It holds the tests that run these together, on the fake driver or on GPUs.
+// Package cuda is the parent of everything specific to NVIDIA GPUs: the driver (cuda/driver),
+// symmetric memory (cuda/symm), collectives (cuda/coll, cuda/eager) and programs
+// (cuda/device). It has the integration tests of these, on the fake driver or on GPUs.
 package cuda

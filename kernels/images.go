@@ -1,6 +1,6 @@
 // Package kernels holds concert's device code: one algorithm per file under src,
 // compiled by clang to PTX and by ptxas to machine code, both checked in and
-// embedded, bound together by a manifest of hashes; and the planner that picks a
+// embedded, with a manifest of hashes; and the planner that picks a
 // kernel, a grid and arguments for a collective. It needs no driver and no cgo.
 package kernels
 

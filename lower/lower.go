@@ -4,10 +4,10 @@
 // The function's order is the schedule: lowering follows it and decides nothing
 // about order. Views become windows on buffers and vanish. The nodes of a region
 // become one fused launch. A collective goes to
-// its group's stream, behind an event that the compute stream records where the
+// its group's stream, after an event that the compute stream records where the
 // collective stands; a wait becomes the compute stream's wait for the event that
 // the collective's stream records after it. Everything else is launched on the
-// compute stream. Where more collectives could be in flight than a device has room for,
+// compute stream. Where more collectives could be in flight than a device supports,
 // the stream of one waits for another (program.LimitInFlight).
 //
 // # Why buffers may share bytes
@@ -15,9 +15,9 @@
 // A storage is free after its last use in the order; for operands and results of
 // a collective that is at the earliest its wait. All uses by launches are on the
 // compute stream, and uses by a collective have ended when the compute stream
-// has passed its wait. Whoever writes the bytes next is a launch, later on the
-// compute stream, or a collective, which starts behind an event of the compute
-// stream. Thus order in the list is order in time, and a plan over list positions
+// has passed its wait. The next writer of the bytes is a launch, later on the
+// compute stream, or a collective, which starts after an event of the compute
+// stream. So order in the list is order in time, and a plan over list positions
 // is safe. Peers read a collective's operands only until it has finished on this
 // rank too (the protocols end with a signal), so the same holds across ranks.
 package lower

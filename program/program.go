@@ -2,22 +2,22 @@
 // collectives, copies and event operations on named streams, over fixed offsets
 // in one arena per device. It is data. The runtime executes it, the Go emitter
 // prints it as source, the checker proves it free of races, and traces draw it,
-// so that none of them can disagree about what runs.
+// so they cannot disagree about what runs.
 //
 // # Meaning
 //
-// Every rank runs the same program, or in Stages each that which has it in Ranks. Instructions are issued in list order, each
-// on its stream; a stream runs its instructions one after the other; nothing
-// orders two streams but events. Record makes an event stand for everything
-// issued on the stream so far, and Wait holds what follows on its stream until
-// that has finished, with the meaning that CUDA events have. A buffer is a range
+// Every rank runs the same program, or, with Stages, the one whose Ranks include it. Instructions
+// are issued in list order, each on its stream. A stream runs its instructions one after the other;
+// only events order two streams. Record makes an event stand for everything
+// issued on the stream so far, and Wait blocks later instructions of its stream until
+// that has finished, as with CUDA events. A buffer is a range
 // of the arena, at the same offset on every rank; two buffers may share bytes
-// when their uses are ordered. A launch of shard copies the piece of its operand
-// at the rank's place in the group. A call of a registered function reads its operands
-// and writes its results; it also writes the operands that its effects name, and results
-// that alias operand 0 are bytes of that, which it leaves as they are. A collective reads its operands on every rank of
-// the subgroup and has finished only when no peer reads this rank's operands any
-// more.
+// when their uses are ordered. A launch of shard copies this rank's shard of its operand.
+// A call of a registered function reads its operands
+// and writes its results; it also writes the operands that its effects name, while results
+// that alias operand 0 are bytes of that operand, which it leaves unchanged. A collective reads its
+// operands on every rank of the subgroup, and has finished only when no peer reads this rank's
+// operands any more.
 package program
 
 import (

@@ -1,5 +1,5 @@
-// Command lowerdump shows what concert does to a program and why: it imports
-// traced graphs, runs passes, lowers, simulates and runs the result.
+// Command lowerdump shows what concert does to a program and why: it imports programs, runs
+// passes, lowers, simulates, and executes the result.
 //
 // Run lowerdump help for the subcommands, lowerdump help COMMAND for one.
 package main

@@ -1,19 +1,20 @@
-// Package suggest finds out how a program for one device may lie on a mesh: which axes cut the
-// batch, the sequence, the parameters and the experts. It tries roles for the axes, partitions and
-// compiles the program for each, and asks the simulator for time and peak memory of a rank.
+// Package suggest searches for shardings of a single-device program on a mesh: which axes split
+// the batch, the sequence, the parameters and the experts. It assigns roles to the axes,
+// partitions and compiles the program for each assignment, and takes time and peak memory per
+// rank from the simulator.
 //
 // # The search
 //
-// Each axis has one of a few roles ([Role]), which are tried in all combinations (roles.go).
-// Annotations follow from them (annotate.go): shardings are propagated by priority, so that the
-// batch comes before tensor parallelism, this before the sequence, and where parameters are only
-// stored, last. Tensor parallelism cuts what a parameter makes, in the order of use, and what
-// follows is propagated: in a transformer that is Megatron's arrangement. Arrangements that
-// nothing beats are then changed in one place at a time, as long as it helps: a kind of parameters is
-// left whole, or a table stored by columns.
+// Each axis has one of a few roles ([Role]); all combinations are tried (roles.go).
+// Annotations follow from the roles (annotate.go). Shardings are propagated by priority: the
+// batch before tensor parallelism, that before the sequence, and sharded storage of parameters
+// (FSDP) last. Tensor parallelism shards what a parameter produces, in the order of use, and
+// propagation does the rest: for a transformer this gives Megatron's layout. Undominated
+// candidates are then varied in one place at a time while that helps: a class of parameters is
+// left unsharded, or a table is sharded by columns.
 //
-// Layers that repeat are solved once (layers.go): all of them get the same annotations, and are
-// estimated by programs with four and five layers, carried on to all. The frontier has figures of
+// Repeated layers are solved once (layers.go): all of them get the same annotations, and their
+// cost is extrapolated from programs with four and five layers. The frontier has the figures of
 // the whole program.
 package suggest
 

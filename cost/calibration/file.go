@@ -1,13 +1,13 @@
-// Package calibration is the one form of files of what was measured on a machine: times of
-// collectives and of launches, how they disturb each other, where the protocols of
-// collectives take over from each other, and which algorithms matmuls take. A file has any
-// of these; who reads it takes what it needs.
+// Package calibration is the file format for measurements of a machine: times of
+// collectives and of launches, their interference, the sizes at which collectives switch
+// protocols, and the algorithms of matmuls. A file may have any of these; each reader takes what
+// it needs.
 //
-// The form is JSON with one entry a line, sorted, so that equal findings are equal bytes.
-// Fields that are unknown or missing are errors with line and column, and so are values
-// that no measurement gives.
+// The format is JSON with one entry per line, sorted, so that equal data are equal bytes.
+// Unknown or missing fields are errors with line and column, and so are values that no
+// measurement can give.
 //
-// Decisions that read a file must be the same on all ranks: give all of them the same one.
+// Decisions based on a file must be the same on all ranks: give all of them the same file.
 package calibration
 
 import (

@@ -1,6 +1,6 @@
-// Package coll runs collectives on groups of symmetric memory: it plans a call for one rank
-// (Member.Prepare) as a kernel of package kernels, or as copies by copy engines, and
-// launches it any number of times, also from command buffers and captures.
+// Package coll implements collectives on groups of symmetric memory. Member.Prepare plans a call
+// for one rank, as a kernel of package kernels or as copy-engine transfers; the plan can be launched any
+// number of times, also from command buffers and captures.
 package coll
 
 import (

@@ -1,5 +1,5 @@
-// Package dl loads shared libraries at run time, so that none of NVIDIA's is needed to
-// build a program that uses them. A library stays loaded as long as the process lives.
+// Package dl loads shared libraries at run time, so that a build needs none of NVIDIA's. A
+// library stays loaded until the process ends.
 package dl
 
 import (

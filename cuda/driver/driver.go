@@ -1,9 +1,9 @@
-// Package driver is the surface of the CUDA driver that concert uses, as an interface, and
-// the driver behind it, by dlopen.
+// Package driver is the part of the CUDA driver API that concert uses, as an interface, and
+// its implementation on the real driver, loaded by dlopen.
 //
-// Nothing of a CUDA toolkit is needed to build. Without cgo, or off Linux, Open
-// returns an error that wraps ErrNoDriver. Package fake implements the same interface on
-// host memory, so everything above the driver can be tested on a machine without a GPU.
+// A build needs no CUDA toolkit. Without cgo, or off Linux, Open returns an error that
+// wraps ErrNoDriver. Package fake implements the same interface on host memory, so that
+// everything above the driver can be tested without a GPU.
 package driver
 
 import (

@@ -1,5 +1,5 @@
-// Package eager runs collectives of buffers without a compiled program: each call returns a
-// handle at once, and remembers its plan for the next call with the same arguments.
+// Package eager runs collectives on buffers without a compiled program. A call returns a
+// handle at once, and its plan is cached for the next call with the same arguments.
 package eager
 
 import (

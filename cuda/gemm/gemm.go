@@ -1,7 +1,7 @@
-// Package gemm multiplies matrices of any element types, layouts and alignments by a
-// kernel of this project, compiled when a call is planned: what serves matmuls that no
-// library does, and all of them where none is installed. It needs no workspace and is
-// reproducible bit by bit. On the fake driver the host's kernels stand in for its own.
+// Package gemm multiplies matrices of any element types, layouts and alignments with
+// our own kernel, compiled when a call is planned. It serves the matmuls that no
+// library does, and all of them where no library is installed. It needs no workspace, and its
+// results are bitwise reproducible. On the fake driver the host's kernels replace its own.
 package gemm
 
 import (

@@ -1,6 +1,6 @@
-// Package library is where the CUDA device and the libraries that compute for it
-// meet: matmuls, attention, and whatever else is not generated. A library
-// plans a call for fixed addresses and shapes, once; the plan then adds itself to
+// Package library is the interface between the CUDA device and the libraries that compute for
+// it: matmuls, attention, and whatever else is not generated. A library
+// plans a call for fixed addresses and shapes, once; the plan then appends itself to
 // command buffers, which run eagerly, packed, or captured into a graph.
 //
 // Libraries import this package and package cuda; the device imports them.

@@ -1,9 +1,9 @@
-// Package nvrtc compiles CUDA C++ while a program runs, by NVIDIA's runtime compiler,
-// which it loads by dlopen, and keeps what it compiled: the last of it in memory for the
-// process, and all in a folder for the next ones.
+// Package nvrtc compiles CUDA C++ at run time with NVIDIA's runtime compiler,
+// which it loads by dlopen. Results are cached: the most recent in memory, all of them in a
+// folder for later processes.
 //
-// A compiled image is named by everything that it depends on: source, options,
-// compiler version and architecture. Files appear by renaming, so several processes
-// may share a folder; a file whose content does not fit its name's checksum is
+// The cache key covers everything that an image depends on: source, options,
+// compiler version and architecture. Files are created by renaming, so several processes
+// may share a folder; a file whose content does not match the checksum in its name is
 // compiled anew.
 package nvrtc

@@ -1,14 +1,13 @@
-// Package topo describes the machine that a rank's GPU sits in: GPUs, NVLinks and
-// switches, peer access, fabric, and which CPUs and memory are near. It says
+// Package topo describes the machine that a rank's GPU is in: GPUs, NVLinks and
+// switches, peer access, fabric, and NUMA affinity. It decides
 // whether a group of ranks can use symmetric memory or needs NCCL, and why, and
-// gives the cost model the numbers of the machine.
+// provides the machine's parameters to the cost model.
 //
-// A Machine is read from hardware by package topo/nvml, or from a JSON file that
-// an earlier reading wrote; everything here works on either. The files in
-// testdata/machines stand in for hardware in tests: h200x2_vm was read from a machine
-// (its identities replaced); the others are made from it and from data sheets.
+// A Machine is read from hardware by package topo/nvml, or from a JSON file written
+// earlier. The files in testdata/machines replace hardware in tests: h200x2_vm was read from a
+// machine (with its identifiers replaced); the others are derived from it and from data sheets.
 //
-// A Layout puts the ranks of a job on machines. Meet makes one by comparing what
+// A Layout places the ranks of a job on machines. Meet makes one by comparing what
 // all ranks see; Decide chooses the transport of a group.
 package topo
 

@@ -1,7 +1,7 @@
-// Package wgmma serves matmuls of bfloat16 and float16 on Hopper by concert's own kernels
-// (kernels/src/matmul.h). They are about as fast as cuBLASLt's but for few rows, need no library
-// and no workspace, and give the same bits on every rank, whatever the grid. They begin as what
-// is in front of them in the stream ends, and wait for it.
+// Package wgmma serves matmuls of bfloat16 and float16 on Hopper with our own kernels
+// (kernels/src/matmul.h). Except for skinny matmuls they are about as fast as cuBLASLt's. They need
+// no library and no workspace, and give the same bits on every rank, whatever the grid. They use
+// programmatic dependent launch: they begin as the kernel before them ends, and wait for it.
 package wgmma
 
 import (

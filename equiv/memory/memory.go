@@ -1,4 +1,4 @@
-// Package memory proves that what a function reads in the places of its values is still there.
+// Package memory proves that every value is read before its memory is overwritten.
 package memory
 
 import (

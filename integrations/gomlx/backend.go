@@ -5,11 +5,11 @@
 // and GOMLX_BACKEND=concert:devices=4 a program runs on four ranks of concert's host device,
 // or with device=cuda on four GPUs.
 //
-// GoMLX's operations are XLA's, so that a computation is written down as StableHLO
-// (function.go and its neighbours), with shardings as the sdy dialect has them where it is
+// GoMLX's operations are XLA's, so a computation is written as StableHLO
+// (function.go and its neighbours), with shardings in the sdy dialect if it is
 // distributed (distribute.go). Concert imports, partitions and compiles that (program.go), and
 // runs it in a world of ranks (world.go, exec.go). Results stay in the ranks' memory until
-// somebody reads them (buffer.go), and where inputs are updated they lie in the place of the old
+// they are read (buffer.go), and updated inputs share the memory of the old
 // ones (donate.go). There is no silent fallback: what concert lacks is compute.ErrNotImplemented.
 //
 // Not there yet: dynamic shapes, complex numbers, quantised operations.

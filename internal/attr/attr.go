@@ -2,13 +2,13 @@
 // of named constants with one text form.
 //
 // The IR stores them on nodes, the lowered program on launches, and the host
-// kernels read them; sharing one type means that an attribute survives lowering
+// kernels read them; with one shared type an attribute survives lowering
 // without translation. The text form of a list is
 //
 //	{causal=true, dims=[0, 2], dtype=bf16, other=1e-05, root=0, target="relu"}
 //
 // with keys in ascending order. Floats always carry a '.', an exponent, "inf" or
-// "nan", so that text keeps the kind; printing and parsing are exact inverses.
+// "nan", so that text preserves the kind; printing and parsing are exact inverses.
 package attr
 
 import (

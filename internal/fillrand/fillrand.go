@@ -1,6 +1,6 @@
-// Package fillrand fills tensors with numbers that any program in any language
-// can make again: element e of input k on rank r is a hash of (seed, k, r, e), so
-// that two runtimes can be given gigabytes of equal random inputs without a file
+// Package fillrand fills tensors with random numbers that any program in any language
+// can reproduce: element e of input k on rank r is a hash of (seed, k, r, e), so
+// that two runtimes can get gigabytes of equal random inputs without a file
 // between them. bench/peer_step.py has the same generator.
 //
 // With Mix a bijection of 32-bit words (two rounds of multiply and xor-shift,
@@ -18,8 +18,8 @@
 //	bool:     h mod 2
 //
 // where h/256 drops the remainder, and scale is the float32 next to sqrt(3) * 2^-23
-// (a standard deviation of 1) for tensors of fewer than two dimensions, of 0.02 times
-// that for the others. A tensor that all ranks share is made with r = 0. Elements are
+// (a standard deviation of 1) for tensors of fewer than two dimensions, and 0.02 times
+// that for the others. A tensor shared by all ranks is generated with r = 0. Elements are
 // counted in row-major order of the shape, whatever the strides.
 package fillrand
 

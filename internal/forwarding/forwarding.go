@@ -1,5 +1,5 @@
-// Package forwarding lets reads of parts of a tensor read the parts where they were made, as compilers forward what
-// was stored to the loads behind.
+// Package forwarding does store-to-load forwarding on tensors: a read of a slice becomes the value
+// that was written there.
 package forwarding
 
 import (

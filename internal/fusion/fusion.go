@@ -1,11 +1,11 @@
-// Package fusion says what nodes are to a kernel that computes several of them: which
-// of a region's values others read, which dimensions a node folds, which rows follow
-// from which, and what writes whole rows at positions that a tensor holds. Pass fuse
-// forms regions by these rules and lower/cudagen writes kernels by them, so that the two
+// Package fusion has the legality rules of fusion: which
+// of a region's values are read outside, which dimensions a node reduces, which rows depend
+// on which, and what writes whole rows at computed indices. Pass fuse
+// forms regions by these rules and lower/cudagen generates kernels by them, so that the two
 // cannot disagree.
 //
-// Nodes are those of a verified function, so that attributes and types fit each other.
-// Where a rule has to refuse, it returns a *Refusal, which names the node and why.
+// Nodes belong to a verified function, so their attributes and types are consistent.
+// A rule that refuses returns a *Refusal, which names the node and the reason.
 package fusion
 
 import (

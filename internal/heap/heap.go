@@ -1,5 +1,5 @@
-// Package heap has binary heaps. Those of container/heap box what they hold, and want five
-// methods of each user.
+// Package heap has generic binary heaps. Those of container/heap box their elements and need five
+// methods from each user.
 package heap
 
 import "slices"

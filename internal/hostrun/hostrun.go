@@ -1,5 +1,5 @@
-// Package hostrun runs functions as lowered programs on the host device: it
-// carries tensors between the interpreter's form and the runtime's, so that the
+// Package hostrun runs functions as lowered programs on the host device. It
+// converts tensors between the interpreter's form and the runtime's, so that the
 // tests and the tool can compare the two on the same inputs.
 package hostrun
 

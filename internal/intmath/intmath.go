@@ -1,4 +1,4 @@
-// Package intmath is arithmetic of whole numbers that the standard library lacks.
+// Package intmath has integer functions that the standard library lacks.
 package intmath
 
 // GCD is the greatest common divisor of two numbers by Euclid's algorithm; of a number and 0

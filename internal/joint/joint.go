@@ -1,12 +1,12 @@
-// Package joint makes joint forward-and-backward functions of traced pairs, for
-// tests of pass partition, and runs the halves that the pass makes.
+// Package joint makes joint forward-and-backward functions from traced pairs, for
+// tests of pass partition, and runs the forward and backward functions that the pass produces.
 //
 // A traced pair has been partitioned before: backward repeats what its tracer
 // chose to recompute, and takes the rest from forward's outputs. Join undoes
 // that: backward's inputs become the forward values that feed them, and equal
-// nodes become one, so that only the tangents and what depends on them are left
-// of backward, and the collectives that it repeats on purpose. Collectives never
-// merge, and neither do waits or operations with effects.
+// nodes are merged, so that only the tangents and what depends on them are left
+// of backward, and the collectives that it repeats on purpose. Collectives are never
+// merged, and neither are waits or operations with effects.
 package joint
 
 import (

@@ -1,11 +1,11 @@
-// Package lifecycle ends things that live: worlds, groups, streams, memory, modules,
-// captures, processes. There is one mechanism for all of them, so that no order of ending
+// Package lifecycle shuts down everything with a lifetime: worlds, groups, streams, memory, modules,
+// captures, processes. One mechanism serves all of them, so that no shutdown order
 // is a special case.
 //
-// Everything that lives is a Scope. A scope has one owner, the scope that it was made in,
-// so scopes form a tree, and a scope never outlives its owner. What is made in a scope is
-// handed to it together with the function that gives it back (Defer); scopes and functions
-// stand in one list, in the order of making.
+// Everything with a lifetime is a Scope. A scope has one owner, the scope that it was created in,
+// so scopes form a tree, and a scope never outlives its owner. A resource is
+// registered in its scope together with its release function (Defer); child scopes and release functions
+// are in one list, in the order of creation.
 //
 // # States
 //
@@ -14,32 +14,32 @@
 //		                   v   | End
 //		                Quarantined
 //
-//	  - Open: calls begin (Begin), scopes and resources are made.
-//	  - Draining: no call begins any more, here and in all scopes below. Waits that depend on
-//	    the scope are told (Bound, Hooks.Stop), and what runs is waited for: calls that have
-//	    begun, and work that Hooks.Idle asks for. Hooks.Tend is called meanwhile, for work
-//	    that ends only if its host does something for it. When the context of End ends, Tend
-//	    hears the cause and has to cancel what still waits.
-//	  - Quarantined: what was cancelled has not ended in time. Everything is kept, memory and
-//	    descriptors, because what runs may use it; End reports that as a HeldError. Another
-//	    End goes on with draining.
-//	  - Releasing: all is idle, in the whole tree below. Lists are emptied from the end:
-//	    resources are given back in the reverse order of making, a scope where it stands.
+//	  - Open: calls begin (Begin), scopes and resources are created.
+//	  - Draining: no new call begins, here or in any scope below. Waits that depend on
+//	    the scope are told (Bound, Hooks.Stop), and running work is awaited: calls that have
+//	    begun, and work that Hooks.Idle reports. Hooks.Tend is called meanwhile, for work
+//	    that completes only with the host's help. When the context of End is done, Tend
+//	    gets the cause and has to cancel what still waits.
+//	  - Quarantined: cancelled work has not ended in time. Everything is kept, memory and
+//	    descriptors, because it may still be in use; End reports that as a HeldError. Another
+//	    End resumes draining.
+//	  - Releasing: the whole tree below is idle. Lists are emptied from the end:
+//	    resources are released in the reverse order of creation, child scopes in their place.
 //	  - Released: nothing is left.
 //
 // # Rules
 //
-//   - A call that uses what a scope owns is between Begin and Done. Nothing is given back
-//     before it is done, so it needs no lock against the end, and finds nothing missing.
-//   - A call that must work while a scope drains, such as one that cancels waits, is between
+//   - A call that uses a scope's resources runs between Begin and Done. Nothing is released
+//     before Done, so it needs no lock against shutdown.
+//   - A call that must work while a scope drains, such as one that cancels waits, runs between
 //     Hold and Drop. It is short: release waits for it.
-//   - The whole tree is idle before the first resource in it is given back. So work may use
-//     whatever its scope, or an owner of it, has made.
-//   - A resource is given back once. A function that fails is not called again: drivers
+//   - The whole tree is idle before its first resource is released. So work may use
+//     whatever its scope, or an owner of it, has created.
+//   - A resource is released once. A release function that fails is not called again: drivers
 //     report earlier failures in calls that free, and have freed. The error is End's result.
 //   - End may be called from any goroutine, in any state and any number of times. One call
-//     drives; others, and that of an owner, wait for it. Cancelling an owner cancels what is
-//     below it, whoever drives that.
-//   - Functions that a scope calls must not End it, or an owner of it: they would wait for
+//     does the work; others, and the owner's, wait for it. Cancelling an owner cancels everything
+//     below it, whoever is doing the work.
+//   - Functions that a scope calls must not End it or an owner of it: they would wait for
 //     themselves. No lock is held while they run.
 package lifecycle

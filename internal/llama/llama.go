@@ -1,6 +1,5 @@
-// Package llama builds a training step of a decoder with the builder: for one device, or by hand
-// for each rank of a mesh, so that what a partitioner makes of the one can be held against the
-// other.
+// Package llama builds a decoder's training step: for one device, or hand-sharded
+// for each rank of a mesh, as the reference for what a partitioner makes of the former.
 package llama
 
 import (

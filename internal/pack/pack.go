@@ -1,5 +1,5 @@
 // Package pack assigns static offsets to buffers with known lifetimes so that
-// they share one arena of the least height it can find.
+// they share one arena of the smallest height it can find.
 //
 // Two buffers conflict, and so may not share a byte, when their lifetimes
 // intersect. A lifetime is the half-open interval [Lower, Upper) of any integer clock.
@@ -8,7 +8,7 @@
 // graphs need, and then searches; that is meant for tight pools of up to a few
 // thousand buffers, stops at a node count rather than a time, and can
 // be cancelled at any moment without losing what it has found. [LowerBound]
-// says how good either answer is, and [Verify] checks an answer without
+// bounds the optimum, and [Verify] checks an answer without
 // trusting the code that produced it.
 //
 // Nothing here reads a clock, and equal problems give equal answers.

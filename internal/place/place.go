@@ -1,21 +1,21 @@
-// Package place says which bytes each value of a function needs and for how long:
-// its buffers. It is what the passes reuse-buffers and plan-memory decide by and
-// what lowering follows, so that they cannot disagree.
+// Package place determines which memory each value of a function needs and for how long:
+// its buffers. The passes reuse-buffers and plan-memory and the lowering all use it, so that they
+// cannot disagree.
 //
 // # Annotations
 //
 // Decisions are annotations of nodes, so that they have a text form and need no
 // program:
 //
-//	inplace=[i]          result k lies where operand inplace[k] lies; -1: it does not
-//	home=[w]             result k lies where donated input number w lay; -1: it does not
-//	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of something
-//	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
+//	inplace=[i]          result k shares the memory of operand inplace[k]; -1: none
+//	home=[w]             result k shares the memory of donated input number w; -1: none
+//	offset=[b]           result k is b bytes from the start of the arena; -1: in place of something
+//	operand_offset=[b]   offset of the contiguous copy of operand i; -1: no copy is needed
 //	fusion=n             the node belongs to a region, see FusionKey
-//	in_matmul=true       a collective that should take place within a matmul, see InMatmulKey
-//	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
+//	in_matmul=true       a collective to be fused into a matmul, see InMatmulKey
+//	pin=[b]              required offset of result k; -1: anywhere. Written by the author, never by a pass
 //
-// Behind the offsets of results stands that of the room for a node's bodies.
+// The offsets of results are followed by that of the memory of a node's bodies.
 // Results are counted by tensor: an async result of n tensors has n entries. Operands
 // are the node's, or those of its region (see Region.Operands).
 // reuse-buffers writes inplace and home, plan-memory the offsets.
@@ -23,10 +23,10 @@
 // # Lifetimes
 //
 // Times are positions in the function's order. A buffer lives from the node that
-// makes it (from the start, if that is an input) to its last use through any
+// defines it (from the start, for an input) to its last use through any
 // view; the operands and results of a collective live at least until its wait;
-// outputs, parameters and data to the end, and what a collective that leaves in
-// flight reads as well. The nodes of a region (see FusionKey) are one use: all of
+// outputs, parameters and data live to the end, and so do the operands of a collective that is
+// still in flight there. The nodes of a region (see FusionKey) are one use: all of
 // them begin with the first and end with the last.
 package place
 

@@ -1,4 +1,4 @@
-// Package prelude is the CUDA source behind which kernels stand that compute on any
+// Package prelude is the CUDA header included by kernels for any
 // element type: those that package lower/cudagen generates, and those that the device
 // compiles for itself.
 package prelude

@@ -1,5 +1,5 @@
-// Package randseed says which random numbers a program draws. The reference
-// interpreter and the runtime both use it, so that they draw the same.
+// Package randseed defines the random numbers that a program draws, identically for the
+// reference interpreter and the runtime.
 package randseed
 
 import (

@@ -1,5 +1,4 @@
-// Package rowmajor knows the layout that tensors have unless something else is said,
-// wherever layouts are described: row by row without gaps.
+// Package rowmajor has the default layout of tensors: row-major and contiguous.
 package rowmajor
 
 import (

@@ -1,21 +1,21 @@
 // Package sched decides the order of a program and which of its collectives
-// are bucketed, so that communication hides under computation within a memory
+// are bucketed, so that communication overlaps with compute within a memory
 // cap. It works on sim models; passes translate.
 //
 // # How
 //
 // A [sim.Model] is first contracted to the jobs that matter (core.go). A minimum-memory
-// order is found, one with a low memory peak (minmemory.go). With it as a certificate
-// that there always is a way to finish under the cap (cert.go), a list scheduler
+// order is found (minmemory.go). It certifies
+// that the program can always finish under the cap (cert.go), while a list scheduler
 // runs forward in simulated time (engine.go), deferring work such as
 // weight-gradient matmuls within a window and spending it where the critical
-// chain waits for a collective. A search tries a few dozen policies (search.go),
-// and small programs get an exact search besides (exact.go). Collectives of the
-// schedule are joined to buckets where that makes nothing late (bucket.go); as
+// path waits for a collective. A search tries a few dozen policies (search.go);
+// small programs also get an exact search (exact.go). Collectives of the
+// schedule are bucketed where that delays nothing (bucket.go); as
 // buckets take less time than their members did, the program is then scheduled
 // again with the buckets in place, and they may grow (settle.go, merge.go). Of
-// schedules that are as good by the costs as given, the one is taken that loses least
-// when the costs are off (robust.go), and it gets what slack there is room for
+// equally good schedules, the one is taken that loses least
+// when costs are off (robust.go), and it gets as much slack as memory permits
 // (slack.go). Every result is evaluated by [sim.Evaluate].
 //
 // All decisions are functions of the model and the options alone: no clock, no

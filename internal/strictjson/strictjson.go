@@ -1,4 +1,5 @@
-// Package strictjson reads files of one JSON object as a struct says it, no more and no less.
+// Package strictjson decodes a file of one JSON object into a struct, and rejects unknown and missing
+// fields with line and column.
 package strictjson
 
 import (

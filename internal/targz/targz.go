@@ -1,4 +1,4 @@
-// Package targz reads packed folders of files, as tests have them from others.
+// Package targz reads tar.gz archives of test data.
 package targz
 
 import (

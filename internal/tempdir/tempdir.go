@@ -1,4 +1,4 @@
-// Package tempdir makes folders for temporary files that go away with the process that
+// Package tempdir makes temporary folders that are removed with the process that
 // made them, even if it is killed.
 package tempdir
 

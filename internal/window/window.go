@@ -1,10 +1,10 @@
-// Package window says how a window slides over the dimensions of a tensor, for the
-// operations that have one: convolutions and reductions of windows. Type rules, kernels
-// of the host and generated ones ask it, so that they cannot disagree.
+// Package window is the arithmetic of sliding windows, for
+// convolutions and window reductions. Type rules, host kernels
+// and generated kernels share it, so that they cannot disagree.
 //
-// Along a dimension the operand's elements stand Base apart. Low and High elements are
-// added in front and behind, or taken away where they are negative. Window o begins at
-// place o*Stride of what there is then, and has Size places, Dilation apart.
+// Along a dimension the operand is dilated by Base, then padded by Low and High elements
+// (negative: cropped). Window o begins at
+// position o*Stride of the result and has Size elements, Dilation apart.
 package window
 
 import (

@@ -1,10 +1,10 @@
-// Package hlo reads HLO modules in the text that XLA prints before and after its passes:
-// scan.go and parse.go read the text, convert.go and its neighbours say its instructions as
-// operations of StableHLO, which package ir/stablehlo makes functions of package ir of.
+// Package hlo reads HLO modules in the text that XLA prints before and after its passes.
+// scan.go and parse.go read the text; convert.go and its neighbours translate instructions to
+// StableHLO operations, which package ir/stablehlo imports.
 //
-// The order of instructions is kept: where the module is scheduled it is the schedule. Fused
-// and called computations become part of the function, reducers the regions of operations,
-// and what is started and awaited is in flight between the two. Layouts say where elements
-// lie and mean nothing, but for bitcasts. Custom calls that are attention become attention;
-// others are calls of what concert does not know.
+// The order of instructions is kept; in a scheduled module it is the schedule. Fused
+// and called computations are inlined, reducers become regions of operations,
+// and asynchronous pairs (start, done) stay asynchronous. Layouts have no
+// meaning except for bitcasts. Custom calls that are attention become attention;
+// others become opaque calls.
 package hlo

@@ -1,4 +1,4 @@
-// Package stablehlo makes functions of package ir of StableHLO programs, whose text package
-// mlir reads: of the dialects stablehlo, chlo, func, sdy, check and interpreter. The importer
-// says what an operation lacks, and what inlining makes is bounded.
+// Package stablehlo imports StableHLO programs, whose text package
+// mlir reads: the dialects stablehlo, chlo, func, sdy, check and interpreter. Errors name what an
+// unsupported operation lacks, and the size of inlined code is bounded.
 package stablehlo

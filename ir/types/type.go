@@ -1,5 +1,5 @@
-// Package types has the types of tensors, their shapes and layouts, and the rules by which the
-// types of results follow from those of operands. Package ir gives its names for users of graphs.
+// Package types has tensor types, shapes and layouts, and type inference for operations. Package
+// ir re-exports its names for users of graphs.
 package types
 
 import (

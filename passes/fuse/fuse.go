@@ -1,5 +1,5 @@
-// Package fuse is pass fuse, which forms regions of one kernel each, and pass add-slack,
-// which gives the schedule the room that regions leave.
+// Package fuse has pass fuse, which forms regions that become one kernel each, and pass add-slack,
+// which uses the memory that fusion saves to add slack to the schedule.
 package fuse
 
 import (

@@ -1,5 +1,5 @@
-// Package fusecollectives is pass fuse-collectives: it computes the matmuls that
-// collectives feed, or that feed collectives, in chunks of rows.
+// Package fusecollectives has pass fuse-collectives: it splits matmuls that feed
+// collectives, or are fed by them, into chunks of rows.
 package fusecollectives
 
 import (

@@ -1,5 +1,5 @@
-// Package hierarchy is pass hierarchy: it takes collectives over several NVLink domains apart
-// into such within domains and between them.
+// Package hierarchy has pass hierarchy: it splits collectives over several NVLink domains into
+// collectives within domains and between them.
 package hierarchy
 
 import (

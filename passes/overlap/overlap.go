@@ -1,4 +1,4 @@
-// Package overlap is pass overlap, which schedules a whole function and buckets its
+// Package overlap has pass overlap, which schedules a whole function and buckets its
 // collectives, and pass bucket, which only buckets.
 package overlap
 

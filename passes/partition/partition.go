@@ -1,5 +1,5 @@
-// Package partition is pass partition, which splits a joint function into forward and
-// backward, and what it would cost ([Curve]).
+// Package partition has pass partition, which splits a joint function into forward and
+// backward, and the trade-off of memory and recomputation behind it ([Curve]).
 package partition
 
 import (

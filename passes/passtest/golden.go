@@ -1,5 +1,5 @@
-// Package passtest runs the golden tests of passes: a case is one text file that
-// holds a program, the pipeline to run and what has to come out.
+// Package passtest runs golden tests of passes: a case is one text file with
+// a program, the pipeline to run and the expected output.
 //
 // A case is a txtar archive. Its comment, which must not be empty, says what the
 // case shows. Its sections are
@@ -10,7 +10,7 @@
 //	want.order   the operations in their order, without views; collectives of several operands as name*operands
 //	want.stats   statistics, "pass.stat value", as many as the case is about
 //	want.report  what the passes say about each collective
-//	want.err     the error, if there has to be one; nothing else is wanted then
+//	want.err     the expected error; excludes all other wants
 //
 // and those that the caller registers. The flags are
 //
@@ -18,19 +18,19 @@
 //	-runs=N             compile N times, default 3; all must give the same bytes
 //	-seed=N             seed of the inputs, default 1
 //	-tolerance=X        largest relative error in the 2-norm of any output, default 0: bitwise
-//	-noproof=REASON     do not prove what the passes did, because
-//	-nointerp=REASON    do not run the program, because
-//	-bisect=PATTERN     of sites at which passes may act
-//	-limit=N            run the first N passes only
+//	-noproof=REASON     do not prove what the passes did, and why not
+//	-nointerp=REASON    do not run the program, and why not
+//	-bisect=PATTERN     sites at which passes may act
+//	-limit=N            run only the first N passes
 //	-machine=NAME:N     cost model: that machine's formulas, with N ranks on each host
-//	-comm=A,B           cost model: a collective of n bytes takes A + B*n/1024 milliseconds (B is 0 without);
-//	                    other nodes cost what is attached to them
+//	-comm=A,B           cost model: a collective of n bytes takes A + B*n/1024 milliseconds (B is 0 if omitted);
+//	                    other nodes have their attached costs
 //
 // Besides comparing, the runner round-trips the module's text before and after,
 // verifies after every pass, and runs the reference interpreter on the program
 // before and after with seeded inputs on all ranks, with results in flight
 // poisoned, and compares every output. An unknown section, flag or statistic is
-// an error, so that nothing is checked less than it seems.
+// an error, so that nothing is skipped silently.
 package passtest
 
 import (

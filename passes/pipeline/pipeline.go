@@ -1,8 +1,8 @@
-// Package pipeline is pass pipeline: it cuts a training step into stages that work on
-// micro-batches in turns.
+// Package pipeline has pass pipeline: it splits a training step into pipeline stages that
+// work on micro-batches.
 //
-// schedule.go has the schedules and what they take, cut.go says which stage computes what,
-// balance.go where forward is cut, and emit.go writes the functions of the stages.
+// schedule.go has the schedules and their costs, cut.go assigns operations to stages,
+// balance.go chooses the cuts of forward, and emit.go writes the functions of the stages.
 package pipeline
 
 import (

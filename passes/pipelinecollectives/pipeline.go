@@ -1,5 +1,5 @@
-// Package pipelinecollectives is pass pipeline-collectives: collectives of one round of a loop run
-// beside another.
+// Package pipelinecollectives has pass pipeline-collectives: software pipelining of the collectives
+// in a loop, which then overlap with the next or the previous iteration.
 package pipelinecollectives
 
 import (

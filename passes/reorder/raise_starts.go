@@ -1,4 +1,4 @@
-// Package reorder is the passes that move collectives and waits without a global
+// Package reorder has the passes that move collectives and waits without a global
 // schedule: raise-starts, sink-waits and reorder-comms.
 package reorder
 

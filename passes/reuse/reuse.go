@@ -1,4 +1,4 @@
-// Package reuse is pass reuse-buffers, which lets results lie in place of operands.
+// Package reuse has pass reuse-buffers, which computes results in place of operands.
 package reuse
 
 import (

@@ -1,4 +1,4 @@
-// Package simplify is pass simplify-collectives: it rewrites communication by algebra.
+// Package simplify has pass simplify-collectives: it rewrites communication by algebra.
 package simplify
 
 import (

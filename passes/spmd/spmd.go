@@ -1,28 +1,28 @@
 // Package spmd partitions a function over a mesh.
 //
-// A function that says of some of its values how they lie on a mesh (annotation
-// sharding.Key) is a global one: every rank has all of every tensor. The pass makes of it the
-// function of each rank's pieces, and says so in the types of its inputs and results: the
-// piece of a result is that of the global function's result on that rank. Pieces are of one
-// size; where a dimension does not divide, the last ones hold numbers behind its end that say
-// nothing, which whoever reduces them masks.
+// A function with sharding annotations (sharding.Key) on some of its values is global: every rank
+// has all of every tensor. The pass turns it into the function over each rank's shards, whose
+// inputs and results have the types of shards: the shard of a result is that of the global
+// function's result on that rank. Shards are of one
+// size; where a dimension does not divide evenly, the last ones are padded with undefined
+// values, which reductions mask.
 //
-// spmd.go walks the function, and forms.go keeps its values. grid.go has the mesh, cut into
-// atoms, layout.go which piece of a tensor a rank has, parts.go pieces of dimensions that are
-// several in a row, plan.go the cheapest way from one layout to another, and emit.go the
-// nodes that go it; combine.go joins small reductions in the end. node.go chooses how an
+// spmd.go walks the function, and forms.go keeps its values. grid.go has the mesh, factored into
+// atoms, layout.go which shard of a tensor a rank has, parts.go shards of concatenated dimensions,
+// plan.go the cheapest resharding from one layout to another, and emit.go the
+// nodes for it; combine.go combines small reductions in the end. node.go chooses how an
 // operation is computed, among candidates.go: its rule (package sharding)
-// relates the dimensions of its tensors by factors, each choice gives some factors atoms, and
-// the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
-// table of what operations can do with factors; where it says nothing, a factor is taken
-// whole, which is always right. windows.go has operations along whose dimensions ranks take
-// rows of their neighbours, halo.go how they get them; indexed.go has what reads and writes at
-// places, softmax.go what a cross entropy does along classes, and collectives.go what the
-// function says itself of ranks.
+// relates the dimensions of its tensors by factors, each choice assigns atoms to some factors, and
+// the cheapest is taken, including the cost of resharding its operands. rules.go is the
+// table of what operations can do with sharded factors; where it has no entry, a factor is
+// replicated, which is always correct. windows.go has operations that need halos,
+// halo.go the halo exchange, indexed.go gathers and scatters,
+// softmax.go cross entropy over sharded classes, and collectives.go the collectives of the
+// function itself.
 //
-// A value is kept in every layout that it was brought into, and is brought into others when
-// somebody asks; a reduction whose parts lie on several ranks stays parts until then, and
-// what is linear lets them pass.
+// A value is kept in every layout in which it has been requested. A reduction
+// over sharded dimensions stays a partial sum until it is requested, and
+// linear operations are applied to the partial sums.
 package spmd
 
 import (

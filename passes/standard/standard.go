@@ -1,4 +1,4 @@
-// Package standard is the table of concert's own passes, and those of one file.
+// Package standard has the table of concert's own passes, and the single-file passes.
 package standard
 
 import (

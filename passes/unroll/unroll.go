@@ -1,4 +1,4 @@
-// Package unroll is pass unroll: loops whose length follows from constants become their rounds.
+// Package unroll has pass unroll: loops with constant trip counts are unrolled.
 package unroll
 
 import (

@@ -1,12 +1,12 @@
 // Package sdy reads StableHLO programs with annotations of the sdy dialect into graphs of
-// package sharding, and prints what was inferred.
+// package sharding, and prints the inferred shardings.
 //
 // program.go walks functions, flow.go the operations through which data flows from region
 // to region, rules.go and its neighbours have the rule of each operation of StableHLO, and
-// print.go the result.
+// print.go prints the result.
 //
-// What is not here: constants are not split by use, and the reshards and collectives that
-// Shardy inserts behind propagation are not.
+// Not implemented: splitting constants by use, and the reshards and collectives that
+// Shardy inserts after propagation.
 package sdy
 
 import (

@@ -1,5 +1,5 @@
 // Package simtest loads traced graphs for the tests of the simulator and of the
-// scheduler. It knows only what these need: no operator is interpreted.
+// scheduler. It reads only what these need and interprets no operator.
 package simtest
 
 import (

@@ -1,9 +1,9 @@
-// Package cli is the command lowerdump as a library: a compiler that has passes of its
-// own makes a command of the same kind for them.
+// Package cli is the command lowerdump as a library, for compilers that want the same command
+// with their own passes:
 //
 //	func main() { os.Exit(cli.Main(os.Args[1:], table)) }
 //
-// where table is standard.Table() with more in it (passes.Table.Extend).
+// where table is standard.Table() extended by them (passes.Table.Extend).
 package cli
 
 import (

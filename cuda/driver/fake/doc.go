@@ -1,3 +1,3 @@
-// Package fake is a driver whose devices are memory of the host. It is for tests, and for
-// commands that are asked for it: nothing else imports it.
+// Package fake implements the driver interface on host memory. It is for tests, and for
+// commands that are explicitly asked for it; nothing else imports it.
 package fake

@@ -1,4 +1,4 @@
-// Package drivertest has what tests on GPUs share.
+// Package drivertest has helpers for tests on GPUs.
 package drivertest
 
 import (

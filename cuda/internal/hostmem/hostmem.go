@@ -1,5 +1,5 @@
-// Package hostmem reaches memory that is not Go's by its address: what devices and other
-// processes share with the host.
+// Package hostmem accesses non-Go memory by address: memory that devices and other processes
+// share with the host.
 package hostmem
 
 import (

@@ -1,4 +1,4 @@
-// Package owned makes objects of the driver, and hands each to a scope, which gives it back.
+// Package owned creates driver objects and registers each with the scope that releases it.
 package owned
 
 import (

@@ -1,4 +1,4 @@
-// Package librarytest has what tests of libraries share.
+// Package librarytest has helpers for tests of libraries.
 package librarytest
 
 import (

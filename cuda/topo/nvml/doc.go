@@ -2,9 +2,9 @@
 // package that imports go-nvml.
 //
 // go-nvml needs cgo; without it, or off Linux, Read returns an error that wraps
-// ErrUnavailable. It calls the library's functions by lazy binding: a program that
+// ErrUnavailable. It relies on lazy symbol binding: a program that
 // imports this package must not be linked with -z now or started with LD_BIND_NOW=1,
-// else it ends before main with "undefined symbol". Where the system's linker binds
+// or it ends before main with "undefined symbol". Where the system's linker binds
 // eagerly, link with -ldflags=-extldflags=-Wl,-z,lazy. Its linker flags also hide
 // missing functions of other cgo packages in the same program, so those packages
 // are also built and tested without this one. CGO_CFLAGS=-Wno-deprecated-declarations

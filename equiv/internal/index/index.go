@@ -1,6 +1,6 @@
-// Package index is indices that stand for all elements of tensors whose sizes are symbols: sums of variables, each of
-// which counts from 0 to its size. Where it depends on a variable what lies at an index, the variable is cut, and counts
-// within each of the pieces from then on.
+// Package index has symbolic element indices of tensors whose sizes are symbols: sums of
+// variables, each of which counts from 0 to its size. Where the value at an index depends on the
+// range of a variable, the range is split, and each part is treated as a case.
 package index
 
 import (

@@ -1,5 +1,5 @@
-// Package layout is where the elements of a tensor on all ranks come from in another, and the
-// composition of that.
+// Package layout maps each element of a tensor, on all ranks, to the (rank, element) of the tensor it
+// comes from, and composes such maps.
 package layout
 
 import (

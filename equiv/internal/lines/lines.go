@@ -1,5 +1,5 @@
-// Package lines says which elements of the operands an element of a product, a reduction, or what goes along a
-// dimension is made of.
+// Package lines determines which operand elements an element of a matmul, a reduction or a scan
+// depends on.
 package lines
 
 import (

@@ -1,4 +1,4 @@
-// Package numbered gives values numbers.
+// Package numbered does value numbering.
 package numbered
 
 // Values are values that have numbers by a key. The zero value is empty.

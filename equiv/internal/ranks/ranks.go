@@ -1,4 +1,4 @@
-// Package ranks is groups of ranks, and partitions of them, by number.
+// Package ranks has groups of ranks and partitions of them, numbered.
 package ranks
 
 import (

@@ -1,5 +1,5 @@
-// Package scalar is expressions of single elements: equal ones have one number, as far as
-// arithmetic on integers that are known and the algebra of sums, products, minimum and maximum say.
+// Package scalar has expressions of single elements. Equal ones have one number, as far as
+// arithmetic on known integers and the algebra of sums, products, minimum and maximum can tell.
 package scalar
 
 import (

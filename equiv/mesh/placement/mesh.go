@@ -1,5 +1,5 @@
-// Package placement is which piece of a tensor each rank of a mesh has: axes along its dimensions, as text, and as what
-// programs annotate their values with.
+// Package placement describes which shard of a tensor each rank of a mesh holds: axes along its
+// dimensions, as text and as annotations of values.
 package placement
 
 import (

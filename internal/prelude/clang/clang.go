@@ -1,11 +1,11 @@
-// Package clang checks in tests that CUDA text compiles, on machines without a GPU and
-// without CUDA: the fake driver runs what a kernel computes, and not its text.
+// Package clang checks in tests that generated CUDA source compiles, on machines without a GPU and
+// without CUDA. The fake driver executes what a kernel computes, not its source.
 //
-// NVRTC is another front end (EDG's) and differs: it has its functions built in, which
-// nvrtc.h declares, and no host compiler's headers; its C++17 has no float16 and no long
-// double; it warns of pragmas and unused functions otherwise, takes #pragma unroll with any
+// NVRTC is another front end (EDG's) and differs. Its functions are built in, which
+// nvrtc.h declares, and it has no host headers; its C++17 has no float16 and no long
+// double; it warns differently about pragmas and unused functions, takes #pragma unroll with any
 // constant expression, and checks the constraints and text of inline PTX only when ptxas
-// does. What clang refuses here NVRTC refuses as well, but for what nvrtc.h lacks: declare it
+// does. What clang rejects here NVRTC rejects as well, except for what nvrtc.h lacks: declare it
 // there.
 package clang
 

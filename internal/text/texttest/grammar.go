@@ -1,8 +1,8 @@
 // Package texttest tests parsers against the grammars of the language references:
-// it reads the EBNF out of Markdown, tells whether a text is a sentence, and makes
-// random sentences.
+// it reads the EBNF out of Markdown, recognises sentences, and generates
+// random ones.
 //
-// In a grammar, as in golang.org/x/exp/ebnf, productions with a small first letter
+// In a grammar, as in golang.org/x/exp/ebnf, productions that begin with a lowercase letter
 // are tokens, without blanks inside; between the tokens of the others there may be
 // blanks, tabs, carriage returns and comments that begin with //. A token is the
 // longest text that its production derives; a literal that is a word does not match

@@ -1,10 +1,10 @@
-// Package attend finds attention that a program writes out, forward and backward, and makes it
-// the operation attention.
+// Package attend recognises attention that a program spells out, forward and backward, and replaces
+// it by the operation attention.
 //
-// Scores are a product of matrices whose exponentials a softmax divides by their sums. How a
-// program spells that differs: divisions are products with reciprocals, gradients of divisions
-// are sums of any shape, tensors are viewed and permuted on the way. So neither is matched as a
-// pattern. What is between the products of matrices is followed as a polynomial in the
-// exponentials, the gradient of the weights, and sums over rows (ring.go); what surrounds them
-// as the places that dimensions have in the tensor behind them (axes.go).
+// Scores are a matmul whose exponentials are divided by their sums. Programs
+// spell this differently: divisions are multiplications by reciprocals, gradients of divisions
+// are sums of any shape, tensors are viewed and permuted in between. So there are no
+// patterns. Everything between the matmuls is followed as a polynomial in the
+// exponentials, the gradient of the weights, and row sums (ring.go); everything around them
+// as a mapping of dimensions to those of the underlying tensor (axes.go).
 package attend

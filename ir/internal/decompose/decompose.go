@@ -1,17 +1,16 @@
-// Package decompose makes what other representations say in one operation of those that
-// concert has: general gathers and scatters, folds and sorts by computations of their own,
-// windows, paddings, solvers, random bits. Each is exact: it gives the numbers that the
+// Package decompose rewrites operations of other representations into those of
+// concert: general gathers and scatters, reductions and sorts with custom computations,
+// windows, padding, solvers, random bits. Each is exact: it gives the numbers that the
 // specification of StableHLO asks for, where that leaves no choice. Importers share it, and
-// nothing behind them has to know of such operations.
+// nothing after import has to know such operations.
 //
 // # Computations
 //
-// What folds, sorts or scatters is a [Body]: a function that appends its operations. It is
-// written for scalars and is applied to whole tensors: a fold is a tree of slices, a sort is a
-// network of exchanges, and each of their levels is elementwise, hence one fused kernel. So
-// there are no operations with regions for this, and none of what passes, proofs and kernels
-// do has to be done for them again. What an operation of the table computes is found by
-// looking at what the body appends for scalars.
+// The computation of a reduction, sort or scatter is a [Body]: a function that appends its
+// operations. It is written for scalars and applied to whole tensors: a reduction is a tree of
+// slices, a sort a sorting network, and each of their levels is elementwise, hence one fused kernel. So
+// there are no operations with regions, and passes, proofs and kernels need nothing new. A body
+// that equals an operation of the op table is found by looking at what it appends for scalars.
 package decompose
 
 import (

@@ -1,5 +1,5 @@
-// Package expect is what files of StableHLO's own tests say of themselves: whether they are to
-// be run, and whether results are what they expect.
+// Package expect reads the directives in StableHLO's own test files: which tests to run, and
+// when results match.
 package expect
 
 import (

@@ -1,8 +1,8 @@
-// Package mlir reads MLIR's text as a tree of operations: of the dialects stablehlo, chlo,
-// func, sdy, check and interpreter, in generic form and in the forms that they print.
+// Package mlir parses and prints MLIR text as a tree of operations: the dialects stablehlo, chlo,
+// func, sdy, check and interpreter, in generic form and in their custom assembly formats.
 //
-// The parser is loose: it takes an operation's operands, attributes, regions and types in any
-// order that the forms allow. It is linear in what it reads, and nesting is bounded.
+// The parser is permissive: it takes an operation's operands, attributes, regions and types in any
+// order that the formats allow. It is linear in its input, and nesting is bounded.
 package mlir
 
 import (

@@ -1,5 +1,5 @@
-// Package deps is a function as the passes see it that move nodes, and questions about its
-// values.
+// Package deps has the dependence view of a function that code-motion passes share, and queries about
+// its values.
 package deps
 
 import (

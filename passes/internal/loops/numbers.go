@@ -1,5 +1,5 @@
-// Package loops is what passes know of loops: how often a while goes round, what integers are in
-// its rounds, and how a round is copied.
+// Package loops analyses loops for passes: trip counts, integer values per
+// iteration, and cloning of iterations.
 package loops
 
 import (

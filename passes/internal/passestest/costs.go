@@ -1,4 +1,4 @@
-// Package passestest is what the tests of several passes share.
+// Package passestest has helpers for tests of several passes.
 package passestest
 
 import (

@@ -1,11 +1,11 @@
 // Package shm provides the memory of the host device: for each rank a signal pad, and
-// pieces of an arena that come and go, visible to all ranks of a world.
+// segments of an arena that are added and removed, visible to all ranks of a world.
 //
 // Ranks that are goroutines of one process use memory of the Go heap (Heap),
 // which the race detector watches. Ranks that are processes map each other's
 // sealed memory files into one flat range of addresses, rank r at base + r x
-// stride (File, World), of which only what files were mapped to is memory. Outside of cuda, this is the only package of concert
-// that uses unsafe and system calls.
+// stride (File, World), of which only the mapped files are accessible. Outside of cuda, this is the
+// only package of concert that uses unsafe and system calls.
 package shm
 
 import (

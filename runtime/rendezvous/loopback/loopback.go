@@ -1,4 +1,4 @@
-// Package loopback gives tests addresses of this machine that nobody else uses.
+// Package loopback allocates unused loopback addresses for tests.
 package loopback
 
 import (

@@ -1,4 +1,4 @@
-// Package brackets is how the loops and branches of a step nest.
+// Package brackets describes how loops and branches of a step nest.
 package brackets
 
 import (

@@ -1,5 +1,5 @@
-// Package code is the machine code of a device: the kernels of modules, compiled at run time, and the
-// device's own, which copy, draw random numbers and compute sizes (copy.cu).
+// Package code manages a device's loaded kernels: those of modules, compiled at run time, and
+// the device's own for copies, random numbers and sizes (copy.cu).
 package code
 
 import (

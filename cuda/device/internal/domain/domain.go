@@ -1,5 +1,5 @@
-// Package domain is which ranks of a world share memory, decided alike on all of them, and
-// that memory with its groups.
+// Package domain divides a world into domains of ranks that share memory, identically on all
+// ranks, and owns that memory and its groups.
 package domain
 
 import (

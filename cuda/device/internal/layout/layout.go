@@ -1,5 +1,5 @@
-// Package layout is how the tensors of a copy or a collective lie in memory: in which order, in
-// which runs of bytes, and over each other.
+// Package layout analyses how the tensors of a copy or a collective lie in memory: the order of
+// dimensions, contiguous byte ranges, and overlap.
 package layout
 
 import (

@@ -1,8 +1,8 @@
-// Package pace is how the host waits for a device.
-// A core that spins sees the end of a step within a
-// microsecond, one that sleeps wakes up to a tenth of a millisecond late; a step is as
-// long as the one before, as a rule. So a wait sleeps for most of that time, spins
-// around the expected end, and sleeps again, longer and longer, once that has passed.
+// Package pace decides how the host waits for a device.
+// A spinning core sees the end of a step within a microsecond; a sleeping one wakes up to a
+// tenth of a millisecond late. A step usually takes as long as the previous one. So a wait
+// sleeps for most of that time, spins around the expected end, and after that sleeps again for
+// longer and longer intervals.
 package pace
 
 import (

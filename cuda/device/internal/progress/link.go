@@ -1,5 +1,5 @@
-// Package progress is how far each rank has come with its collectives, as the ranks tell each
-// other beside them: who is late, has left, is lost or has broken the world.
+// Package progress exchanges between ranks how far each has come with its collectives: who is
+// late, has left, has died or has broken the world.
 package progress
 
 import (

@@ -1,5 +1,6 @@
-// Package segments brings a collective of tensors of any layout into the form that kernels and NCCL take: runs of
-// bytes, with copies into scratch before and out of it behind. What it decides by is the same on all ranks of a group.
+// Package segments turns collectives on tensors of any layout into what kernels and NCCL accept:
+// contiguous byte ranges, with copies into scratch before and out of it after. Its decisions are
+// the same on all ranks of a group.
 package segments
 
 import (

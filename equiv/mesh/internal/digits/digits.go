@@ -1,4 +1,4 @@
-// Package digits is indices of a tensor as digits of indices of another.
+// Package digits expresses a tensor index as mixed-radix digits of another tensor's index.
 package digits
 
 import (

@@ -1,4 +1,4 @@
-// Package aten is what PyTorch's operators are in the IR: one row for each, by family.
+// Package aten is the table from PyTorch's operators to the IR: one row each, by family.
 package aten
 
 import (

@@ -1,4 +1,4 @@
-// Package pytext reads and writes the Python text in which a trace holds the arguments of its
+// Package pytext parses and prints the Python text in which a trace holds the arguments of its
 // operators: literals, names of nodes and of element types.
 package pytext
 

@@ -1,5 +1,5 @@
-// Package traced is a traced operator while it is imported: its arguments, bound to a
-// signature and read with checks, and the nodes that come to stand for it.
+// Package traced represents one traced operator during import: its arguments, bound to a
+// signature and checked, and the nodes made for it.
 package traced
 
 import (

@@ -1,4 +1,4 @@
-// Package windows is what PyTorch's operators of sliding windows are in the IR: convolution,
+// Package windows imports PyTorch's sliding-window operators: convolution,
 // pooling and resampling, with their gradients.
 package windows
 
