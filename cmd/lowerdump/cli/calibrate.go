@@ -13,28 +13,26 @@ import (
 )
 
 var calibrateCommand = command{
-	name: "calibrate", args: "[flags] -o COSTS FILE...", doc: "measures on this machine's GPUs what the programs of functions are made of, and writes a table of costs",
+	name: "calibrate", args: "[flags] -o COSTS FILE...", doc: "measures the launches and collectives of programs on this machine's GPUs and writes a cost table",
 	help: `
-Each FILE is lowered for GPUs after the passes and runs on one of them for each
-rank. Measured is every distinct launch, behind the two before it and with
-caches flushed before those; every distinct collective, alone or beside compute, as
-it stands in the program; collectives of one tensor by size; and what an edge between
-streams takes. The whole step shows the rest, under load and from captured graphs with
-marks in them: the times of chains of launches between which their stream waits for
-nothing, in which matmuls are joined, kernels begin early and caches are as they are,
-and how much compute and communication slow each other down, each chain and collective
-by itself. Times of launches by themselves and of chains are those of the slowest rank,
-those of long launches in the step of the middle one.
-Inputs are random, and in reach of what they index. A backward function whose forward
-one comes before it, from a file of the same name up to the first dot, takes what that
-leaves: how long its launches take depends on its numbers.
+Each FILE is lowered for GPUs after the passes and runs with one rank per GPU. Measured are:
+every distinct launch, after the two launches before it and with caches flushed; every distinct
+collective, alone and overlapped with compute, as it occurs in the program; single-tensor
+collectives by size; and the cost of an edge between streams. The whole step shows the rest, under
+load and from captured graphs with markers: chains of launches without a wait in between, in which
+matmuls are joined, kernels start early (programmatic dependent launch) and caches are warm; and
+how much compute and communication slow each other down, per chain and per collective. Single
+launches and chains count with the slowest rank's time, long launches within the step with the
+median rank's. Inputs are random, with valid indices. A backward function after its forward
+function (a file of the same name up to the first dot) takes that function's outputs, since the
+duration of its launches depends on the data.
 
-Passes that know more may decide otherwise, and make programs of which not everything
-was measured: so each round but the first begins with the costs of those before, and
-measures what is new. What the table of -costs has is not measured again either.
+Passes with better costs may decide differently and make programs of which not everything
+has been measured. So each round after the first starts with the costs of those before and
+measures only what is new. What the table of -costs has is not measured again either.
 
--costs of opt, report, run, stats and others takes the table. Give all ranks of a
-world the same one.
+Use the table with -costs of opt, report, run, stats and others. All ranks of a
+world must use the same one.
 
 Examples:
   lowerdump calibrate -o costs.json step.fw.graph.json.gz step.bw.graph.json.gz
@@ -62,12 +60,12 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.sweep, "sweep", 256<<20, "size in bytes of the largest single collective; 0 for none")
 	fs.Int64Var(&f.flush, "flush", 96<<20, "bytes copied to flush the caches before each launch; 0 for none")
 	fs.BoolVar(&f.run.procs, "procs", true, "one process per rank instead of one goroutine")
-	fs.IntVar(&f.rounds, "rounds", 2, "how often to make and measure the programs, each time with the costs of the times before")
-	fs.DurationVar(&f.load, "load", 120*time.Millisecond, "replay a step for so long before looking at one: the clocks of GPUs under load are lower")
-	fs.StringVar(&f.random, "random", "quick", "how integers among inputs are made: quick, anywhere in reach; or hash, as by run -random=hash")
-	fs.StringVar(&f.raw, "raw", "", "write what every rank measured in the last round to this `file`, as JSON")
-	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
-	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
+	fs.IntVar(&f.rounds, "rounds", 2, "rounds of compiling and measuring, each with the costs of the rounds before")
+	fs.DurationVar(&f.load, "load", 120*time.Millisecond, "warm-up: replay a step this long before measuring, since GPU clocks drop under load")
+	fs.StringVar(&f.random, "random", "quick", "how integer inputs are made: quick, any valid value; or hash, as by run -random=hash")
+	fs.StringVar(&f.raw, "raw", "", "write every rank's measurements of the last round to this `file`, as JSON")
+	fs.BoolVar(&f.verbose, "v", false, "log progress and times to standard error")
+	fs.IntVar(&f.run.reps, "reps", 3, "timed replays per measurement, of which the median is used")
 	fs.DurationVar(&f.run.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 	defineFakeGPUs(fs, &f.run.fakeGPUs)
 }

@@ -10,15 +10,15 @@ import (
 )
 
 var checkCommand = command{
-	name: "check", args: "[-passes=PIPELINE] [-json] FILE", doc: "proves a lowered program free of races and deadlocks, or says what is missing",
+	name: "check", args: "[-passes=PIPELINE] [-json] FILE", doc: "proves a lowered program free of races and deadlocks, or reports the missing edges",
 	help: `
 FILE is a function, which is lowered after the passes, or a program's text form
-(what lowerdump lower prints). Proved is: every pair of conflicting accesses is
+(the output of lowerdump lower). The proof: every pair of conflicting accesses is
 ordered by streams, events and collectives; no buffer is overwritten while a peer
 may still read it; no wait can block for ever; the collectives of a group are
-issued in one order. Programs of stages are also held against each other: they meet
-in the same collectives, and none waits for ever. A finding names both instructions, the buffer, the missing
-edge and the IR nodes behind them.
+issued in one order. The programs of pipeline stages are also checked against each other: they
+issue matching collectives, and none deadlocks. A finding names both instructions, the buffer,
+the missing edge and the IR nodes behind them.
 
 Examples:
   lowerdump check step.graph.json.gz
@@ -44,7 +44,7 @@ type checkResult struct {
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs, "default")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.IntVar(&f.inFlight, "in-flight", 0, "most collectives that may wait for peers at one time; 0 for the default")
+	fs.IntVar(&f.inFlight, "in-flight", 0, "most collectives in flight at the same time; 0: default")
 }
 
 func runCheck(ctx context.Context, t tool, args []string) error {

@@ -11,7 +11,7 @@ import (
 // completionCommand is a function, since it lists the commands, of which it is one.
 func completionCommand() command {
 	return command{
-		name: "completion", args: "bash|zsh|fish", doc: "prints what makes a shell complete commands, flags and passes",
+		name: "completion", args: "bash|zsh|fish", doc: "prints a completion script for a shell",
 		help: `
 Examples:
   source <(lowerdump completion bash)

@@ -64,17 +64,17 @@ func readCalibration(name string, check ...func(*calibration.File) error) (*cali
 func (f *pricing) define(fs *flag.FlagSet) {
 	f.read = new(tables)
 	f.validate = passes.ValidateSmall
-	fs.BoolFunc("validate", "prove after every pass that the program computes what it did, and so the lowered program; without the flag, up to 20,000 nodes", func(text string) error {
+	fs.BoolFunc("validate", "prove after every pass, and for the lowered program, that the computation is unchanged; default: only up to 20,000 nodes", func(text string) error {
 		on, err := strconv.ParseBool(text)
 		if f.validate = passes.ValidateNever; on {
 			f.validate = passes.ValidateAlways
 		}
 		return err
 	})
-	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
-	fs.StringVar(&f.comm, "comm", "traced", "collectives that nothing was measured of cost what FILE says (traced), or what this runtime's take on H200s (concert)")
-	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of and FILE has no cost of: a100, h100, h200, b200, or a file that describes one")
-	fs.BoolVar(&f.reprice, "reprice", false, "costs in FILE give way to what -machine and -comm say")
+	fs.StringVar(&f.costs, "costs", "", "calibration `file` (lowerdump calibrate); its measurements override the costs in FILE")
+	fs.StringVar(&f.comm, "comm", "traced", "costs of collectives that are not in -costs: those in FILE (traced), or of concert's collectives on H200s (concert)")
+	fs.StringVar(&f.machine, "machine", "h200", "`machine` whose model prices everything without a measured or attached cost: a100, h100, h200, b200, or a machine file")
+	fs.BoolVar(&f.reprice, "reprice", false, "ignore the costs in FILE in favour of -machine and -comm")
 }
 
 // target is what a program is compiled for on that device.

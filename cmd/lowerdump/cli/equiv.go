@@ -14,22 +14,22 @@ import (
 )
 
 var equivCommand = command{
-	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE [AFTER]", doc: "proves that two functions compute the same, on the same ranks or one on a mesh",
+	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE [AFTER]", doc: "proves that two functions are equivalent, or a partitioned program and its single-device original",
 	help: `
-Without -mesh both are functions of the same ranks, and AFTER is proved to compute on every
-rank what BEFORE does, bit for bit (-reassociate: but for the order of sums;
--excess-precision: but for roundings to 16-bit floats). With -mesh
-BEFORE is a program of one device and AFTER what each rank of the mesh runs; proved is
-that AFTER computes BEFORE's results, but for rounding and the order of sums.
+Without -mesh both are functions of the same ranks, and the proof is that AFTER computes on every
+rank what BEFORE does, bit for bit (-reassociate: except for the order of sums;
+-excess-precision: except for roundings to 16-bit floats). With -mesh
+BEFORE is a single-device program and AFTER the program of each rank of the mesh; the proof is
+that AFTER computes BEFORE's results, except for rounding and the order of sums.
 
--inputs and -results say which piece of each input and result a rank has: the axes along
-each dimension, in the order of the signature, with semicolons between them. Inputs that are
-left out follow from the shapes where these leave no choice; of results that are left out
-any piece of the shape will do, and is printed. A part of an axis is written as in the sdy
-dialect, x:(2)4. Without these flags, annotations of BEFORE count (sharding=[...], and the
-shardings of StableHLO), and with one file AFTER is what lowerdump's own partitioner makes of it.
+-inputs and -results give the sharding of each input and result: the axes along
+each dimension, in the order of the signature, separated by semicolons. Omitted inputs are
+inferred from the shapes where these are unambiguous; for omitted results any sharding of the
+right shape is accepted and printed. Sub-axes are written as in the sdy
+dialect, x:(2)4. Without these flags, the annotations of BEFORE are used (sharding=[...], or
+StableHLO's shardings), and with one file AFTER is made by lowerdump's own partitioner.
 
-Steps that no rule knows are listed. Exit status 1 says that no proof was found, and not that
+Operations without a rule are listed. Exit status 1 means that no proof was found, not that
 the functions differ.
 
 Examples:
@@ -85,12 +85,12 @@ type equivFlags struct {
 }
 
 func (f *equivFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.fn, "func", "", "name of the functions, if files have several")
+	fs.StringVar(&f.fn, "func", "", "name of the functions, if the files have several")
 	fs.StringVar(&f.mesh, "mesh", "", "axes of the mesh, such as data=2,model=4")
-	fs.StringVar(&f.inputs, "inputs", "", "pieces of the inputs that ranks have, such as [{data}, {}]; [{}, {model}]")
-	fs.StringVar(&f.results, "results", "", "pieces of the results that ranks have")
-	fs.BoolVar(&f.rounding.Reassociate, "reassociate", false, "without -mesh: sums may be taken in another order")
-	fs.BoolVar(&f.rounding.ExcessPrecision, "excess-precision", false, "without -mesh: 16-bit floats may be float32 in between")
+	fs.StringVar(&f.inputs, "inputs", "", "shardings of the inputs, such as [{data}, {}]; [{}, {model}]")
+	fs.StringVar(&f.results, "results", "", "shardings of the results")
+	fs.BoolVar(&f.rounding.Reassociate, "reassociate", false, "without -mesh: sums may be reordered")
+	fs.BoolVar(&f.rounding.ExcessPrecision, "excess-precision", false, "without -mesh: intermediate 16-bit floats may be float32")
 }
 
 // proved prints the outcome of a proof.

@@ -182,7 +182,7 @@ type source struct {
 func (s *source) define(fs *flag.FlagSet, pipeline string) {
 	definePipeline(fs, &s.pipeline, pipeline)
 	s.pricing.define(fs)
-	fs.StringVar(&s.fn, "func", "", "function to take from a FILE that holds several")
+	fs.StringVar(&s.fn, "func", "", "function to use, if FILE has several")
 }
 
 // definePipeline declares the flag that says which passes to run.

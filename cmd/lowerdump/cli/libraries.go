@@ -24,20 +24,20 @@ type libraryFlags struct {
 }
 
 func (f *libraryFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for matmuls; empty: where the loader finds it")
-	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention and convolutions; empty: where the loader finds it, none: without it")
-	fs.StringVar(&f.nvrtc, "nvrtc", "", "path of libnvrtc, which compiles generated kernels; empty: where the loader finds it")
-	fs.Var(&f.preload, "preload", "path of a library that cuDNN wants and the loader would not find; may be given several times")
-	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives that overlap with compute; 0 for the default, negative for none")
-	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that matmuls leave to communication; 0 for none")
-	fs.BoolVar(&f.noBeside, "no-beside", false, "choose collectives as if nothing overlapped with them")
-	fs.BoolVar(&f.noEarly, "no-early", false, "no programmatic dependent launch: no kernel begins before the one in front of it has ended")
-	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a skinny matmul to prefetch into L2 while what is before it runs; 0 for none")
-	fs.StringVar(&f.matmuls, "matmuls", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
-	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
-	fs.StringVar(&f.transport, "transport", "", "what carries collectives: symmetric, nccl; empty: symmetric memory where GPUs have access to each other, else NCCL")
-	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; empty: where the loader finds it")
-	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
+	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for matmuls; default: found by the loader")
+	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention and convolutions; default: found by the loader; none: do without")
+	fs.StringVar(&f.nvrtc, "nvrtc", "", "path of libnvrtc, which compiles generated kernels; default: found by the loader")
+	fs.Var(&f.preload, "preload", "path of a library that cuDNN needs and the loader does not find; repeatable")
+	fs.Int64Var(&f.staging, "staging", 0, "staging bytes per GPU and group for collectives overlapped with compute; 0: default, negative: none")
+	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that matmuls leave free for communication")
+	fs.BoolVar(&f.noBeside, "no-beside", false, "choose collective kernels as if none overlapped with compute")
+	fs.BoolVar(&f.noEarly, "no-early", false, "disable programmatic dependent launch")
+	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of a skinny matmul's weights to prefetch into L2 while the kernel before it runs")
+	fs.StringVar(&f.matmuls, "matmuls", "", "calibration `file` with matmul algorithms; default: built-in for the GPU")
+	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which collectives switch protocols; default: built-in for the GPU")
+	fs.StringVar(&f.transport, "transport", "", "transport of collectives: symmetric or nccl; default: symmetric memory for groups with P2P access, else NCCL")
+	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; default: found by the loader")
+	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; default: in the user's cache folder; none: no cache")
 }
 
 // listFlag is a flag that may be given several times.

@@ -15,12 +15,12 @@ var lowerCommand = command{
 	name: "lower", args: "[-emit=program|go|cuda] [-passes=PIPELINE] [-package=NAME] [-o FILE] FILE", doc: "lowers the function to a program and prints it",
 	help: `
 -emit=program prints the flat program: launches, collectives, copies and events
-on streams, over offsets in one arena; of stages, all programs. -emit=go prints it as a Go file with one
-call per line against the runtime's API.
+on streams, over offsets in one arena; for pipeline stages, the program of each stage. -emit=go
+prints a Go file with one call per line against the runtime's API.
 
-With a pipeline that forms regions, such as -passes=cuda, operations become kernels
-of the program's own. -emit=cuda prints their source, which the Go file embeds: it
-has to stand beside it under the package's name, as step.cu for package step.
+A pipeline that fuses operations, such as -passes=cuda, makes generated kernels.
+-emit=cuda prints their source. The Go file embeds it, so it must be in the same folder
+under the package's name: step.cu for package step.
 
 Examples:
   lowerdump lower step.graph.json.gz

@@ -169,12 +169,12 @@ func overview() string {
 		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.doc)
 	}
 	b.WriteString(`
-FILE is IR text (.ir), a traced graph (.graph.json, .graph.json.gz), StableHLO text
-(.mlir, .mlir.gz), HLO text (.hlo, .hlo.txt, both also with .gz), or - for standard input;
-the kind is told by the content.
+FILE is IR text (.ir), a traced graph (.graph.json), StableHLO text (.mlir) or HLO text
+(.hlo, .hlo.txt), the latter three also gzipped (.gz), or - for standard input; the format is
+detected from the content.
 
-Exit codes: 0 fine, 1 findings (broken input, failed check, failed run), 2 usage,
-130 and 143 ended by SIGINT and SIGTERM.
+Exit status: 0 success, 1 findings (invalid input, failed check, failed run), 2 usage,
+130 and 143 terminated by SIGINT and SIGTERM.
 lowerdump help COMMAND explains one command.
 `)
 	return b.String()

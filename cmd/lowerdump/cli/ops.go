@@ -12,7 +12,7 @@ import (
 )
 
 var opsCommand = command{
-	name: "ops", args: "[-md|-json] [OP...]", doc: "lists the operations of the IR, or explains some",
+	name: "ops", args: "[-md|-json] [OP...]", doc: "lists the operations of the IR, or explains the given ones",
 	help: `
 Examples:
   lowerdump ops
@@ -53,8 +53,8 @@ Examples:
 type opsFlags struct{ markdown, json bool }
 
 func (f *opsFlags) define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.markdown, "md", false, "as the section of docs/ir.md")
-	fs.BoolVar(&f.json, "json", false, "as JSON")
+	fs.BoolVar(&f.markdown, "md", false, "print the section of docs/ir.md")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
 }
 
 // opRow is what is said of an operation.

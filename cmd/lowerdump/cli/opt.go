@@ -97,28 +97,28 @@ func (f *optFlags) validate(t tool) error {
 func (f *optFlags) define(fs *flag.FlagSet) {
 	definePipeline(fs, &f.pipeline, "default")
 	f.pricing.define(fs)
-	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after: all, changed, or a pass by name")
+	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after these passes: all, changed (those that changed it), or a name")
 	fs.StringVar(&f.out, "o", "", "write the IR to this file instead of standard output")
-	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")
-	fs.IntVar(&f.limit, "limit", 0, "run only the first so many passes; 0 for all")
-	fs.BoolVar(&f.stats, "stats", false, "print statistics and the record of every moved collective to standard error")
+	fs.StringVar(&f.bisect, "bisect", "", "enable only the decisions (sites) that match this pattern")
+	fs.IntVar(&f.limit, "limit", 0, "run only the first N passes; 0: all")
+	fs.BoolVar(&f.stats, "stats", false, "print statistics and what happened to each collective to standard error")
 	fs.BoolVar(&f.check, "check", false, "lower after every pass and prove the program free of races and deadlocks")
-	fs.BoolVar(&f.repeat, "repeat", false, "run every pass twice and fail unless the results are the same bytes")
+	fs.BoolVar(&f.repeat, "repeat", false, "run every pass twice and fail unless the results are identical")
 }
 
 var exportCommand = command{
 	name: "export", args: "[-format=FORMAT] [-passes=PIPELINE] [-o FILE] FILE", doc: "writes the scheduled graph as a traced graph or as StableHLO",
 	help: `
 With -format=graph-json the result has the traced nodes, fields and names in their new order, so that
-another program can judge the schedule. A bucket is one collective node whose
-"members" names the traced collectives it stands for; each traced wait of a
-member stays as a view of the bucket's wait. After passes that removed or
-rewired traced nodes export refuses and names one.
+other programs can evaluate the schedule. A bucket is one collective node whose
+"members" names the traced collectives in it; each traced wait of a
+member remains as a view of the bucket's wait. If passes removed or
+rewired traced nodes, export fails and names one.
 
-With -format=stablehlo it is StableHLO text, which JAX reads: what every rank
-runs, as a replica. Buckets are variadic collectives, and the schedule is the
-order of the text; -barriers holds it against compilers that choose their own.
-What StableHLO cannot say is an error that names the node.
+With -format=stablehlo it is StableHLO text, which JAX reads: the program of every rank,
+as a replica. Buckets are variadic collectives, and the schedule is the
+order of the text; -barriers enforces it in compilers that reschedule.
+What StableHLO cannot express is an error that names the node.
 
 Example:
   lowerdump export -passes=order-only step.graph.json.gz > scheduled.graph.json
@@ -157,7 +157,7 @@ type exportFlags struct {
 
 func (f *exportFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.format, "format", "graph-json", "output `format`: graph-json or stablehlo")
-	fs.BoolVar(&f.barriers, "barriers", false, "of StableHLO: hold collectives in their order by optimization barriers")
+	fs.BoolVar(&f.barriers, "barriers", false, "StableHLO: keep the order of collectives by optimization barriers")
 	f.source.define(fs, "order-only")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }

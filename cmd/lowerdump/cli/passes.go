@@ -8,7 +8,7 @@ import (
 )
 
 var passesCommand = command{
-	name: "passes", args: "[-v|-json]", doc: "lists the passes, the constraints on their order with reasons, and the named pipelines",
+	name: "passes", args: "[-v|-json]", doc: "lists passes, constraints on their order with reasons, and named pipelines",
 	help: `
 Examples:
   lowerdump passes
@@ -90,6 +90,6 @@ func rowsOf(t *passes.Table) passRows {
 }
 
 func (f *passesFlags) define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.json, "json", false, "all of it as JSON")
-	fs.BoolVar(&f.verbose, "v", false, "with every pass's options and statistics")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.BoolVar(&f.verbose, "v", false, "also list every pass's options and statistics")
 }

@@ -22,8 +22,8 @@ var planCommand = command{
 	help: `
 FILE is a program, whose buffers are placed, or CSV with the columns
 id,lower,upper,size (half-open lifetimes; begin and end for inclusive ones), whose
-rows are printed again with a column offset. The height, the lower bound and how
-it was found go to standard error. A height above -capacity is a finding.
+rows are printed with an added column offset. The height, the lower bound and the method
+go to standard error. A height above -capacity is a finding (exit status 1).
 
 Examples:
   lowerdump plan -capacity=1048576 testdata/minimalloc/A.1048576.csv
@@ -58,7 +58,7 @@ type planRow struct {
 }
 
 func (f *planFlags) define(fs *flag.FlagSet) {
-	fs.Int64Var(&f.capacity, "capacity", 0, "largest height allowed, in the unit of the sizes; 0 for any")
+	fs.Int64Var(&f.capacity, "capacity", 0, "largest height allowed, in the unit of the sizes; 0: any")
 	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 	fs.BoolVar(&f.json, "json", false, "print JSON")

@@ -19,8 +19,8 @@ import (
 var reportCommand = command{
 	name: "report", args: "[-passes=PIPELINE] [-o FILE] FILE", doc: "writes a page with timelines, memory, collectives and IR before and after a pipeline",
 	help: `
-The page needs no network and no other file: open it in a browser. Of stages it has the
-timeline and the memory of each, side by side.
+The page needs no network and no other file: open it in a browser. For pipeline stages it
+shows the timeline and memory of each, side by side.
 
 Examples:
   lowerdump report -o report.html step.graph.json.gz

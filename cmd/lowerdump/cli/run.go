@@ -22,53 +22,50 @@ import (
 )
 
 var runCommand = command{
-	name: "run", args: "[flags] FILE [BACKWARD-FILE], or TEST.mlir...", doc: "runs a function, or a training step of two, on all ranks and compares the results",
+	name: "run", args: "[flags] FILE [BACKWARD-FILE], or TEST.mlir...", doc: "runs a function, or forward and backward of a step, on all ranks and compares the results",
 	help: `
 Inputs come from -inputs, a directory of recordings named
-NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
-in reach of what reads them, -random=hash quickly and as bench/peer_step.py does,
--random=quick the integers as the one and the rest as the other. Of inputs that
-NAME.data.safetensors beside the file has, by their traced names, the values are
-those: buffers and constants of a model.
+NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes values valid
+for the operations that read them (indices in range), -random=hash is fast and the same as in
+bench/peer_step.py, -random=quick makes integers as valid does and the rest as hash. Inputs
+found by their traced names in NAME.data.safetensors next to the file (a model's buffers and
+constants) have the values stored there.
 Results are compared with -expect: a directory of recordings
 (NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
 (PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
-"interp" for what the reference interpreter makes of the program before the
-passes: bit by bit, or, where the device or a rule rounds otherwise, within a bound
-that the table lists beside the number of operations that round. What agrees but is expected to be zeros, or one number, throughout is counted
-apart. A backward function gets the forward function's outputs, and ones as
-incoming gradients. An async input gets a collective that is under way when the
+"interp" for the reference interpreter's results on the program before the
+passes: bit by bit, or, where the device or a rewrite rounds differently, within a bound
+that the table lists with the number of rounding operations. Outputs that agree but are all
+zeros, or all one number, are counted separately. A backward function gets the forward function's
+outputs, and ones as incoming gradients. An async input is a collective already in flight when the
 program starts; async outputs are awaited.
 
-Of a FILE that holds stages, or gets them by pass pipeline, each rank runs the function of its
-place. With -expect=interp those that FILE holds give what the interpreter makes of them, and what
-the pass has cut, the average of the step over the micro-batches.
+For pipeline stages (in FILE, or made by pass pipeline) each rank runs the function of its stage.
+With -expect=interp, stages in FILE are compared with the interpreter's run of them, and those
+made by the pass with the step's average over the micro-batches.
 
--device=host lowers the functions and runs the programs on ranks that are
-goroutines, or with -procs processes, over shared memory, and over TCP between the hosts that
--hosts declares; -device=cuda the same on
-GPUs of this machine, which ranks that are not timed share where there are fewer; -device=interp runs the reference
-interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
-captures the step without running it.
+-device=host lowers the functions and runs the programs on ranks that are goroutines, or with
+-procs processes, over shared memory, and over TCP between the hosts of -hosts.
+-device=cuda does the same on this machine's GPUs; except for timing, ranks may share a GPU.
+-device=interp runs the reference interpreter on the functions after the passes.
+-device=cuda -steps=0 loads, places and captures the step without running it.
 
-The inputs of a program in StableHLO's text are in NAME.in.safetensors, or for each rank
+The inputs of a StableHLO program are in NAME.in.safetensors, or for each rank
 in NAME.in.rankR.safetensors, as 000, 001, ...; its results likewise with out. float32
-may stand for bfloat16, and a tensor of one element for a scalar.
+may replace bfloat16, and a tensor of one element a scalar.
 
-Without -inputs, files of StableHLO's text, and folders of them, are tests: each part between lines
-of // ----- runs @main, else every public function without arguments, and holds
-what its check.expect_... expect against the results. A line for each says passed,
-failed and why, or skipped and why.
+Without -inputs, StableHLO files, and folders of them, are tests: each part between lines
+of // ----- runs @main, or else every public function without arguments, and evaluates
+its check.expect_... operations. One line for each says passed, failed or skipped, with the reason.
 
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
-its collectives; what these cost, the difference; how long computing waits for
-collectives in a traced step; and what is exposed, the smaller of these two. Beside that
-stands what was simulated with the costs of -costs or -simulate: how far the simulated
-step is from the measured one, and how much more is exposed than the simulation says, as
-a part of the step. -replays runs the captured step so many times and
-compares all bits of the results. -trace writes what ran when beside what was
-simulated.
+collectives; their cost, which is the difference; how long compute waits for
+collectives in a traced step; and the exposed time, the smaller of these two. Next to it
+is the simulation with the costs of -costs or -simulate: its error relative to the measured
+step, and the exposed time that it misses, as a fraction of the step. -replays runs the captured
+step N times and compares the results bit by bit. -trace writes the measured timeline next to the
+simulated one.
 
 Examples:
   lowerdump run -inputs testdata/vectors -expect testdata/vectors \
@@ -115,32 +112,32 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	definePipeline(fs, &f.pipeline, autoPipeline)
 	f.libraries.define(fs)
 	f.pricing.define(fs)
-	fs.StringVar(&f.fn, "func", "", "function to take from a FILE that holds several; FORWARD,BACKWARD takes both halves of a step from one FILE")
-	fs.StringVar(&f.device, "device", "host", "what executes: host, cuda or interp")
-	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
+	fs.StringVar(&f.fn, "func", "", "function to use, if FILE has several; FORWARD,BACKWARD for a training step in one FILE")
+	fs.StringVar(&f.device, "device", "host", "device: host, cuda or interp")
+	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; default: random inputs")
 	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
-	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; empty: quick with -device=cuda, else valid")
-	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
-	fs.StringVar(&f.sizes, "sizes", "", "sizes known at run time only: a=5,b=3/4 is 5 on every rank for symbol a, and 3 and 4 on ranks 0 and 1 for b; absent ones are what inputs tell, or the hints")
-	fs.StringVar(&f.peer, "peer", "", "`file` of what bench/peer_step.py printed: -bench prints its times beside ours")
-	fs.StringVar(&f.simulate, "simulate", "", "`file` of lowerdump calibrate for simulated times; empty: that of -costs. The passes do not see it")
-	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
+	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; default: quick with -device=cuda, else valid")
+	fs.StringVar(&f.same, "same", "data", "with -random=hash, which inputs are the same on all ranks: data (those of role data and of fewer than two dimensions) or none")
+	fs.StringVar(&f.sizes, "sizes", "", "values of symbols: a=5,b=3/4 sets a to 5 on every rank and b to 3 and 4 on ranks 0 and 1; default: derived from the inputs, or the hints")
+	fs.StringVar(&f.peer, "peer", "", "`file` with the output of bench/peer_step.py: -bench prints its times next to ours")
+	fs.StringVar(&f.simulate, "simulate", "", "calibration `file` for the simulated times only, not for passes; default: that of -costs")
+	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files with this prefix")
 	fs.BoolVar(&f.bench, "bench", false, "time the captured step and its parts; with -device=cuda")
 	fs.BoolVar(&f.json, "json", false, "print the times as JSON lines")
 	fs.IntVar(&f.reps, "reps", 20, "timed replays of -bench")
-	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
-	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done, with -device=cuda; of tests, how many of each operation pass")
-	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
-	fs.BoolVar(&f.eager, "eager", false, "trace a run call by call instead of the captured step")
+	fs.IntVar(&f.replays, "replays", 0, "replay the captured step N times and compare its outputs bit by bit; with -device=cuda")
+	fs.BoolVar(&f.verbose, "v", false, "log to standard error what was compiled and how collectives are implemented (-device=cuda), or how many tests pass per operation")
+	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the measured and the simulated step to this file; with -device=cuda")
+	fs.BoolVar(&f.eager, "eager", false, "trace a run without capture")
 	defineFakeGPUs(fs, &f.fakeGPUs)
-	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
+	fs.IntVar(&f.world, "world", 0, "number of ranks, which must match the program's; 0: the program's")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
-	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, declare the ranks to be on as many hosts, which share no memory: they use TCP, or NCCL with -device=cuda; 0: one host")
-	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
+	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, treat the ranks as on N hosts that share no memory: they use TCP, or NCCL with -device=cuda; 0: one host")
+	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only of the rank with the largest error")
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
 	fs.IntVar(&f.steps, "steps", 1, "run the step this many times; 0: load, place and capture it only, with -device=cuda")
-	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, nothing for integers and 0.02 for others; and against interp the bits of what is integer, only moved, or rounded in the same way, as everything is by the host device unless a pass was told to reassociate or to keep precision, and what the roundings on its way allow of the rest")
+	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; default: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, 0 for integers, 0.02 for others; against interp 0 where results are bitwise equal by design (integers, moved data, the host device without reassociation or excess precision), else the rounding bound")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 }
 

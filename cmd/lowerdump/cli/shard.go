@@ -11,28 +11,28 @@ import (
 )
 
 var shardCommand = command{
-	name: "shard", args: "[-mode=MODE] [-rules] [-explain] FILE.mlir... | -suggest -mesh=AXES [-o FILE] FILE", doc: "infers the shardings of a program from those of a few tensors, or suggests some",
+	name: "shard", args: "[-mode=MODE] [-rules] [-explain] FILE.mlir... | -suggest -mesh=AXES [-o FILE] FILE", doc: "propagates the shardings of a program, or searches for shardings",
 	help: `
 FILE is StableHLO text with annotations of the sdy dialect; modules are separated by lines
-that start with // -----. Printed are its functions with the sharding of each argument,
+that start with // -----. The output is its functions with the sharding of each argument,
 result and operation. The modes are Shardy's:
-  basic          axes that suit all tensors of an operation
-  conservative   basic that splits no axis and moves no data
-  aggressive     conflicts are resolved for each tensor by itself
-  op-priority    basic, then aggressive, operations by their kinds
+  basic          axes on which all tensors of an operation agree
+  conservative   basic, without splitting axes or moving data
+  aggressive     resolves conflicts for each tensor separately
+  op-priority    basic, then aggressive, by kinds of operations
   user-priority  op-priority for the axes of each priority in turn
-  pipeline       user-priority; constraints hold for what they are of, calls have copies of
-                 what they call, and all is closed
-  pipeline-joined  the same, but all calls of a function are sharded alike
-A program that names data-flow edges has these, any other has one of each result of a loop,
-a branch and a manual computation.
+  pipeline       user-priority; constraints are applied to their operands, each call gets its own
+                 copy of the callee, and all shardings are closed
+  pipeline-joined  the same, but all calls of a function have the same shardings
+Data-flow edges are taken from the program if it names any; otherwise there is one for each result
+of a loop, a branch and a manual computation.
 
-With -suggest FILE is a program of one device in any form, of which nothing is said, and -mesh the
-axes of a mesh. What each axis may be for is tried (the batch, with parameters stored whole or in
-pieces; the sequence; tensor parallelism; experts), and the simulator says what a rank takes.
-Printed is the frontier, of which no arrangement is both faster and smaller, and the
-annotations of its fastest that fits into -memory. -o writes the program with these annotations,
-for opt -passes=spmd. Without roles, parameters are what has the type of a result.
+With -suggest FILE is an unannotated single-device program in any format, and -mesh the axes of a
+mesh. The search tries roles for each axis (batch, with replicated or sharded parameters; sequence;
+tensor parallelism; experts) and simulates each candidate. The output is the Pareto frontier of time
+and memory, and the annotations of the fastest candidate that fits into -memory. -o writes the
+annotated program for opt -passes=spmd. Without roles in FILE, parameters are the inputs with the
+type of a result.
 
 Examples:
   lowerdump shard -suggest -mesh=data=8,model=8 -o annotated.ir step.ir
@@ -77,15 +77,15 @@ type shardFlags struct {
 }
 
 func (f *shardFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.mode, "mode", "pipeline", "how far shardings are propagated")
-	fs.BoolVar(&f.rules, "rules", false, "print each operation's rule and propagate nothing")
-	fs.BoolVar(&f.explain, "explain", false, "say which operation and rule gave each inferred sharding")
-	fs.BoolVar(&f.suggest, "suggest", false, "search shardings for a mesh")
+	fs.StringVar(&f.mode, "mode", "pipeline", "propagation mode, see above")
+	fs.BoolVar(&f.rules, "rules", false, "only print each operation's sharding rule")
+	fs.BoolVar(&f.explain, "explain", false, "print which operation and rule produced each inferred sharding")
+	fs.BoolVar(&f.suggest, "suggest", false, "search for shardings on a mesh")
 	fs.StringVar(&f.mesh, "mesh", "", "with -suggest: axes of the mesh, such as data=2,model=4")
-	fs.StringVar(&f.fn, "func", "", "with -suggest: name of the function, if FILE has several")
-	fs.StringVar(&f.machine, "machine", "h200", "with -suggest: `machine` that it runs on: a100, h100, h200, b200, or a file that describes one")
-	fs.Float64Var(&f.memory, "memory", 0, "with -suggest: `GiB` that a rank has, 0 for any")
-	fs.StringVar(&f.out, "o", "", "with -suggest: write the program with annotations to this `file`")
+	fs.StringVar(&f.fn, "func", "", "with -suggest: function to use, if FILE has several")
+	fs.StringVar(&f.machine, "machine", "h200", "with -suggest: `machine`: a100, h100, h200, b200, or a machine file")
+	fs.Float64Var(&f.memory, "memory", 0, "with -suggest: memory limit per rank in `GiB`; 0: none")
+	fs.StringVar(&f.out, "o", "", "with -suggest: write the annotated program to this `file`")
 }
 
 // shard prints a file's modules; what is wrong with one does not stop the others.

@@ -18,14 +18,14 @@ var statsCommand = command{
 	name: "stats", args: "[-passes=PIPELINE] [-json] FILE", doc: "compares time, memory and communication before and after a pipeline",
 	help: `
 Times are simulated: one compute stream, one communication stream per group,
-costs as attached to the graph. exposed is the time for which computing waits
+costs as attached to the graph. exposed is the time during which compute waits
 for communication. bound is a lower bound on the makespan of any order of the
-nodes as they came in, without buckets; the gap is how far above it a schedule is.
-Of a FILE that holds stages, or gets them by pass pipeline, it says what each stage
-computes, how long it waits, when it ends and what memory it needs.
-The last line says where costs come from: attached in FILE, a calibration (-costs), a
-table of collectives, or the formulas of -machine. Collectives by table and formula are
-on the scale of those attached, unless -reprice has the model go first.
+input's nodes, without buckets; the gap is the distance of a schedule from it.
+For pipeline stages (in FILE, or made by pass pipeline) it prints the compute time, idle time, end
+and memory of each stage.
+The last line gives the sources of costs: attached in FILE, a calibration (-costs), a
+table of collectives, or the formulas of -machine. Tables and formulas of collectives are
+rescaled to the attached costs, unless -reprice overrides those.
 
 Examples:
   lowerdump stats step.graph.json.gz
@@ -42,7 +42,7 @@ type statsFlags struct {
 func (f *statsFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs, "default")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.BoolVar(&f.nodes, "node-costs", false, "also print the cost of every operation that came in, and where it comes from")
+	fs.BoolVar(&f.nodes, "node-costs", false, "also print the cost of every operation of the input, and its source")
 	fs.BoolVar(&f.records, "records", false, "also print what each pass did to each collective, and why it stopped")
 }
 

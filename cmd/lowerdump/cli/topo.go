@@ -15,12 +15,11 @@ import (
 )
 
 var topoCommand = command{
-	name: "topo", args: "[-gpus=0,1] [-json] [-machine=BASE] [FILE]", doc: "shows GPUs, NVLinks, fabric and peer access, and what concert does with them",
+	name: "topo", args: "[-gpus=0,1] [-json] [-machine=BASE] [FILE]", doc: "shows GPUs, NVLinks, fabric and peer access, and the transport concert chooses",
 	help: `
-Without FILE the machine is read from the NVIDIA driver; FILE is what -json printed on
+Without FILE the machine is read from the NVIDIA driver; FILE is the output of -json from
 another machine. The last lines say whether groups use symmetric memory, which needs
-access to each other's memory, or NCCL, and why. What it all costs, lowerdump calibrate
-measures.
+P2P access, or NCCL, and why. lowerdump calibrate measures speeds.
 
 Examples:
   lowerdump topo
@@ -28,10 +27,10 @@ Examples:
   lowerdump topo -gpus=0,1 host.json
   lowerdump topo -machine=h200 > machine.json
 
-With -machine it prints what other commands take as -machine=FILE: the GPUs of a host, which
-of them NVLink joins and how fast; BASE, a machine by name or file, has the rates that no
-driver tells. Network adapters, the switches between hosts and how much less these carry than
-hosts send (rails_per_host, hosts_per_leaf, oversubscription) are for you to add.`,
+With -machine it prints a machine file for -machine=FILE of other commands: the GPUs of a host,
+their NVLink connections and bandwidths. BASE, a machine by name or file, provides the rates that
+the driver does not report. Add the network yourself: adapters, switches between hosts and
+oversubscription (rails_per_host, hosts_per_leaf, oversubscription).`,
 	run: runTopo,
 }
 
@@ -42,9 +41,9 @@ type topoFlags struct {
 }
 
 func (f *topoFlags) define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.json, "json", false, "print the machine as JSON, for FILE")
-	fs.StringVar(&f.base.machine, "machine", "", "print a machine file, with the rates of this `machine` where the driver tells none")
-	fs.StringVar(&f.gpus, "gpus", "", "GPUs of the ranks, by number in rank order; all if empty")
+	fs.BoolVar(&f.json, "json", false, "print the machine as JSON, usable as FILE")
+	fs.StringVar(&f.base.machine, "machine", "", "print a machine file; this `machine` provides the rates that the driver does not report")
+	fs.StringVar(&f.gpus, "gpus", "", "GPUs of the ranks, by number in rank order; default: all")
 }
 
 func runTopo(_ context.Context, t tool, args []string) error {

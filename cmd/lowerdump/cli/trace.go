@@ -13,7 +13,7 @@ var traceCommand = command{
 	help: `
 The result opens in Perfetto and in chrome://tracing: one track for the compute
 stream, one for each group's communication stream, arrows from the start of a
-collective to its wait, and a counter for live memory. Stages are a process each.
+collective to its wait, and a counter for live memory. Each pipeline stage is a process.
 
 Example:
   lowerdump trace -passes=default -o trace.json step.graph.json.gz`,
