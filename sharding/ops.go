@@ -64,7 +64,7 @@ var opRules = map[ir.Op]func(x *node) *Rule{
 	ir.OpCall: alone(NeedReplication), ir.OpWhile: alone(NeedReplication), ir.OpCase: alone(NeedReplication), ir.OpAsyncCall: alone(NeedReplication), ir.OpAsStrided: alone(NeedReplication), ir.OpReadSize: alone(NeedReplication),
 
 	ir.OpSum: reduction, ir.OpMean: reduction, ir.OpAmax: reduction, ir.OpAmin: reduction, ir.OpProd: reduction,
-	ir.OpArgmax: reduction, ir.OpCumsum: scan, ir.OpSoftmax: scan, ir.OpLogSoftmax: scan, ir.OpTopk: scan,
+	ir.OpArgmax: reduction, ir.OpCumsum: scan, ir.OpSoftmax: scan, ir.OpLogSoftmax: scan, ir.OpTopk: topk,
 
 	ir.OpMatmul: matmul, ir.OpAddmm: matmul, ir.OpGroupedMatmul: groupedMatmul, ir.OpConvolution: windows, ir.OpReduceWindow: reduceWindow,
 	ir.OpAttention: attention, ir.OpAttentionBackward: attention,
@@ -146,10 +146,29 @@ func reduction(x *node) *Rule {
 func scan(x *node) *Rule {
 	return x.rule().Each(x.ins[0], func(d int) Factor {
 		if d == x.dim() {
-			return Factor{Kind: NeedReplication, Blocked: x.ins[0][d] != x.outs[0][d]}
+			return Factor{Kind: NeedReplication}
 		}
 		return Factor{}
 	})
+}
+
+// topk needs its dimension replicated; that of the results is another one, unless it is a sort.
+func topk(x *node) *Rule {
+	d := x.dim()
+	n, k := x.ins[0][d], x.outs[0][d]
+	if n == k {
+		return scan(x)
+	}
+	r := x.rule()
+	for e, size := range x.ins[0] {
+		if e != d {
+			r.Along(e, Factor{Size: size})
+			continue
+		}
+		r.Add(Factor{Size: n, Kind: NeedReplication, Blocked: true}, at(0, d), nil)
+		r.Add(Factor{Size: k, Kind: NeedReplication, Blocked: true}, nil, []int{d, d})
+	}
+	return r.Done()
 }
 
 // matmul is a product of matrices or batches of them, perhaps with an addend in front.

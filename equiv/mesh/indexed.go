@@ -41,6 +41,11 @@ func (u *use) gather() {
 		u.alone()
 		return
 	}
+	u.set(u.taken(d))
+}
+
+// taken are elements of operand 0 along a dimension, by the numbers in operand 1.
+func (u *use) taken(d int) *piece {
 	dims := make([][]int, len(u.in[0].dims))
 	for e := range dims {
 		if e == d {
@@ -50,7 +55,7 @@ func (u *use) gather() {
 		}
 	}
 	u.inner(0, u.in[0].dims[d])
-	u.set(u.block(nameLookup, dims, nil))
+	return u.block(nameLookup, dims, nil)
 }
 
 // put adds rows to operand 0 at places of one dimension.

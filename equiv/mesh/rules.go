@@ -33,7 +33,7 @@ var rules = map[ir.Op]func(u *use){
 	ir.OpSlice: (*use).slice, ir.OpSelect: (*use).slice, ir.OpSplit: (*use).split, ir.OpCat: (*use).cat,
 	ir.OpSum: (*use).reduce, ir.OpMean: (*use).reduce, ir.OpAmax: (*use).reduce, ir.OpAmin: (*use).reduce, ir.OpProd: (*use).reduce,
 	ir.OpMatmul: (*use).matmul, ir.OpAddmm: (*use).matmul, ir.OpConvolution: (*use).convolution,
-	ir.OpSoftmax: (*use).softmax, ir.OpLogSoftmax: (*use).softmax, ir.OpCumsum: (*use).runningSum, ir.OpArgmax: (*use).along, ir.OpTopk: (*use).along,
+	ir.OpSoftmax: (*use).softmax, ir.OpLogSoftmax: (*use).softmax, ir.OpCumsum: (*use).runningSum, ir.OpArgmax: (*use).ranked, ir.OpTopk: (*use).ranked,
 	ir.OpScatter: (*use).scatter, ir.OpSliceScatter: (*use).scatter, ir.OpIndexAdd: (*use).put, ir.OpReduceWindow: (*use).windows,
 	ir.OpEmbedding: (*use).lookup, ir.OpIndex: (*use).lookup, ir.OpGather: (*use).gather, ir.OpIndexPut: (*use).put,
 	ir.OpAttention: (*use).attention, ir.OpAttentionBackward: (*use).attention,

@@ -22,7 +22,7 @@ func (u *use) accumulated() *piece {
 		return nil
 	}
 	neutral := arg{base: u.t.one}
-	switch least, largest := u.extremes(u.n.Result(0).Type().DType()); how {
+	switch least, largest := u.t.extremes(u.n.Result(0).Type().DType()); how {
 	case "prod":
 		neutral.coef = 1
 	case "amax":

@@ -69,7 +69,7 @@ func (u *use) folds() bool {
 		fill.coef = 1
 	}
 	if how == "max" || how == "min" {
-		least, largest := u.extremes(dt)
+		least, largest := u.t.extremes(dt)
 		if fill = least; how == "min" {
 			fill = largest
 		}
@@ -121,12 +121,12 @@ func (u *use) runningSum() {
 }
 
 // extremes are the numbers of a type that no maximum and no minimum sees.
-func (u *use) extremes(dt ir.DType) (arg, arg) {
+func (t *table) extremes(dt ir.DType) (arg, arg) {
 	if dt.IsFloat() {
-		return arg{base: u.t.leaf(least), coef: 1}, arg{base: u.t.leaf(largest), coef: 1}
+		return arg{base: t.leaf(least), coef: 1}, arg{base: t.leaf(largest), coef: 1}
 	}
 	lo, hi := dt.Range()
-	return u.t.integer(lo), u.t.integer(hi)
+	return t.integer(lo), t.integer(hi)
 }
 
 // convolution is a sum over channels and windows of products; batches and rows are loops.

@@ -170,6 +170,14 @@ func (t *table) blockOf(s *spec) (float64, *expr, []digits.Digit) {
 		if c, e, where, ok := t.looked(s); ok {
 			return c, e, where
 		}
+		if c, e, where, ok := t.finals(s); ok {
+			return c, e, where
+		}
+	}
+	if strings.HasPrefix(s.text, nameBest+" ") {
+		if c, e, where, ok := t.contested(s); ok {
+			return c, e, where
+		}
 	}
 	return t.linearly(*s)
 }

@@ -177,8 +177,7 @@ func (r *random) computed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Val
 		}
 	case 21:
 		if r.exact[x] {
-			v, _ := fb.TopK(x, 1+r.Int64N(s[d]), d)
-			add(v)
+			add(r.best(x, s, d)...)
 		}
 	case 29:
 		if len(s) == 3 {
@@ -187,6 +186,14 @@ func (r *random) computed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Val
 		}
 	}
 	return out
+}
+
+// best are the best elements along a dimension, and where they stand.
+func (r *random) best(x *ir.Value, s []int64, d int64) []*ir.Value {
+	if r.IntN(3) == 0 {
+		return []*ir.Value{r.fb.Argmax(x, d, r.IntN(2) == 0)}
+	}
+	return r.fb.Op(ir.OpTopk, nil, ir.A("k", 1+r.Int64N(s[d]), "dim", d, "largest", r.IntN(2) == 0), []*ir.Value{x})
 }
 
 // moved are views and what moves.

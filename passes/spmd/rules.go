@@ -144,6 +144,7 @@ var rows = map[ir.Op]row{
 
 	ir.OpSoftmax: {inner: attrDim, emit: normalized, extra: telling}, ir.OpLogSoftmax: {inner: attrDim, emit: normalized, extra: telling},
 	ir.OpCumsum: {inner: numbers, emit: summedUp, extra: passing},
+	ir.OpTopk:   {inner: few, emit: bestOf, extra: finalists}, ir.OpArgmax: {inner: few, emit: bestOf, extra: finalists},
 
 	ir.OpSliceScatter: {whole: strided, emit: overwritten},
 	ir.OpIndex:        {reduce: ir.Sum, inner: sliding, extra: exchanged(countedOf), emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},

@@ -17,8 +17,8 @@
 // table of what operations can do with sharded factors; where it has no entry, a factor is
 // replicated, which is always correct. windows.go has operations that need halos,
 // halo.go the halo exchange, indexed.go gathers and scatters,
-// softmax.go cross entropy over sharded classes, and collectives.go the collectives of the
-// function itself.
+// softmax.go cross entropy over sharded classes, ranked.go topk and argmax along sharded
+// dimensions, and collectives.go the collectives of the function itself.
 //
 // A value is kept in every layout in which it has been requested. A reduction
 // over sharded dimensions stays a partial sum until it is requested, and

@@ -110,8 +110,11 @@ func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value)
 	}
 	r.annotate(y)
 	for range 1 + r.IntN(2) {
-		k := []int{31, 32, 34, 34, 40, 41}[r.IntN(6)]
+		k := []int{21, 31, 32, 34, 34, 40, 41}[r.IntN(7)]
 		l := slices.Concat(r.slid(k, y, shapeOf(y), d), r.ordered(k, y, shapeOf(y), d))
+		if k == 21 {
+			l = r.best(y, shapeOf(y), d)
+		}
 		for _, v := range l {
 			y, out = v, append(out, v)
 			r.annotate(y)

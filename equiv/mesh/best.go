@@ -1,0 +1,235 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// This file has topk and argmax. A base of theirs are the indices, in order; the elements are lookups
+// by these. The topk of the topk of each part of a dimension is that of the dimension, if each part gives
+// k elements, or all: ties are in the order of the parts. So a lookup by indices among those of the parts,
+// in their elements or in their global indices, is one by the indices in the dimension.
+
+// nameBest begins the names of indices of topk: with order, element type, and the number that sorts last.
+const nameBest = "best"
+
+// ranked are the best elements along a dimension and their places, or the place of the first.
+func (u *use) ranked() {
+	a, d, k := u.n.Attrs(), int(u.int("dim", 0)), u.int("k", 1)
+	x := u.of(u.in[0])
+	var dims [][]int
+	for e := range u.in[0].dims {
+		switch {
+		case e != d:
+			dims = append(dims, x.one(0, e))
+		case u.n.Op() == ir.OpTopk || a.Bool("keepdim", false):
+			dims = append(dims, []int{ownSize(0)})
+		}
+	}
+	x.inner(0, u.in[0].dims[d])
+	dt, largest := u.n.Arg(0).Type().DType(), a.Bool("largest", true)
+	last, high := u.t.extremes(dt)
+	if !largest {
+		last = high
+	}
+	places := x.block(fmt.Sprint(nameBest, " ", largest, " ", a.Bool("sorted", true), " ", dt, " ", last.text()), dims, []int64{k})
+	if u.n.Op() == ir.OpArgmax {
+		u.set(places)
+		return
+	}
+	u.set(u.of(u.in[0], places).taken(d), places)
+}
+
+// text is a number as a word.
+func (a *arg) text() string { return strconv.Itoa(a.base.id) + "*" + string(number(nil, a.coef)) }
+
+// order is that of which the best are, by its name.
+func order(text string) []string { return strings.Fields(text)[1:5] }
+
+// beneath is below for a digit that is of a loop; false for one of the result's own.
+func (e *expr) beneath(d digits.Digit, k int) (digits.Digit, bool) {
+	if d.Dim == digits.None {
+		return d, true
+	}
+	of := e.loopOf(d)
+	if of < 0 {
+		return d, false
+	}
+	x := e.loops[of].at[k]
+	if x.Dim == digits.None {
+		return digits.Repeated(d.Size), true
+	}
+	return digits.Of(x.Dim, x.Stride*d.Stride, d.Size), true
+}
+
+// picks reports whether a base is the best elements of something: a lookup in it by their places, in
+// the same place of everything else.
+func (e *expr) picks() bool {
+	if !e.is(nameLookup) || len(e.own) > 0 || !e.args[1].base.is(nameBest) || e.args[1].coef != 1 || e.args[0].coef != 1 {
+		return false
+	}
+	of := &e.args[1].base.args[0]
+	return of.base == e.args[0].base && slices.Equal(of.inner, e.args[0].inner) && e.args[1].base.aligned(e.loops)
+}
+
+// aligned reports whether loops go along what a best is of, operand 0, as they do along the best, operand 1.
+func (e *expr) aligned(loops []loop) bool {
+	return !slices.ContainsFunc(loops, func(l loop) bool {
+		d, ok := e.beneath(l.at[1], 0)
+		return ok && d != l.at[0] || !ok && l.at[0].Dim != digits.None
+	})
+}
+
+// finals is a lookup by places of the best among those of the parts of a dimension: in what these are,
+// or in where they stand.
+func (t *table) finals(s *spec) (float64, *expr, []digits.Digit, bool) {
+	last := s.args[1].base
+	if !last.is(nameBest) || s.args[1].coef != 1 || len(s.own) > 0 {
+		return 0, nil, nil, false
+	}
+	from := last.args[0].base // the best of each part
+	if !from.picks() {
+		return 0, nil, nil, false
+	}
+	parts := from.args[1].base
+	of := parts.args[0]
+	size, given := digits.Places(of.inner), parts.own[0].Size
+	if !slices.Equal(order(last.text), order(parts.text)) || last.args[0].coef != of.coef || given < min(last.own[0].Size, size) {
+		return 0, nil, nil, false
+	}
+	inner, ok := from.through(last.args[0].inner, given)
+	if !ok {
+		return 0, nil, nil, false
+	}
+	values := s.args[0].base == from && slices.Equal(digits.Joined(s.args[0].inner), last.args[0].inner) && last.aligned(s.loops)
+	if !values && !t.standing(s, last, from, size) {
+		return 0, nil, nil, false
+	}
+	all := spec{kind: block, own: []int64{last.own[0].Size}, args: []arg{{of.base, of.coef, digits.Joined(append(inner, of.inner...))}}}
+	all.text = fmt.Sprint(nameBest, " ", strings.Join(order(last.text), " "), "  0:", digits.Places(all.args[0].inner))
+	m := &summed{}
+	for i, l := range last.loops {
+		m.segs = append(m.segs, last.place[i])
+		all.loops = append(all.loops, loop{size: l.size, at: []digits.Digit{from.below(l.at[0], 0)}})
+	}
+	m.segs = append(m.segs, last.own[0])
+	_, best, where := t.blockOf(&all)
+	m.where = where
+	out := make([]digits.Digit, len(s.loops))
+	for i, l := range s.loops {
+		out[i] = m.move(l.at[1])
+	}
+	if !values {
+		return 1, best, out, true
+	}
+	c, e, out := t.chosen(best, out)
+	return c * s.args[0].coef / of.coef, e, out, true
+}
+
+// through are digits of the parts that a list of the best of each goes through, in what these are the
+// best of, if behind them it goes through all that is given of each part.
+func (e *expr) through(l []digits.Digit, given int64) (out []digits.Digit, ok bool) {
+	parts := e.args[1].base
+	for i, d := range l {
+		at := e.below(d, 1)
+		if at.Dim != digits.None && at == parts.own[0] {
+			return out, i == len(l)-1
+		}
+		x, ok := parts.beneath(at, 0)
+		if !ok || x.Dim == digits.None || x != e.below(d, 0) {
+			return nil, false
+		}
+		out = append(out, x)
+	}
+	return out, given == 1
+}
+
+// standing reports whether a lookup is in where the best of each part stand in all: their places in the
+// part and where that begins, parts being of a size.
+func (t *table) standing(s *spec, last, from *expr, size int64) bool {
+	sum, parts := s.args[0].base, from.args[1].base
+	if s.args[0].coef != 1 || !sum.plain("add") || !strings.HasPrefix(sum.text, "add  i64 i64") {
+		return false
+	}
+	k := slices.IndexFunc(sum.args, func(a arg) bool { return a.base == parts && a.coef == 1 })
+	if k < 0 || sum.args[1-k].coef != 1 {
+		return false
+	}
+	first, steps, ok := t.affine(sum.args[1-k].base)
+	inner := digits.Joined(s.args[0].inner)
+	if !ok || first != 0 || len(inner) != len(last.args[0].inner) {
+		return false
+	}
+	for i, d := range slices.Backward(inner) {
+		at, begin := sum.below(d, k), sum.below(d, 1-k)
+		switch {
+		case at != from.below(last.args[0].inner[i], 1):
+			return false
+		case at == parts.own[0]:
+			ok = begin.Dim == digits.None
+		default:
+			ok = begin.Dim != digits.None && steps[begin.Dim]*begin.Stride == size
+			size *= d.Size
+		}
+		if !ok {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.loops, func(l loop) bool {
+		at, other := last.beneath(l.at[1], 0)
+		return sum.below(l.at[0], 1-k).Dim != digits.None || other && sum.below(l.at[0], k) != from.below(at, 1) || !other && l.at[0].Dim != digits.None
+	})
+}
+
+// chosen are the best elements by their places, which are digits.
+func (t *table) chosen(best *expr, at []digits.Digit) (float64, *expr, []digits.Digit) {
+	s := &spec{kind: block, text: nameLookup + "  0:" + strconv.FormatInt(digits.Places(best.args[0].inner), 10), args: []arg{best.args[0], {base: best, coef: 1}}}
+	for _, d := range at {
+		x, ok := best.beneath(d, 0)
+		if !ok {
+			x = digits.Repeated(d.Size)
+		}
+		s.loops = append(s.loops, loop{size: d.Size, at: []digits.Digit{x, d}})
+	}
+	return t.blockOf(s)
+}
+
+// contested leaves out of what the best are of numbers at its end that are none of them.
+func (t *table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
+	a := s.args[0]
+	if len(a.inner) != 1 {
+		return 0, nil, nil, false
+	}
+	seam, ok := seamOf(a.base, a.inner[0])
+	if !ok {
+		return 0, nil, nil, false
+	}
+	n := len(seam.e.args) - 1
+	if end := seam.e.args[n]; n != 1 || !t.last(s.text, arg{base: end.base, coef: end.coef * a.coef}) || seam.size(0) < s.own[0] {
+		return 0, nil, nil, false
+	}
+	inner := digits.Joined(seam.part(0, a.inner[0]))
+	out := spec{kind: block, own: s.own, args: []arg{{seam.e.args[0].base, a.coef * seam.e.args[0].coef, inner}}}
+	out.text = fmt.Sprint(nameBest, " ", strings.Join(order(s.text), " "), "  0:", digits.Places(inner))
+	for _, l := range s.loops {
+		d := digits.Joined(seam.part(0, l.at[0]))
+		if len(d) > 1 {
+			return 0, nil, nil, false
+		}
+		out.loops = append(out.loops, loop{size: l.size, at: []digits.Digit{append(d, digits.Repeated(l.size))[0]}})
+	}
+	c, e, where := t.blockOf(&out)
+	return c, e, where, true
+}
+
+// last reports whether a number comes last of all in the order that a name says, behind what is equal to it.
+func (t *table) last(name string, x arg) bool {
+	end := order(name)[3]
+	high := arg{base: t.leaf(largest), coef: 1} // in front of what is no number
+	return t.isNumber(x.base) && (x.text() == end || end == high.text() && x.base.text == named+"NaN")
+}
