@@ -216,7 +216,7 @@ var opTable = [numOps]OpInfo{
 	OpIndexAdd:     memory("index_add", 3, 3, 1, types.LikeFirst, "%r = index_add %x, %i, %rows {dim=0} : f32[4,8]", "operand 0 with slices of operand 2 added at the indices in operand 1 along dim", aDim, aAlpha),
 	OpGather:       memory("gather", 2, 2, 1, types.Gather, "%r = gather %x, %j {dim=1} : f32[4,2]", "elements of operand 0 at the indices in operand 1 along dim", aDim),
 	OpScatter:      memory("scatter", 2, 3, 1, types.LikeFirst, "%r = scatter %x, %j {dim=1, value=0.0} : f32[4,8]", "operand 0 with operand 2, or value, written at the indices in operand 1 along dim", aDim, AttrSpec{"value", attr.KindFloat, false, "number in place of operand 2"}, AttrSpec{"reduce", attr.KindString, false, "add or multiply instead of replace"}),
-	OpSliceScatter: memory("slice_scatter", 2, 2, 1, types.LikeFirst, "%r = slice_scatter %x, %rows {dim=0, end=3} : f32[4,8]", "operand 0 with a slice along dim replaced by operand 1", aDim, aStart, aEnd, aStep),
+	OpSliceScatter: memory("slice_scatter", 2, 2, 1, types.SliceScatter, "%r = slice_scatter %x, %rows {dim=0, end=3} : f32[4,8]", "operand 0 with a slice along dim replaced by operand 1", aDim, aStart, aEnd, aStep),
 	OpEmbedding:    memory("embedding", 2, 2, 1, types.Embedding, "%r = embedding %x, %i : f32[3,8]", "rows of operand 0 at the indices in operand 1"),
 	OpTopk: memory("topk", 1, 1, 2, types.Topk, "%r:2 = topk %x {dim=1, k=2} : f32[4,2], i64[4,2]", "the k largest along dim and their indices", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),

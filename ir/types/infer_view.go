@@ -160,33 +160,57 @@ func cut(x Type, d int, size dim.Dim, step int64) (Type, error) {
 }
 
 func inferSlice(c *operands) ([]Type, error) {
-	x := c.args[0]
-	d, err := c.dim(x.Rank())
+	d, size, err := c.sliced()
 	if err != nil {
 		return nil, err
 	}
+	t, err := cut(c.args[0], d, size, c.attrs.Int("step", 1))
+	return []Type{t}, err
+}
+
+// sliced is the dimension of operand 0 of which a slice takes some, and how many.
+func (c *operands) sliced() (d int, size dim.Dim, _ error) {
+	x := c.args[0]
+	d, err := c.dim(x.Rank())
+	if err != nil {
+		return 0, size, err
+	}
 	start, step := c.attrs.Int("start", 0), c.attrs.Int("step", 1)
-	if step < 1 || start < 0 {
-		return nil, fmt.Errorf("start=%d step=%d: start must not be negative and step must be positive", start, step)
+	if step < 1 || start < 0 || c.attrs.Int("end", 0) < 0 {
+		return 0, size, fmt.Errorf("start=%d end=%d step=%d: start and end must not be negative and step must be positive", start, c.attrs.Int("end", 0), step)
 	}
 	n := x.shape[d]
 	end := n
-	if e := c.attrs.Int("end", -1); e >= 0 {
-		end = dim.New(e)
+	if c.attrs.Has("end") {
+		end = dim.New(c.attrs.Int("end", 0))
 	}
-	size := end.Sub(dim.New(start)).Add(dim.New(step - 1)).Div(step)
+	size = end.Sub(dim.New(start)).Add(dim.New(step - 1)).Div(step)
 	if sn, ok := n.Const(); ok {
 		e, ok := end.Const()
 		if !ok || e > sn || start > e {
-			return nil, fmt.Errorf("slice %d..%s is outside dimension %d of size %s", start, end, d, n)
+			return 0, size, fmt.Errorf("slice %d..%s is outside dimension %d of size %s", start, end, d, n)
 		}
 		size = dim.New(0)
 		if start < e {
 			size = dim.New((e-start-1)/step + 1)
 		}
 	}
-	t, err := cut(x, d, size, step)
-	return []Type{t}, err
+	return d, size, nil
+}
+
+// inferSliceScatter gives the type of operand 0, a slice of which operand 1 replaces.
+func inferSliceScatter(c *operands) ([]Type, error) {
+	d, size, err := c.sliced()
+	if err != nil {
+		return nil, err
+	}
+	x, part := c.args[0], c.args[1]
+	want := slices.Clone(x.shape)
+	want[d] = size
+	if !part.shape.Equal(want) || part.dt != x.dt {
+		return nil, fmt.Errorf("operand 1 is %s, the slice is %s", part, TensorOf(x.dt, want))
+	}
+	return []Type{TensorOf(x.dt, x.shape)}, nil
 }
 
 func inferSplit(c *operands) ([]Type, error) {

@@ -45,16 +45,17 @@ var (
 	ReadSize  = Rule{inferReadSize, "operand 0 holds an integer for each of symbols: i64 in its shape"}
 	Shard     = Rule{inferShard, "the operand's shape with dim divided by the group's size, without a remainder"}
 
-	View      = Rule{inferView, "as declared, with as many elements; where the operand has strides, only dimensions that form one run of memory are regrouped"}
-	Permute   = Rule{inferPermute, "the operand's sizes and strides in the order of dims, which name each dimension once"}
-	Expand    = Rule{inferExpand, "as declared: dimensions of 1 and new leading ones get any size, at stride 0"}
-	Slice     = Rule{inferSlice, "the operand's type with (end-start) / step, rounded up, along dim, where the stride is step times the operand's"}
-	Split     = Rule{inferSplit, "a result for each of sizes, which add up to dim, with the operand's strides"}
-	Squeeze   = Rule{inferSqueeze, "the operand's type without those of dims whose size is 1"}
-	Unsqueeze = Rule{inferUnsqueeze, "the operand's type with a 1 before dim"}
-	Select    = Rule{inferSelect, "the operand's type without dim"}
-	Alias     = Rule{inferAlias, "the operand's type"}
-	AsStrided = Rule{inferAsStrided, "as declared, static, in the operand's element type, and within the elements that the operand reaches"}
+	View         = Rule{inferView, "as declared, with as many elements; where the operand has strides, only dimensions that form one run of memory are regrouped"}
+	Permute      = Rule{inferPermute, "the operand's sizes and strides in the order of dims, which name each dimension once"}
+	Expand       = Rule{inferExpand, "as declared: dimensions of 1 and new leading ones get any size, at stride 0"}
+	Slice        = Rule{inferSlice, "the operand's type with (end-start) / step, rounded up, along dim, where the stride is step times the operand's"}
+	SliceScatter = Rule{inferSliceScatter, "operand 0's shape and element type; operand 1 has those of the slice"}
+	Split        = Rule{inferSplit, "a result for each of sizes, which add up to dim, with the operand's strides"}
+	Squeeze      = Rule{inferSqueeze, "the operand's type without those of dims whose size is 1"}
+	Unsqueeze    = Rule{inferUnsqueeze, "the operand's type with a 1 before dim"}
+	Select       = Rule{inferSelect, "the operand's type without dim"}
+	Alias        = Rule{inferAlias, "the operand's type"}
+	AsStrided    = Rule{inferAsStrided, "as declared, static, in the operand's element type, and within the elements that the operand reaches"}
 
 	While = Rule{inferDeclared, "as declared: those of the first operands, in any layout; the bodies' inputs and results fit"}
 	Case  = Rule{inferDeclared, "as declared; operand 0 is an integer or bool without dimensions, and the branches' inputs and results fit"}

@@ -248,10 +248,6 @@ func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
 			break
 		}
 		start := n.Attrs().Int("start", 0)
-		if start < 0 {
-			start += size.n
-		}
-		start = max(0, min(start, size.n))
 		rest := g.r.same(n.Arg(0))
 		for !g.r.Given(rest) && rest.Def().Op() == ir.OpClone {
 			rest = g.r.same(rest.Def().Arg(0))

@@ -66,17 +66,10 @@ func permute(e *emitter, vs []val) val { return e.transpose(vs[0], e.node.Attrs(
 
 func expand(e *emitter, vs []val) val { return e.broadcast(vs[0], e.shape(0)) }
 
-// ranged are the bounds of a slice among the attributes, as the type rules read them.
+// ranged are the bounds of a slice among the attributes.
 func (e *emitter) ranged(size int64) (start, end, step int64) {
 	a := e.node.Attrs()
-	clip := func(n int64) int64 {
-		if n < 0 {
-			n += size
-		}
-		return max(0, min(n, size))
-	}
-	start, end, step = clip(a.Int("start", 0)), clip(a.Int("end", size)), a.Int("step", 1)
-	return start, max(start, end), step
+	return a.Int("start", 0), a.Int("end", size), a.Int("step", 1)
 }
 
 func slice(e *emitter, vs []val) val {
