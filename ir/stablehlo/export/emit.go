@@ -178,10 +178,14 @@ func resultTypes(vs []val) string {
 // of is a type without a value.
 func of(dt ir.DType, shape []int64) val { return val{nil, -1, dt, shape} }
 
-// to converts the elements of a tensor.
+// to converts the elements of a tensor. Floats that a narrow integer does not have wrap, which
+// StableHLO says of integers only.
 func (e *emitter) to(v val, dt ir.DType) val {
 	if v.dt == dt {
 		return v
+	}
+	if v.dt.IsFloat() && dt.IsInt() && dt.Size() < 4 {
+		v = e.to(v, ir.I64)
 	}
 	return e.typed("stablehlo.convert", dt, v.shape, "", v)
 }

@@ -157,6 +157,27 @@ func sameNumbers(t *testing.T, m *ir.Module, some bool) {
 	}
 }
 
+// What a narrow integer does not have wraps in the IR, and is the nearest number in StableHLO.
+func TestNarrowIntegers(t *testing.T) {
+	m, err := ir.Parse("narrow.ir", `world 1
+func @f(%x: f32[64]) -> (i8[64], u8[64], i16[64], u16[64], i32[64], u32[64]) {
+  %a = mul %x {scalar=100000.0} : f32[64]
+  %b = convert %a : i8[64]
+  %c = convert %a : u8[64]
+  %d = convert %a : i16[64]
+  %e = add %a, %x : u16[64]
+  %g = mul %a {scalar=1e6} : f32[64]
+  %h = convert %g : i32[64]
+  %i = convert %g : u32[64]
+  return %b, %c, %d, %e, %h, %i
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameNumbers(t, m, false)
+}
+
 // The text of a schedule: a bucket, what was donated, barriers, and where nodes came from.
 func TestText(t *testing.T) {
 	const path = "testdata/step.txtar"
