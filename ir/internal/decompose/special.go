@@ -120,16 +120,38 @@ func (s special) digamma(x *ir.Value) *ir.Value {
 
 // Zeta is Hurwitz's zeta function, the sum of (q + k) to the -x over all k from 0 on: by
 // Euler and Maclaurin's formula behind ten terms (Johansson, Rigorous high-precision
-// computation of the Hurwitz zeta function and its derivatives, 2015).
-func Zeta(to Emitter, x, q *ir.Value) *ir.Value {
-	return function(to, func(s special, args []*ir.Value) *ir.Value { return s.zeta(args[0], args[1]) }, x, q)
+// computation of the Hurwitz zeta function and its derivatives, 2015). Its poles lie where q + k is
+// 0: those of even x are inf, what those of odd x are, whose sides differ, callers say.
+func Zeta(odd float64) func(to Emitter, x, q *ir.Value) *ir.Value {
+	return func(to Emitter, x, q *ir.Value) *ir.Value {
+		return function(to, func(s special, args []*ir.Value) *ir.Value { return s.zeta(args[0], args[1], odd) }, x, q)
+	}
 }
 
 // bernoulli are (2k)! / B(2k) for k from 1 on.
 var bernoulli = [...]float64{12, -720, 30240, -1209600, 47900160, -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12,
 	1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18}
 
-func (s special) zeta(x, q *ir.Value) *ir.Value {
+func (s special) zeta(x, q *ir.Value, odd float64) *ir.Value {
+	// The sum over all k, negative ones too, is the same at all q of one fraction, and is two such functions:
+	// of q and 1 - q, and of the distances to the integers below and above.
+	left, right := s.sub(q, s.floor(q)), s.sub(s.unary(ir.OpCeil, q), q)
+	even := s.by(ir.OpEq, s.by(ir.OpFmod, x, 2), 0)
+	below := s.by(ir.OpLt, q, 0)
+	one := s.number(1)
+	more := s.sub(s.above(x, s.where(below, right, one)), s.above(x, s.where(below, s.less(1, q), one)))
+	y := s.above(x, s.where(below, left, q))
+	y = s.where(below, s.where(even, s.add(y, more), s.sub(y, more)), y)
+	nan, inf := s.number(math.NaN()), s.number(math.Inf(1))
+	below = s.by(ir.OpLe, q, 0)
+	y = s.where(s.both(below, s.binary(ir.OpNe, x, s.floor(x))), nan, y)
+	y = s.where(s.both(below, s.binary(ir.OpEq, q, s.floor(q))), s.where(even, inf, s.number(odd)), y)
+	y = s.where(s.by(ir.OpLt, x, 1), nan, y)
+	return s.where(s.by(ir.OpEq, x, 1), inf, y)
+}
+
+// above is zeta of q > 0 and x > 1.
+func (s special) above(x, q *ir.Value) *ir.Value {
 	negative := s.unary(ir.OpNeg, x)
 	power := func(a *ir.Value) *ir.Value { return s.binary(ir.OpPow, a, negative) }
 	sum, a := power(q), q
@@ -148,28 +170,23 @@ func (s special) zeta(x, q *ir.Value) *ir.Value {
 		inner = s.plus(s.mul(inner, factor), 1/bernoulli[k])
 	}
 	tail = s.add(tail, s.mul(s.mul(s.div(x, a), last), inner))
-	y := s.where(s.by(ir.OpEq, last, 0), sum, s.add(sum, tail))
-	nan, inf := s.number(math.NaN()), s.number(math.Inf(1))
-	below := s.by(ir.OpLe, q, 0)
-	odd := s.binary(ir.OpNe, x, s.floor(x))
-	y = s.where(s.both(below, odd), nan, y)
-	even := s.by(ir.OpEq, s.by(ir.OpFmod, x, 2), 0)
-	y = s.where(s.both(below, s.binary(ir.OpEq, q, s.floor(q))), s.where(even, inf, nan), y)
-	y = s.where(s.by(ir.OpLt, x, 1), nan, y)
-	return s.where(s.by(ir.OpEq, x, 1), inf, y)
+	return s.where(s.by(ir.OpEq, last, 0), sum, s.add(sum, tail))
 }
 
-// Polygamma is derivative n of digamma, NaN where n is no natural number.
-func Polygamma(to Emitter, n, x *ir.Value) *ir.Value {
-	return function(to, func(s special, args []*ir.Value) *ir.Value {
-		n, x := args[0], args[1]
-		next := s.plus(n, 1)
-		sign := s.plus(s.times(s.by(ir.OpFmod, n, 2), 2), -1) // of odd n
-		y := s.mul(s.mul(sign, s.unary(ir.OpExp, s.lgamma(next))), s.zeta(next, x))
-		y = s.where(s.by(ir.OpEq, n, 0), s.digamma(x), y)
-		strange := s.binary(ir.OpLogicalOr, s.by(ir.OpLt, n, 0), s.binary(ir.OpNe, n, s.floor(n)))
-		return s.where(strange, s.number(math.NaN()), y)
-	}, n, x)
+// Polygamma is derivative n of digamma, NaN where n is no natural number; odd is as for [Zeta].
+func Polygamma(odd float64) func(to Emitter, n, x *ir.Value) *ir.Value {
+	return func(to Emitter, n, x *ir.Value) *ir.Value {
+		return function(to, func(s special, args []*ir.Value) *ir.Value { return s.polygamma(args[0], args[1], odd) }, n, x)
+	}
+}
+
+func (s special) polygamma(n, x *ir.Value, odd float64) *ir.Value {
+	next := s.plus(n, 1)
+	sign := s.plus(s.times(s.by(ir.OpFmod, n, 2), 2), -1) // of odd n
+	y := s.mul(s.mul(sign, s.unary(ir.OpExp, s.lgamma(next))), s.zeta(next, x, odd))
+	y = s.where(s.by(ir.OpEq, n, 0), s.digamma(x), y)
+	strange := s.binary(ir.OpLogicalOr, s.by(ir.OpLt, n, 0), s.binary(ir.OpNe, n, s.floor(n)))
+	return s.where(strange, s.number(math.NaN()), y)
 }
 
 // ErfInv is the inverse of the error function: a start by Giles's polynomials

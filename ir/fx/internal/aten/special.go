@@ -1,6 +1,8 @@
 package aten
 
 import (
+	"math"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -57,7 +59,7 @@ func polygamma(c *call) error {
 	if err != nil {
 		return err
 	}
-	y := decompose.Polygamma(emitter{c}, c.Filled(attr.Int(n), ir.F64), xs[0])
+	y := decompose.Polygamma(math.Inf(1))(emitter{c}, c.Filled(attr.Int(n), ir.F64), xs[0])
 	return c.Settle(c.In(xs[0].Type().DType(), y))
 }
 
@@ -66,7 +68,7 @@ func zeta(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.Settle(decompose.Zeta(emitter{c}, xs[0], xs[1]))
+	return c.Settle(decompose.Zeta(math.Inf(1))(emitter{c}, xs[0], xs[1]))
 }
 
 func nextAfter(c *call) error {
