@@ -50,12 +50,12 @@ func writeStageTimelines(w io.Writer, m *ir.Module, s *ir.Stages, model *cost.Mo
 }
 
 // timelineLegend says what the signs of writeTimeline are.
-const timelineLegend = `a row for each stream, a column for a hundredth of the step: " .:-=#" the busier the darker, "!" computing waits`
+const timelineLegend = `one row per stream, one column per 1% of the step: " .:-=#" from idle to busy, "!" compute waits`
 
 // writeTimeline draws one row per stream: a column is as dark as the stream is
-// busy in its share of the makespan, and '!' marks where computing waits.
+// busy in its share of the makespan, and '!' marks where compute waits.
 func writeTimeline(w io.Writer, f *ir.Func, m *sim.Model, tl *sim.Timeline) {
-	fmt.Fprintf(w, "@%s, simulated: %.3f ms, computing %.3f, exposed communication %.3f\n", f.Name, tl.Makespan, tl.Compute, tl.Exposed)
+	fmt.Fprintf(w, "@%s, simulated: %.3f ms, compute %.3f ms, exposed communication %.3f ms\n", f.Name, tl.Makespan, tl.Compute, tl.Exposed)
 	if tl.Makespan <= 0 {
 		return
 	}

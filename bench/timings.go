@@ -323,7 +323,7 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tranks\tstep ms\tfastest\tuncaptured\tcompute alone\tcollectives cost\tcomputing waits\texposed\tinstructions\tarena GiB\t")
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tfastest\tuncaptured\tcompute alone\tcollectives cost\tcompute waits\texposed\tinstructions\tarena GiB\t")
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
 			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Lost, t.Waiting, t.Exposed, t.Instrs, float64(t.Arena)/(1<<30))
@@ -351,15 +351,15 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 }
 
 // timingsLegend says what the columns of writeTimings are.
-const timingsLegend = `  step ms            median replay of the captured step, on the slowest rank, as all times are
-  fastest            the least replay
-  uncaptured         the same calls, made one by one
-  compute alone      the step without its collectives but those of integers
-  collectives cost   the step less compute alone: with what kernels lose to the copies beside them
-  computing waits    how long computing waits for collectives in a traced step: with what tracing takes
-  exposed            the smaller of these two: communication that is not hidden
-  of measured        by how much the simulated step is longer than the measured one
-  exposed beyond it  what is exposed measured less simulated, as a part of the step: the aim is at most 5%
+const timingsLegend = `  step ms            median replay of the captured step; all times are of the slowest rank
+  fastest            the fastest replay
+  uncaptured         the same calls without capture
+  compute alone      the step without its collectives, except those of integers
+  collectives cost   step minus compute alone; includes the slowdown of kernels by concurrent copies
+  compute waits      time during which compute waits for collectives in a traced step; includes tracing overhead
+  exposed            the smaller of these two: communication that is not overlapped
+  of measured        simulated step relative to the measured one
+  exposed beyond it  measured minus simulated exposed time, as a fraction of the step: the aim is at most 5%
 `
 
 // writePeers prints what another runtime takes for the same functions, and how many

@@ -25,9 +25,9 @@ func TestWriteTimings(t *testing.T) {
 	if err := writeTimings(&b, ts, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `  function  ranks  step ms  fastest  uncaptured  compute alone  collectives cost  computing waits  exposed  instructions  arena GiB
-      a.fw      4   0.4647   0.4628      0.5685         0.4336            0.0311           0.0300   0.0300            98       1.63
-      a.bw      4  27.0987  26.9000     27.4000        19.2000            7.9000           5.1000   5.1000           260       5.50
+	want := `  function  ranks  step ms  fastest  uncaptured  compute alone  collectives cost  compute waits  exposed  instructions  arena GiB
+      a.fw      4   0.4647   0.4628      0.5685         0.4336            0.0311         0.0300   0.0300            98       1.63
+      a.bw      4  27.0987  26.9000     27.4000        19.2000            7.9000         5.1000   5.1000           260       5.50
   simulated  step ms  of measured  compute alone  exposed  exposed beyond it
        a.fw   0.4700        +1.1%         0.4400   0.0300              +0.2%
        a.bw  33.7000        +0.0%        28.8000   4.9000              +0.0%

@@ -111,7 +111,7 @@ func (h Help) String() string {
 		return fmt.Sprintf("%s ms less if twice as fast: transfers between %d stages (%d), busy %s ms and exposed %s", figure(h.Gain), h.Stages, h.Collectives, figure(h.Busy), figure(h.Exposed))
 	}
 	if h.Group == "" {
-		return fmt.Sprintf("%s ms less if twice as fast: computing, %s ms", figure(h.Gain), figure(h.Busy))
+		return fmt.Sprintf("%s ms less if twice as fast: compute, %s ms", figure(h.Gain), figure(h.Busy))
 	}
 	s := fmt.Sprintf("%s ms less if twice as fast: collectives on @%s (%d), busy %s ms and exposed %s", figure(h.Gain), h.Group, h.Collectives, figure(h.Busy), figure(h.Exposed))
 	if h.Domains > 0 {

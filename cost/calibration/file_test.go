@@ -96,7 +96,7 @@ func TestFileErrors(t *testing.T) {
 		{`"ranks": 4,`, `"ranks": x,`, "m.json:4:11: invalid character 'x'"},
 		{`"ranks": 4,`, `"ranks": "4",`, "m.json:4:14: field \"ranks\" cannot be a string"},
 		{`"step_us": 4.5`, `"step_us": 1e999`, `field "step_us" cannot be a number 1e999`},
-		{text, "null", "m.json:1:1: expected an object, which starts with '{'"},
+		{text, "null", "m.json:1:1: expected a JSON object, which starts with '{'"},
 		{`"compute":0.9,`, `"compute":9,`, "m.json:26:58: beside.1.compute: a speed of 9 is no part of 1"},
 		{`"op":"all_gather"`, `"op":"all_gater"`, `m.json:9:9: collectives.0.op: "all_gater" is none of all_gather, all_reduce,`},
 		{`"bytes":1024,"us":3`, `"us":3`, `m.json:9:3: field "bytes" is missing`},

@@ -19,6 +19,7 @@ import "C"
 
 import (
 	"runtime"
+	"strings"
 	"unsafe"
 )
 
@@ -33,7 +34,7 @@ func open(path string, global bool) (lib unsafe.Pointer, reason string) {
 		flag = 1
 	}
 	if lib = C.open_library(cs, flag, &why); lib == nil {
-		return nil, C.GoString(why)
+		return nil, strings.TrimPrefix(C.GoString(why), path+": ")
 	}
 	return lib, ""
 }

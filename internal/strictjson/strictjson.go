@@ -41,7 +41,7 @@ func Read(name string, r io.Reader, into any, check func() error) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] != '{' {
-		return fail(int64(len(data)-len(start)), errors.New("expected an object, which starts with '{'"))
+		return fail(int64(len(data)-len(start)), errors.New("expected a JSON object, which starts with '{'"))
 	}
 	if err := d.Decode(into); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

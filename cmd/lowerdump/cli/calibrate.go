@@ -85,7 +85,7 @@ func runCalibrate(ctx context.Context, t tool, args []string) error {
 		return usagef("-reps=%d -rounds=%d -sweep=%d -flush=%d -load=%v -timeout=%v: want at least 1, 1, 0, 0, 0 and more than 0", f.run.reps, f.rounds, f.sweep, f.flush, f.load, f.run.timeout)
 	}
 	if f.random != "quick" && f.random != "hash" {
-		return usagef("-random=%s: have quick and hash", f.random)
+		return usagef("-random=%s: want quick or hash", f.random)
 	}
 	if _, err := t.parsed(f.run.pipeline); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/seed-ee968945/concert/compile"
@@ -102,7 +103,7 @@ func (f *pricing) repricing() compile.Reprice {
 // known best is the one that the graphs were traced on.
 func (f *pricing) base() (*cost.Model, error) {
 	if !slices.Contains([]string{"", "traced", ownComm}, f.comm) {
-		return nil, usagef("-comm=%s: have traced and concert", f.comm)
+		return nil, usagef("-comm=%s: want traced or concert", f.comm)
 	}
 	name := f.machine
 	if name == "" {
@@ -123,7 +124,7 @@ func (f *pricing) base() (*cost.Model, error) {
 	}
 	r, err := os.Open(name)
 	if err != nil {
-		return nil, usagef("-machine=%s: have %v, or a file: %v", name, cost.Machines(), err)
+		return nil, usagef("-machine=%s: want %s or a machine file: %v", name, strings.Join(cost.Machines(), ", "), err)
 	}
 	defer r.Close()
 	m, err := cost.ReadMachine(name, r)

@@ -18,10 +18,10 @@ const (
 	machineFile     fileKind = "a machine of the cost model, which -machine reads"
 	calibrationFile fileKind = "a calibration, which -costs reads"
 	topologyFile    fileKind = "the topology of a machine, which topo reads"
-	jsonFile        fileKind = "JSON, but no graph"
-	binaryFile      fileKind = "no text"
+	jsonFile        fileKind = "JSON, but not a traced graph"
+	binaryFile      fileKind = "not text"
 	emptyFile       fileKind = "empty" // for which the parser of IR says what is missing
-	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func, nor StableHLO or HLO"
+	otherFile       fileKind = "not IR text (no line begins with world, group, sym or func), StableHLO or HLO"
 )
 
 // kindOf tells what a file holds by its contents. What has lines of IR is IR, broken or not.
@@ -87,5 +87,5 @@ func kindOfJSON(text []byte) fileKind {
 const anyProgram = "IR text, a traced graph, StableHLO or HLO text"
 
 func wrongKind(name string, kind fileKind, want string) error {
-	return fmt.Errorf("%s is %s; this command wants %s", name, kind, want)
+	return fmt.Errorf("%s is %s; this command reads %s", name, kind, want)
 }

@@ -60,13 +60,13 @@ func (f *libraryFlags) options() (device.Options, error) {
 	switch o.Transport {
 	case "", topo.Symmetric, topo.NCCL:
 	default:
-		return o, usagef("-transport=%s: have symmetric and nccl", f.transport)
+		return o, usagef("-transport=%s: want symmetric or nccl", f.transport)
 	}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
 	if f.matmuls != "" {
 		_, err := readCalibration(f.matmuls, func(c *calibration.File) (err error) {
 			if o.Matmuls, err = lt.TuningOf(c); o.Matmuls == nil && err == nil {
-				err = &calibration.ValueError{Path: "matmuls", Msg: "are not in the file, which -matmuls wants"}
+				err = &calibration.ValueError{Path: "matmuls", Msg: "missing, but -matmuls needs them"}
 			}
 			return err
 		})
@@ -77,7 +77,7 @@ func (f *libraryFlags) options() (device.Options, error) {
 	if f.protocols != "" {
 		_, err := readCalibration(f.protocols, func(c *calibration.File) (err error) {
 			if o.Group.Calibration, err = kernels.CalibrationOf(c); err == nil && len(c.Protocols) == 0 {
-				err = &calibration.ValueError{Path: "protocols", Msg: "are not in the file, which -protocols wants"}
+				err = &calibration.ValueError{Path: "protocols", Msg: "missing, but -protocols needs them"}
 			}
 			return err
 		})

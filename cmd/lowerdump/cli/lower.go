@@ -33,7 +33,7 @@ Examples:
 			return err
 		}
 		if f.emit != "program" && f.emit != "go" && f.emit != "cuda" {
-			return usagef("-emit=%s: have program, go, cuda", f.emit)
+			return usagef("-emit=%s: want program, go or cuda", f.emit)
 		}
 		if f.emit == "cuda" && t.deviceOf(f.source) != compile.GPU {
 			return usagef("-emit=cuda: kernels are made by a pipeline with fuse, such as -passes=cuda")

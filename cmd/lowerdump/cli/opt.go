@@ -89,7 +89,7 @@ func (f *optFlags) validate(t tool) error {
 		names = append(names, p.Pass(i).Name)
 	}
 	if !slices.Contains(names, f.printAfter) {
-		return usagef("-print-after=%s: have all, changed, and the passes of this pipeline: %s", f.printAfter, strings.Join(names, ", "))
+		return usagef("-print-after=%s: want all, changed, or a pass of this pipeline: %s", f.printAfter, strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ Example:
 			return err
 		}
 		if f.format != "graph-json" && f.format != "stablehlo" {
-			return usagef("-format=%s: have graph-json and stablehlo", f.format)
+			return usagef("-format=%s: want graph-json or stablehlo", f.format)
 		}
 		c, err := t.compiled(ctx, path, f.source)
 		if err != nil {

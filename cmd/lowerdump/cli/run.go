@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -150,23 +151,23 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 	var halves []functionAt
 	switch {
 	case len(files) < 1 || len(files) > 2:
-		return nil, usagef("want FILE and perhaps BACKWARD-FILE, got %d", len(files))
+		return nil, usagef("want FILE or FILE BACKWARD-FILE, got %d", len(files))
 	case len(files) == 2 && files[0] == "-" && files[1] == "-":
-		return nil, usagef("standard input holds one FILE only")
+		return nil, usagef("only one FILE can be standard input")
 	case len(names) > 2 || len(files) == 2 && f.fn != "" && len(names) != 2:
 		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
 	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
-		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
+		return nil, usagef("-device=%s: want host, cuda, or interp (without -procs)", f.device)
 	case f.hosts < 0 || f.hosts > 0 && !f.procs:
-		return nil, usagef("-hosts=%d: is a number of hosts for -procs", f.hosts)
+		return nil, usagef("-hosts=%d: want at least 0, and -procs", f.hosts)
 	case f.prepares() && f.device != "cuda":
-		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
+		return nil, usagef("-bench, -replays and -trace need -device=cuda")
 	case f.device != "cuda" && f.libraryFlag() != "":
-		return nil, usagef("-%s is for -device=cuda", f.libraryFlag())
+		return nil, usagef("-%s needs -device=cuda", f.libraryFlag())
 	case f.json && !f.bench:
-		return nil, usagef("-json is for the times of -bench")
+		return nil, usagef("-json needs -bench")
 	case !slices.Contains([]string{"", "valid", "hash", "quick"}, f.random) || f.same != "data" && f.same != "none":
-		return nil, usagef("-random=%s -same=%s: have -random=valid, hash or quick, -same=data or none", f.random, f.same)
+		return nil, usagef("-random=%s -same=%s: want -random=valid, hash or quick, -same=data or none", f.random, f.same)
 	case f.reps < 1 || f.replays < 0:
 		return nil, usagef("-reps=%d -replays=%d: want at least 1 and 0", f.reps, f.replays)
 	case f.steps < 0 || f.steps == 0 && (f.device != "cuda" || f.prepares() || f.expect != "" || f.record != ""):
@@ -379,7 +380,7 @@ func sizesOf(text string, m *ir.Module) ([]map[string]int64, error) {
 			for _, s := range m.Symbols() {
 				have = append(have, s.Name)
 			}
-			return nil, usagef("-sizes: there is no symbol %q, have %v", name, have)
+			return nil, usagef("-sizes: no symbol %q; the program has %s", name, cmp.Or(strings.Join(have, ", "), "none"))
 		}
 		if _, ok := out[0][name]; ok {
 			return nil, usagef("-sizes: %s is given twice", name)

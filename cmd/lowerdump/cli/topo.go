@@ -106,7 +106,7 @@ func (t tool) machine(files []string) (*topo.Machine, error) {
 			return nil, err // which says what is wrong in it
 		}
 	}
-	return nil, wrongKind(name, kind, "what lowerdump topo -json prints")
+	return nil, wrongKind(name, kind, "the output of lowerdump topo -json")
 }
 
 // list is the GPUs of the ranks.

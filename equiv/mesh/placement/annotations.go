@@ -86,7 +86,7 @@ func annotated(device *ir.Func) (Annotations, error) {
 		}
 	}
 	if o.Mesh.Axes == nil {
-		return o, fmt.Errorf("no value says how it lies on a mesh")
+		return o, fmt.Errorf("no value has a sharding annotation (sharding=[...])")
 	}
 	return o, nil
 }
