@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -103,23 +102,20 @@ func shape(v *ir.Value) []int64 {
 	return s
 }
 
-// annotated is a copy of the program with the annotations of an arrangement.
-func (p *program) annotated(a *Arrangement) (*ir.Module, error) {
-	p.busy.Lock()
-	defer p.busy.Unlock()
+// lies says how inputs and results lie, on the mesh of the arrangement's axes.
+func (p *program) lies(a *Arrangement) (inputs, results []*sharding.Sharding, err error) {
 	_, x, err := p.seeds(a)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	f := p.f.Module().Clone().Func(p.f.Name)
-	for i, n := range f.Inputs() {
-		if in := p.f.Inputs()[i]; slices.Contains(p.params, in) {
-			f.SetMeta(n, sharding.Annotate(n.Meta(), p.stored(a, in.Result(0), x.Graph.Values[in.Result(0).ID()].Sharding)))
-		} else if s := p.data(a, in, true); s != nil {
-			f.SetMeta(n, sharding.Annotate(n.Meta(), s))
+	inputs, results = make([]*sharding.Sharding, len(p.f.Inputs())), make([]*sharding.Sharding, len(x.Results))
+	for i, in := range p.f.Inputs() {
+		if slices.Contains(p.params, in) {
+			inputs[i] = p.stored(a, in.Result(0), x.Graph.Values[in.Result(0).ID()].Sharding)
+		} else {
+			inputs[i] = p.data(a, in, true)
 		}
 	}
-	results := make([]*sharding.Sharding, len(x.Results))
 	for i, at := range x.Results {
 		v := p.f.Return().Arg(i)
 		if slices.ContainsFunc(p.params, func(in *ir.Node) bool { return in.Result(0).Type().Equal(v.Type()) }) {
@@ -129,15 +125,39 @@ func (p *program) annotated(a *Arrangement) (*ir.Module, error) {
 			}
 		}
 	}
-	f.SetMeta(f.Return(), sharding.Annotate(f.Return().Meta(), results...))
-	return f.Module(), nil
+	return inputs, results, nil
 }
 
-// cut reports whether every axis cuts something in a program's text.
-func (p *program) cut(text string) bool {
-	return !slices.ContainsFunc(p.mesh.Axes, func(a sharding.Axis) bool {
-		return strings.Count(text, "'"+a.Name+"'") == strings.Count(text, "'"+a.Name+"'=")
-	})
+// annotated is a copy of the program with the annotations of an arrangement.
+func (p *program) annotated(a *Arrangement) (*ir.Module, error) {
+	m, _, err := p.said(a)
+	return m, err
+}
+
+// said is annotated, and whether every axis cuts something.
+func (p *program) said(a *Arrangement) (m *ir.Module, cut bool, err error) {
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	inputs, results, err := p.lies(a)
+	if err != nil {
+		return nil, false, err
+	}
+	both := slices.Concat(inputs, results)
+	cut = true
+	for i := range a.Roles {
+		cut = cut && slices.ContainsFunc(both, func(s *sharding.Sharding) bool { return uses(s, a.axis(i)) })
+	}
+	for i, s := range both {
+		both[i] = a.split.on(p.mesh, s)
+	}
+	f := p.f.Module().Clone().Func(p.f.Name)
+	for i, n := range f.Inputs() {
+		if both[i] != nil {
+			f.SetMeta(n, sharding.Annotate(n.Meta(), both[i]))
+		}
+	}
+	f.SetMeta(f.Return(), sharding.Annotate(f.Return().Meta(), both[len(inputs):]...))
+	return f.Module(), cut, nil
 }
 
 // data is how a tensor of data lies: those with the batch in front are cut, and their sequence.
@@ -146,12 +166,12 @@ func (p *program) data(a *Arrangement, in *ir.Node, sequence bool) *sharding.Sha
 	if len(s) == 0 || s[0] != p.batch {
 		return nil
 	}
-	out := sharding.Open(p.mesh, len(s))
+	out := sharding.Open(a.split.Mesh, len(s))
 	for d := range out.Dims {
 		out.Dims[d] = sharding.Dim{Priority: ofBatch}
 	}
 	for i, r := range a.Roles {
-		axis := p.axis(i)
+		axis := a.axis(i)
 		if r.batch() {
 			out.Dims[0].Axes = append(out.Dims[0].Axes, axis)
 		}
@@ -165,8 +185,9 @@ func (p *program) data(a *Arrangement, in *ir.Node, sequence bool) *sharding.Sha
 	return out
 }
 
-func (p *program) axis(i int) sharding.Ref {
-	ref, _ := p.mesh.Whole(p.mesh.Axes[i].Name)
+// axis is that of a role.
+func (a *Arrangement) axis(i int) sharding.Ref {
+	ref, _ := a.split.Whole(a.split.Axes[i].Name)
 	return ref
 }
 
@@ -220,8 +241,8 @@ func (p *program) seeds(a *Arrangement) ([]seed, *sharding.Function, error) {
 				continue
 			}
 			done[kind] = true
-			d, ok := column(in, r, p.mesh.Axes[axis].Size)
-			if s := x.Graph.Values[in.Result(0).ID()].Sharding; !ok || uses(s, p.axis(axis)) || s != nil && len(s.Dims[d].Axes) > 0 {
+			d, ok := column(in, r, a.split.Axes[axis].Size)
+			if s := x.Graph.Values[in.Result(0).ID()].Sharding; !ok || uses(s, a.axis(axis)) || s != nil && len(s.Dims[d].Axes) > 0 {
 				continue
 			}
 			seeds = append(seeds, seed{kind, d, axis})
@@ -295,7 +316,7 @@ func free(v *ir.Value) []int {
 }
 
 func uses(s *sharding.Sharding, a sharding.Ref) bool {
-	return s != nil && slices.ContainsFunc(s.Dims, func(d sharding.Dim) bool { return slices.Contains(d.Axes, a) })
+	return s != nil && slices.ContainsFunc(s.Dims, func(d sharding.Dim) bool { return slices.ContainsFunc(d.Axes, a.Overlaps) })
 }
 
 // propagated is the program with the batch and what seeds say, propagated.
@@ -316,9 +337,9 @@ func (p *program) propagated(a *Arrangement, seeds []seed) (*sharding.Function, 
 				continue
 			}
 			if v.Sharding == nil {
-				v.Sharding = sharding.Open(p.mesh, len(v.Shape))
+				v.Sharding = sharding.Open(a.split.Mesh, len(v.Shape))
 			}
-			v.Sharding.Dims[s.dim] = sharding.Dim{Axes: append(v.Sharding.Dims[s.dim].Axes, p.axis(s.axis)), Priority: ofTensors}
+			v.Sharding.Dims[s.dim] = sharding.Dim{Axes: append(v.Sharding.Dims[s.dim].Axes, a.axis(s.axis)), Priority: ofTensors}
 		}
 	}
 	return x, x.Graph.Propagate(sharding.UserPriority)
@@ -328,14 +349,14 @@ func (p *program) propagated(a *Arrangement, seeds []seed) (*sharding.Function, 
 // cut by the axes that store, along the first dimension (or last one) that they divide and nothing else cuts.
 func (p *program) stored(a *Arrangement, v *ir.Value, computed *sharding.Sharding) *sharding.Sharding {
 	s := shape(v)
-	out := sharding.Open(p.mesh, len(s))
+	out := sharding.Open(a.split.Mesh, len(s))
 	for d := range out.Dims {
 		out.Dims[d] = sharding.Dim{Priority: ofBatch}
 		if computed == nil {
 			continue
 		}
 		for _, axis := range computed.Dims[d].Axes {
-			i := slices.IndexFunc(p.mesh.Axes, func(x sharding.Axis) bool { return x.Name == axis.Name })
+			i := slices.IndexFunc(a.split.Axes, func(x sharding.Axis) bool { return x.Name == axis.Name })
 			if r := a.Roles[i]; r.tensor() || r == Expert {
 				out.Dims[d] = sharding.Dim{Axes: append(out.Dims[d].Axes, axis), Priority: ofTensors}
 			}
@@ -346,7 +367,7 @@ func (p *program) stored(a *Arrangement, v *ir.Value, computed *sharding.Shardin
 	}
 	left := slices.Clone(s)
 	for i, r := range a.Roles {
-		axis := p.axis(i)
+		axis := a.axis(i)
 		if !r.stores() || uses(out, axis) {
 			continue
 		}

@@ -28,35 +28,40 @@ func (r Role) sequence() bool { return r == Sequence || r == TensorSequence }
 func (r Role) tensor() bool   { return r == Tensor || r == TensorSequence }
 func (r Role) stores() bool   { return r == FSDP || r == Sequence || r == Expert }
 
-// roles are the combinations that the program's sizes allow: the axes that cut the batch divide
-// it, those of the sequence that, and experts are cut where there are some.
-func (p *program) roles() [][]Role {
+// roles are the combinations that the program's sizes allow on a mesh: the axes that cut the batch divide
+// it, those of the sequence that, and experts are cut where there are some. Two parts of an axis have
+// different roles in their order, so that tensor parallelism is among the nearest ranks.
+func (p *program) roles(x *split) []*Arrangement {
 	out := [][]Role{nil}
-	for range p.mesh.Axes {
+	for range x.Axes {
 		var next [][]Role
 		for _, l := range out {
 			for r := Data; r <= Expert; r++ {
-				next = append(next, append(slices.Clone(l), r))
+				if x.Mesh == p.mesh || len(l) == 0 || l[len(l)-1] < r {
+					next = append(next, append(slices.Clone(l), r))
+				}
 			}
 		}
 		out = next
 	}
-	return slices.DeleteFunc(out, func(l []Role) bool {
-		batch, seq := int64(1), int64(1)
+	var all []*Arrangement
+	for _, l := range out {
+		batch, seq, ok := int64(1), int64(1), true
 		for i, r := range l {
-			n := p.mesh.Axes[i].Size
+			n := x.Axes[i].Size
 			if r.batch() {
 				batch *= n
 			}
 			if r.sequence() {
 				seq *= n
 			}
-			if r == Expert && !slices.ContainsFunc(p.params, func(in *ir.Node) bool { return expert(in, n) }) {
-				return true
-			}
+			ok = ok && (r != Expert || slices.ContainsFunc(p.params, func(in *ir.Node) bool { return expert(in, n) }))
 		}
-		return p.batch%batch != 0 || p.seq%seq != 0
-	})
+		if ok && p.batch%batch == 0 && p.seq%seq == 0 {
+			all = append(all, &Arrangement{Axes: x.of, Roles: l, split: x})
+		}
+	}
+	return all
 }
 
 // expert reports whether a parameter is one of experts, that n ranks can share.

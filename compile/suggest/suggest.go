@@ -49,10 +49,13 @@ type Figures struct {
 
 // Arrangement says how a program lies on a mesh.
 type Arrangement struct {
-	Roles []Role   // of each axis of the mesh
-	Whole []string // parameters that axes of tensors could cut and do not, the first of each kind
-	Last  []string // types of what is stored in pieces of its last dimension, and not of its first
+	Axes  []sharding.Ref // of the mesh, or the two parts of its only axis
+	Roles []Role         // of each of these
+	Whole []string       // parameters that axes of tensors could cut and do not, the first of each kind
+	Last  []string       // types of what is stored in pieces of its last dimension, and not of its first
 	Figures
+
+	split *split
 }
 
 // Result is what a search has found.
@@ -65,11 +68,11 @@ type Result struct {
 	program *program
 }
 
-// String is the roles by axis: data=fsdp, model=tensor.
+// String is the roles by axis: data=fsdp, model=tensor, or of parts of one: x:(1)2=fsdp, x:(2)4=tensor.
 func (r *Result) String(a *Arrangement) string {
 	out := make([]string, len(a.Roles))
-	for i, x := range r.Mesh.Axes {
-		out[i] = x.Name + "=" + a.Roles[i].String()
+	for i, x := range a.Axes {
+		out[i] = strings.ReplaceAll(x.String(), `"`, "") + "=" + a.Roles[i].String()
 	}
 	text := strings.Join(out, ", ")
 	if len(a.Whole) > 0 {
@@ -158,8 +161,8 @@ func Search(ctx context.Context, f *ir.Func, axes []ir.Axis, o Options) (*Result
 	}
 	s.short = p.shortened()
 	var all []*Arrangement
-	for _, roles := range p.roles() {
-		all = append(all, &Arrangement{Roles: roles})
+	for _, x := range splits(p.mesh) {
+		all = append(all, p.roles(x)...)
 	}
 	if err := s.try(all); err != nil {
 		return nil, err
@@ -187,11 +190,11 @@ func (s *search) try(all []*Arrangement) error {
 	}
 	var fresh []*Arrangement
 	for _, a := range all {
-		m, err := p.annotated(a)
+		m, cut, err := p.said(a)
 		if err != nil {
 			return err
 		}
-		if text := m.String(); !s.seen[text] && p.cut(text) {
+		if text := m.String(); !s.seen[text] && cut {
 			s.seen[text], fresh = true, append(fresh, a)
 		}
 	}
@@ -317,11 +320,15 @@ func (s *search) improve() error {
 			}
 			done[a] = true
 			for _, seed := range s.seedsOf(a) {
-				next = append(next, &Arrangement{Roles: a.Roles, Whole: append(slices.Clone(a.Whole), seed), Last: a.Last})
+				x := *a
+				x.Whole = append(slices.Clone(a.Whole), seed)
+				next = append(next, &x)
 			}
 			for _, table := range s.tables() {
 				if slices.ContainsFunc(a.Roles, Role.stores) && !slices.Contains(a.Last, table) {
-					next = append(next, &Arrangement{Roles: a.Roles, Whole: a.Whole, Last: append(slices.Clone(a.Last), table)})
+					x := *a
+					x.Last = append(slices.Clone(a.Last), table)
+					next = append(next, &x)
 				}
 			}
 		}

@@ -51,9 +51,16 @@ func pieces(t testing.TB, m placement.Mesh, whole interp.Tensor, at placement.Pl
 		shape, first := slices.Clone(whole.Shape), make([]int64, len(whole.Shape))
 		for d := range at {
 			for _, name := range at[d] {
-				i := slices.IndexFunc(m.Axes, func(a placement.Axis) bool { return a.Name == name })
-				shape[d] /= m.Axes[i].Size
-				first[d] += place[name] * shape[d]
+				axis, part, _ := strings.Cut(name, ":")
+				i := slices.IndexFunc(m.Axes, func(a placement.Axis) bool { return a.Name == axis })
+				pre, size := int64(1), m.Axes[i].Size
+				if part != "" {
+					if _, err := fmt.Sscanf(part, "(%d)%d", &pre, &size); err != nil {
+						t.Fatal(err)
+					}
+				}
+				shape[d] /= size
+				first[d] += place[axis] / (m.Axes[i].Size / pre / size) % size * shape[d]
 			}
 		}
 		p, err := interp.NewTensor(whole.DType, shape...)
@@ -124,13 +131,24 @@ func TestArrangements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := p.roles()
+	all := p.roles(splits(p.mesh)[0])
 	if len(all) != 25 {
 		t.Errorf("%d combinations of roles, want those of five each", len(all))
 	}
-	for _, roles := range all {
-		a := &Arrangement{Roles: roles}
-		t.Run(roles[0].String()+" "+roles[1].String(), func(t *testing.T) {
+	one, err := newProgram(f, []ir.Axis{{Name: "x", Size: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := one.roles(splits(one.mesh)[1])
+	if len(parts) != 10 {
+		t.Errorf("%d combinations of roles of two parts, want those of five in order", len(parts))
+	}
+	for i, a := range slices.Concat(all, parts) {
+		p := p
+		if i >= len(all) {
+			p = one
+		}
+		t.Run((&Result{}).String(a), func(t *testing.T) {
 			m, err := p.annotated(a)
 			if err != nil {
 				t.Fatal(err)
@@ -168,10 +186,12 @@ func @moe(%x: f64[8,4] !{role="data"}, %gate: f64[4,2] !{role="parameter"}, %up:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(p.roles(), func(l []Role) bool { return l[0] == Expert }) {
-		t.Errorf("roles %v lack experts", p.roles())
+	whole := splits(p.mesh)[0]
+	all := p.roles(whole)
+	if !slices.ContainsFunc(all, func(a *Arrangement) bool { return a.Roles[0] == Expert }) {
+		t.Errorf("roles of %d arrangements lack experts", len(all))
 	}
-	a := &Arrangement{Roles: []Role{Expert}}
+	a := &Arrangement{Axes: whole.of, Roles: []Role{Expert}, split: whole}
 	says, err := (&Result{Mesh: p.mesh, program: p}).Says(a)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +214,8 @@ func TestMegatron(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &Result{Mesh: p.mesh, program: p}
-	says, err := r.Says(&Arrangement{Roles: []Role{FSDP, TensorSequence}})
+	whole := splits(p.mesh)[0]
+	says, err := r.Says(&Arrangement{Axes: whole.of, Roles: []Role{FSDP, TensorSequence}, split: whole})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,6 +229,35 @@ func TestMegatron(t *testing.T) {
 			t.Errorf("want %s in\n%s", want, text)
 		}
 	}
+}
+
+// TestSplit: an axis of eight is split where that takes less memory than any role of the whole, or less
+// time, and the annotations name its parts.
+func TestSplit(t *testing.T) {
+	l := tiny(1)
+	l.Hidden, l.FFN, l.Head, l.Seq, l.Heads, l.Keys = 64, 256, 16, 64, 4, 4
+	r, err := Search(context.Background(), device(t, l), []ir.Axis{{Name: "x", Size: 8}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(r.Frontier, func(a Arrangement) bool { return len(a.Axes) == 2 })
+	if i < 0 {
+		t.Fatal("no arrangement of parts is on the frontier")
+	}
+	a := &r.Frontier[i]
+	for k, ref := range a.Axes {
+		if want := strings.ReplaceAll(ref.String(), `"`, "") + "=" + a.Roles[k].String(); !strings.Contains(r.String(a), want) {
+			t.Errorf("%s, want %s in it", r.String(a), want)
+		}
+	}
+	m, err := r.Annotated(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := m.String(); !strings.Contains(text, "mesh<['x'=8]>") || !strings.Contains(text, "'x':(") {
+		t.Errorf("no part of the axis is named in\n%s", text)
+	}
+	computes(t, r.program.f, m)
 }
 
 // TestLayersOnce: programs with fewer layers lead on to all operations and to the figures of the whole
@@ -226,7 +276,8 @@ func TestLayersOnce(t *testing.T) {
 	if s.quick, err = standard.Table().Parse(quick); err != nil || s.short == nil {
 		t.Fatal(err, s.short)
 	}
-	a := &Arrangement{Roles: []Role{FSDP}}
+	whole := splits(p.mesh)[0]
+	a := &Arrangement{Axes: whole.of, Roles: []Role{FSDP}, split: whole}
 	got, err := s.estimate(a)
 	if err != nil {
 		t.Fatal(err)
