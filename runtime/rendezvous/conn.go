@@ -147,11 +147,16 @@ func (c *Conn) Close() error {
 // until bounds what the connection waits for by ctx, until the returned function is
 // called.
 func (c *Conn) until(ctx context.Context) func() {
-	stop := context.AfterFunc(ctx, func() { c.raw.SetDeadline(time.Unix(1, 0)) })
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.raw.SetDeadline(time.Unix(1, 0))
+		close(ended)
+	})
 	return func() {
-		if stop() {
-			c.raw.SetDeadline(time.Time{})
+		if !stop() {
+			<-ended // what was to be had has come nevertheless, and the connection goes on
 		}
+		c.raw.SetDeadline(time.Time{})
 	}
 }
 
