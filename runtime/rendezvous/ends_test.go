@@ -3,8 +3,11 @@ package rendezvous
 import (
 	"context"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // endingConn calls end when a read has brought the rest of a message.
@@ -44,4 +47,120 @@ func TestReceiveAtTheEnd(t *testing.T) {
 			synctest.Wait()
 		}
 	})
+}
+
+// TestAllEnded: who has waited for a hub's sessions finds its listener closed as well.
+func TestAllEnded(t *testing.T) {
+	for range 20 {
+		ln, err := Listen(t.Context(), NewJob(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCoordinator(hello{World: 2}, tree{2, 2})
+		attend(ln, c, c.formed, &c.sessions)
+		close(c.formed)
+		if c.sessions.Wait(); ln.ctx.Err() == nil {
+			t.Fatal("it listens")
+		}
+	}
+}
+
+// TestStuckParent: a relay whose parent takes nothing any more does not wait for it longer than
+// any other rank that leaves.
+func TestStuckParent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		defer b.Close()
+		s := newSession(Place{Rank: 2, World: 4})
+		r := newRelay(tree{2, 4}, 2, time.Hour)
+		s.remote(&Conn{raw: a, tls: a}, r)
+		r.down(&message{Kind: kindOutcome})
+		start := time.Now()
+		if s.job().Close(); time.Since(start) != closeLimit {
+			t.Errorf("it waits for %v", time.Since(start))
+		}
+	})
+}
+
+// TestJoinsNoMore: nobody joins a relay whose own rank has left, behind whose back rank 0 would
+// have to know of it.
+func TestJoinsNoMore(t *testing.T) {
+	r := newRelay(tree{2, 4}, 2, 0)
+	must(r.receive(r.add(2, newOutbox()), &message{Kind: kindLeave, Rank: 2, Who: []int{2}}))
+	out := newOutbox()
+	if r.join(hello{Version: protocolVersion, World: 4, Rank: 3}, out) != nil || len(out.queue) != 1 || out.queue[0].Kind != kindGone {
+		t.Errorf("rank 3 hears %v", out.queue)
+	}
+}
+
+// TestFrozenBelow: what a relay knows of those who have come it says at once when it is asked,
+// though a relay behind it does not answer.
+func TestFrozenBelow(t *testing.T) {
+	r := newRelay(tree{2, 8}, 4, 0)
+	own := r.add(4, newOutbox())
+	r.join(hello{Version: protocolVersion, World: 8, Rank: 6, Address: "x"}, newOutbox())
+	must(r.receive(own, &message{Kind: kindArrive, Rank: 4, Came: &came{Who: []int{4}}}))
+	r.down(&message{Kind: kindAsk})
+	if last := r.up.queue[len(r.up.queue)-1]; last.Kind != kindArrive || !slices.Equal(last.Came.Who, []int{4}) {
+		t.Errorf("rank 0 hears %+v", last)
+	}
+}
+
+// TestLostAlone: a rank that is lost because it waits for nobody does not take along those
+// through whom it is reached, though more of what it said is on its way.
+func TestLostAlone(t *testing.T) {
+	c := newCoordinator(hello{World: 8}, tree{2, 8})
+	root, relay := c.join(hello{World: 8}, newOutbox()), newRelay(tree{2, 8}, 4, 0)
+	l := c.join(hello{World: 8, Rank: 4, Address: "x"}, newOutbox())
+	relay.add(4, newOutbox())
+	below := relay.join(hello{Version: protocolVersion, World: 8, Rank: 6, Address: "x"}, newOutbox())
+	must(relay.receive(below, &message{Kind: kindHello, Hello: &hello{World: 8, Rank: 7}}))
+	for rank := range 8 {
+		if rank > 4 {
+			c.ask(hello{World: 8, Rank: rank}, newOutbox())
+			must(c.receive(l, &message{Kind: kindHello, Hello: &hello{World: 8, Rank: rank}}))
+		} else if rank%4 > 0 {
+			c.join(hello{World: 8, Rank: rank}, newOutbox())
+		}
+	}
+	for turn := range 2 * maxWaits {
+		said := []*message{
+			{Kind: kindArrive, Turn: turn, Came: &came{Who: []int{7}}},
+			{Kind: kindNotice, Rank: 7},
+		}
+		for _, m := range said {
+			must(c.receive(l, m))
+			must(relay.receive(below, m))
+		}
+		if c.status[7] == lost && relay.is(7) != lost {
+			relay.down(&message{Kind: kindGone, Who: []int{7}, Rank: 7, Lost: true})
+		}
+	}
+	must(c.receive(l, &message{Kind: kindArrive, Came: &came{Who: []int{4, 5, 6}}}))
+	if c.status[7] != lost || c.status[6] != joined || relay.is(7) != lost || relay.is(6) != joined {
+		t.Errorf("rank 0 has %v, the relay %v", c.status, relay.status)
+	}
+	if last := root.out.queue[len(root.out.queue)-1]; len(c.groups[""].open) > maxWaits+1 || last.Kind != kindGone && last.Kind != kindOutcome {
+		t.Errorf("%d barriers are open; rank 0 hears %+v", len(c.groups[""].open), last)
+	}
+}
+
+// TestLeaveTogether: what ranks of a large world say when they leave is one message.
+func TestLeaveTogether(t *testing.T) {
+	o := newOutbox()
+	for _, r := range []int{4, 5} {
+		o.put(&message{Kind: kindLeave, Rank: r, Who: []int{r}})
+	}
+	if len(o.queue) != 1 || !slices.Equal(o.queue[0].Who, []int{4, 5}) {
+		t.Errorf("the queue is %v", o.queue)
+	}
+}
+
+// TestNoAnswer: a rank that hears no outcome says through whom it would have come.
+func TestNoAnswer(t *testing.T) {
+	s := newSession(Place{Rank: 3, World: 4})
+	s.parent = 2
+	if err := s.job().failure(nil, context.DeadlineExceeded, "step", 0, 0); !strings.Contains(err.Error(), "through rank 2") {
+		t.Error(err)
+	}
 }

@@ -250,7 +250,11 @@ func (g *Group) failure(m *message, why error, op string, turn int, waited time.
 	own := &CanceledError{Op: op, Rank: g.s.rank, Origin: g.s.rank, Step: uint64(turn + 1), Err: why}
 	switch {
 	case m == nil && errors.Is(why, context.DeadlineExceeded):
-		return &TimeoutError{Op: op, Rank: g.s.rank, Peer: 0, Missing: []int{0}, Step: own.Step, Elapsed: waited, Detail: "rank 0, which decides, does not answer"}
+		who := "rank 0, which decides,"
+		if g.s.parent > 0 {
+			who = fmt.Sprintf("rank 0, which decides and is reached through rank %d,", g.s.parent)
+		}
+		return &TimeoutError{Op: op, Rank: g.s.rank, Peer: 0, Missing: []int{0}, Step: own.Step, Elapsed: waited, Detail: who + " does not answer"}
 	case m == nil, why != nil && !errors.Is(why, context.DeadlineExceeded):
 		return own
 	case !m.Own:

@@ -223,12 +223,16 @@ func (h *hub) come(l *link, m *message) (*roster, *arrivals, error) {
 	if err := m.Came.check(l, g); err != nil {
 		return nil, nil, err
 	}
-	for _, i := range m.Came.Who {
+	come := slices.DeleteFunc(slices.Clone(m.Came.Who), func(i int) bool { return h.is(g.ranks[i]) == lost }) // meanwhile
+	if len(come) == 0 {
+		return g, &arrivals{decided: true}, nil
+	}
+	for _, i := range come {
 		if m.Turn != g.next[i] || g.left[i] {
 			return nil, nil, fmt.Errorf("rank %d comes to barrier %d of group %q after %d", g.ranks[i], m.Turn, g.key, g.next[i])
 		}
 	}
-	for _, i := range m.Came.Who {
+	for _, i := range come {
 		g.next[i]++
 	}
 	a := g.at(m.Turn)

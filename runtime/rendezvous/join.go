@@ -175,11 +175,11 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 
 // attend lets those who connect to a hub join, until the world has formed.
 func attend(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGroup) {
-	go func() {
+	sessions.Go(func() {
 		<-formed
 		ln.Close()
-	}()
-	go func() {
+	})
+	sessions.Go(func() { // so that who waits for them cannot miss one
 		for {
 			conn, err := ln.Accept(context.Background())
 			if err != nil {
@@ -187,7 +187,7 @@ func attend(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGro
 			}
 			sessions.Go(func() { conn.attend(n, sessions) })
 		}
-	}()
+	})
 }
 
 // attend is a hub's end of a session, or rank 0's of a question.
@@ -441,15 +441,15 @@ func joinFailure(ctx context.Context, job *Job, rank int, start time.Time, err e
 func (s *session) remote(conn *Conn, r *relay) {
 	out, receive, end := newOutbox(), s.receive, s.end
 	var wrote sync.WaitGroup
+	hangUp := func() {
+		out.close()
+		time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
+	}
 	if r != nil {
-		r.nonce, s.hosts, out, receive, end = s.nonce, r, r.up, r.down, r.orphan
+		r.nonce, r.hangUp, s.hosts, out, receive, end = s.nonce, hangUp, r, r.up, r.down, r.orphan
 		s.local(r, r.add(s.rank, newOutbox()))
 	} else {
-		s.send = func(m *message) { out.put(m) }
-		s.hangUp = func() {
-			out.close()
-			time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
-		}
+		s.send, s.hangUp = func(m *message) { out.put(m) }, hangUp
 	}
 	wrote.Go(func() { conn.pump(out) })
 	talk := func() {

@@ -52,7 +52,7 @@ func (o *outbox) put(m *message) bool {
 // leaves all at once.
 func (m *message) joins(next *message) bool {
 	return m.Kind == next.Kind && (m.Kind == kindLeave || m.Kind == kindGone) && len(m.Who) > 0 && len(next.Who) > 0 &&
-		m.Group == next.Group && m.Lost == next.Lost && m.Rank == next.Rank
+		m.Group == next.Group && m.Lost == next.Lost && (m.Kind == kindLeave || m.Rank == next.Rank)
 }
 
 // flushed is closed when everything that is queued now has been handed on.

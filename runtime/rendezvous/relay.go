@@ -18,6 +18,7 @@ type relay struct {
 	nonce   string
 	timeout time.Duration // of the rank's Place
 	up      *outbox
+	hangUp  func() // ends the session with the parent behind what was sent
 	asks    map[point]*inquiry
 	over    bool          // there is no way to rank 0 any more
 	lives   bool          // the world has formed
@@ -34,14 +35,15 @@ type inquiry struct {
 }
 
 func newRelay(t tree, rank int, timeout time.Duration) *relay {
-	return &relay{timeout: timeout, hub: newHub(t, rank), up: newOutbox(), asks: map[point]*inquiry{}, formed: make(chan struct{}), idle: make(chan struct{})}
+	up := newOutbox()
+	return &relay{timeout: timeout, hub: newHub(t, rank), up: up, hangUp: up.close, asks: map[point]*inquiry{}, formed: make(chan struct{}), idle: make(chan struct{})}
 }
 
 // join admits a child, which rank 0 has sent here.
 func (r *relay) join(h hello, out *outbox) *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if h.Version != protocolVersion || h.World != r.world || h.Rank <= r.rank || !r.here(h.Rank) || r.parent(h.Rank) != r.rank || r.is(h.Rank) != absent || r.over || r.decided() {
+	if h.Version != protocolVersion || h.World != r.world || h.Rank <= r.rank || !r.here(h.Rank) || r.parent(h.Rank) != r.rank || r.is(h.Rank) != absent || r.is(r.rank) > joined || r.over || r.decided() {
 		out.put(&message{Kind: kindGone})
 		out.close()
 		return nil
@@ -103,7 +105,7 @@ func (r *relay) receive(l *link, m *message) error {
 		r.lose(m.Rank, r.past(m.Rank))
 	case kindCancel, kindNotice, kindBreak:
 		g, at, err := r.member(l, m)
-		if err != nil {
+		if err != nil || r.is(m.Rank) != joined {
 			return err
 		}
 		if m.Kind == kindCancel {
@@ -141,8 +143,11 @@ func (r *relay) hand(g *roster) {
 	}
 }
 
-// flush hands on who has come to barriers of a group.
+// flush hands on who has come to barriers of a group, if it is known.
 func (r *relay) flush(g *roster) {
+	if g == nil {
+		return
+	}
 	for _, turn := range slices.Sorted(maps.Keys(g.open)) {
 		m := &message{Kind: kindArrive, Group: g.key, Turn: turn, Came: &g.open[turn].came}
 		if g.key != "" {
@@ -223,7 +228,7 @@ func (r *relay) finish() {
 		case <-r.idle:
 		default:
 			close(r.idle)
-			r.up.close()
+			r.hangUp()
 		}
 	}
 }
@@ -252,8 +257,9 @@ func (r *relay) down(m *message) {
 	r.tell(m)
 }
 
-// ask answers who has come to a barrier, once the relays below have.
+// ask says who has come to a barrier, and answers once the relays below have, if they do.
 func (r *relay) ask(m *message) {
+	r.flush(r.groups[m.Group])
 	p, q := point{m.Group, m.Turn}, &inquiry{m.Ranks, map[*link]bool{}}
 	for _, l := range r.links {
 		if l.relay() {
@@ -272,9 +278,7 @@ func (r *relay) answered(p point, l *link) {
 		return
 	}
 	delete(r.asks, p)
-	if g := r.groups[p.group]; g != nil {
-		r.flush(g)
-	}
+	r.flush(r.groups[p.group])
 	r.up.put(&message{Kind: kindAnswer, Group: p.group, Turn: p.turn, Ranks: q.ranks})
 }
 
