@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -318,5 +319,24 @@ func TestWaitValueUnwilling(t *testing.T) {
 		r.must(m.WriteValue(s, 0, 0, 1))
 		r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, 1))
 	}
+	r.idlePad(m)
+}
+
+// TestWaitValueSharedQueue: a wait that holds up all queues of its device, the host's too, ends
+// the group nevertheless: the host waits for no copy.
+func TestWaitValueSharedQueue(t *testing.T) {
+	fakeOnly(t)
+	f := newDriverOf(t, 2).(*fake.Driver)
+	f.Queues(1)
+	r := newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)})
+	g := r.shortGroup(100 * time.Millisecond)
+	m := g.Members()[0]
+	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
+	var late *symm.TimeoutError
+	if !until(t, func() bool { return errors.As(m.Err(), &late) }) || late.Rank != 0 || late.Peer != 1 {
+		t.Errorf("got %+v", late)
+	}
+	r.must(f.StreamWrite32(r.w.Rank(1).Ctx, r.streams[1], got(m.Pad(0))(t).At, 1)) // the peer comes after all
+	r.must(g.Rejoin(t.Context()))
 	r.idlePad(m)
 }

@@ -119,6 +119,9 @@ const hostPageBytes = 4096
 // what kernels write.
 const ownWords = hostPageBytes / 2
 
+// abortSeen is where the host page has the device's abort word as the host copied it last.
+const abortSeen = ownWords - 4
+
 // OwnWords is where the device sees the words of the host that are the extension's, 512 of them.
 // They are zero at first and after Rejoin.
 func (m *Member) OwnWords() driver.Ptr { return m.hostDev + ownWords }
@@ -264,6 +267,9 @@ func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)
 		return err
 	}
 	g.members = append(g.members, m)
+	if m.pad.copied, err = own.Event(false); err != nil {
+		return err
+	}
 	if m.ext, err = extend(m); err != nil {
 		return err
 	}

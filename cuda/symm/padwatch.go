@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -36,7 +37,8 @@ type padWatch struct {
 	running bool
 	idle    sync.Cond       // nothing is running
 	spare   []driver.Event  // of waits that are over
-	heeded  time.Time       // when the device's abort word was read last
+	heeded  time.Time       // when the device's abort word was asked for last
+	copied  driver.Event    // behind its copy
 	gaveUp  time.Time       // since when it says that a peer's kernel gave up
 	held    []driver.Stream // look's, to use again
 }
@@ -205,22 +207,28 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 }
 
 // heed says whether the group is broken. A peer's kernel that gives up writes that into
-// the device's memory only, and where no kernel waits nobody else looks there.
+// the device's memory only, and where no kernel waits nobody else looks there. The host has one
+// copy of that word on its way at a time and does not wait for it: the device's queues may be
+// stuck behind the very wait that is to end.
 func (m *Member) heed() bool {
 	const often = 5 * time.Millisecond
-	k := &m.pad
+	k, d, c := &m.pad, m.Rank.World.drv, m.Rank.Ctx
 	if m.Failure() == nil && time.Since(k.heeded) > often {
-		var b [4]byte
-		switch err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.Rank.setup, b[:], m.ctl+kernels.CtlAbort); {
-		case err != nil || b[0] == 0:
-			k.gaveUp = time.Time{}
-		case k.gaveUp.IsZero():
-			k.gaveUp = time.Now()
+		k.heeded = time.Now()
+		if copied, err := d.EventQuery(c, k.copied); copied && err == nil {
+			switch {
+			case hostmem.Load32(m.host+abortSeen) == 0:
+				k.gaveUp = time.Time{}
+			case k.gaveUp.IsZero():
+				k.gaveUp = time.Now()
+			}
+			if d.Copy(c, m.Rank.setup, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4) == nil {
+				d.EventRecord(c, k.copied, m.Rank.setup) // if it fails, what was copied is seen a little late
+			}
 		}
 		if !k.gaveUp.IsZero() && !m.awaitsReason(k.gaveUp) {
 			m.unknown()
 		}
-		k.heeded = time.Now()
 	}
 	return m.Failure() != nil
 }
