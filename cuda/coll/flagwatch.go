@@ -24,7 +24,8 @@ type flagWatch struct {
 
 	mu      sync.Mutex
 	lanes   [lanes]lane
-	asked   time.Time       // when the flags were asked for, zero if they have not been
+	asked   time.Time       // since when the host wants to know the flags, zero if it does not
+	copies  bool            // a copy of them was put into its stream since then
 	posted  driver.Event    // behind what the host has put into its stream last
 	letting driver.Commands // that sets all flags of this rank
 }
@@ -89,21 +90,20 @@ func (m *Member) late(waited time.Duration) error {
 		w.asked = time.Time{}
 		return nil
 	}
-	told, err := d.EventQuery(c, w.posted)
+	ended, err := d.EventQuery(c, w.posted)
 	if err != nil {
 		return err
 	}
 	if w.asked.IsZero() {
-		w.asked = time.Now()
-		if told {
-			err = w.post(m, func() error {
-				return d.Copy(c, m.Rank.Setup(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
-			})
-		}
-		return err
+		w.asked, w.copies = time.Now(), false
 	}
 	peer := m.Index
-	if told {
+	if ended && !w.copies {
+		w.copies = true
+		return w.post(m, func() error {
+			return d.Copy(c, m.Rank.Setup(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
+		})
+	} else if ended {
 		peer = missing(func(i int) uint32 { return m.OwnWord(flagsSeen + i) }, which, m.Group.Size(), m.Index)
 	}
 	if peer != m.Index || time.Since(w.asked) > patience {

@@ -1,8 +1,10 @@
 package coll
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -80,6 +82,47 @@ func TestCutInPlace(t *testing.T) {
 	}
 	if several < 500 {
 		t.Errorf("only %d buckets have several pieces", several)
+	}
+}
+
+// What the host had put into its stream earlier may still be there when a wait is late: its end
+// does not say that the flags have been copied, and nobody is named by what was copied before.
+func TestLateNamesByNewFlags(t *testing.T) {
+	const n = 4
+	f := fake.New(n)
+	w, err := symm.NewLocalWorld(f, []int{0, 1, 2, 3}, symm.WorldOptions{Bytes: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	g, err := NewGroup(t.Context(), w, []int{0, 1, 2, 3}, GroupOptions{Region: 256 << 10, Flagged: 256 << 10, Staging: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	m := g.Members()[0]
+	c, setup, watch := m.Rank.Ctx, m.Rank.Setup(), &m.engine.watch
+	s, err := f.StreamCreate(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate, err := m.NewMemory(4)
+	for _, word := range []driver.Flag{{At: gate}, {At: m.flag(0, 1, flagReady), V: 1}, {At: m.flag(0, 3, flagReady), V: 1}, {At: m.OwnWords(), V: 1<<rows | rowOf(flagReady)}} {
+		err = errors.Join(err, f.StreamWrite32(c, s, word.At, word.V))
+	}
+	err = errors.Join(err, f.StreamSync(c, s), f.StreamWait32(c, setup, gate, 1), watch.post(m, func() error { return nil }))
+	g.SetTimeout(1)
+	for err == nil && watch.asked.IsZero() {
+		err = m.late(time.Hour)
+	}
+	watch.asked = watch.asked.Add(time.Hour) // the device has time to tell
+	err = errors.Join(err, f.StreamWrite32(c, s, gate, 1), f.StreamSync(c, setup), f.StreamDestroy(c, s))
+	for err == nil && m.Failure() == nil {
+		err = m.late(time.Hour)
+	}
+	var late *symm.TimeoutError
+	if err != nil || !errors.As(m.Failure(), &late) || late.Peer != 2 {
+		t.Errorf("%v, %v", err, m.Failure())
 	}
 }
 
