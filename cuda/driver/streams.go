@@ -24,18 +24,21 @@ type streamKind struct {
 
 // Take gives a stream that was given back, or one that make makes.
 func (p *StreamPool) Take(c Ctx, high bool, make func() (Stream, error)) (Stream, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	k := streamKind{c, high}
+	p.mu.Lock()
 	if n := len(p.idle[k]); n > 0 {
 		s := p.idle[k][n-1]
 		p.idle[k] = p.idle[k][:n-1]
+		p.mu.Unlock()
 		return s, nil
 	}
-	s, err := make()
+	p.mu.Unlock()
+	s, err := make() // which may wait for one device: those of others go on
 	if err != nil {
 		return 0, err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.made == nil {
 		p.made, p.idle = map[Stream]streamKind{}, map[streamKind][]Stream{}
 	}
