@@ -47,7 +47,8 @@ type Driver struct {
 	guard     guard
 	parted    map[*stream]bool // streams that were destroyed and have work left
 	streams   driver.StreamPool
-	kept      map[driver.Stream]*stream // that the pool has
+	kept      map[driver.Stream]*stream // that the pool has, by id
+	ids       driver.Stream             // so many were made
 	queues    queues
 
 	unconditional bool // without conditional nodes

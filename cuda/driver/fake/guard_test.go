@@ -85,6 +85,29 @@ func TestDestroyedStream(t *testing.T) {
 	closeGated(t, f, c, gate, "")
 }
 
+// A stream that is used again is not reached by who has destroyed it.
+func TestUsedAgain(t *testing.T) {
+	f := New(1)
+	f.Queues(1)
+	c := must(f.CtxRetain(0))(t)
+	old := must(f.StreamCreate(c))(t)
+	if err := f.StreamDestroy(c, old); err != nil {
+		t.Fatal(err)
+	}
+	s := must(f.StreamCreate(c))(t)
+	if f.Streams() != 1 {
+		t.Errorf("%d streams", f.Streams())
+	}
+	for what, err := range map[string]error{"used": f.StreamSync(c, old), "destroyed": f.StreamDestroy(c, old)} {
+		if err == nil {
+			t.Errorf("a stream is %s that was destroyed", what)
+		}
+	}
+	if err := errors.Join(f.StreamDestroy(c, s), f.CtxRelease(0)); err != nil {
+		t.Error(err)
+	}
+}
+
 // must is v, unless it cannot be had.
 func must[T any](v T, err error) func(t testing.TB) T {
 	return func(t testing.TB) T {

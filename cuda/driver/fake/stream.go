@@ -36,6 +36,7 @@ type mark struct {
 
 type stream struct {
 	f     *Driver
+	id    driver.Stream // in the pool
 	dev   int
 	mu    sync.Mutex
 	cond  *sync.Cond
@@ -141,7 +142,8 @@ func (f *Driver) StreamCreateHighPriority(c driver.Ctx) (driver.Stream, error) {
 	return f.takeStream(c, true)
 }
 
-// takeStream gives a stream of the device, whatever the handle of its context.
+// takeStream gives a stream of the device, whatever the handle of its context. One that is used
+// again has a new handle, so that the old one is found where it is still used.
 func (f *Driver) takeStream(c driver.Ctx, high bool) (driver.Stream, error) {
 	if err := f.call(); err != nil {
 		return 0, err
@@ -150,23 +152,24 @@ func (f *Driver) takeStream(c driver.Ctx, high bool) (driver.Stream, error) {
 	if err != nil {
 		return 0, err
 	}
-	s, err := f.streams.Take(driver.Ctx(ctx.dev), high, func() (driver.Stream, error) {
+	id, err := f.streams.Take(driver.Ctx(ctx.dev), high, func() (driver.Stream, error) {
 		st := newStream(f, ctx.dev)
-		h := driver.Stream(f.put(st))
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.kept[h] = st
-		return h, nil
+		f.ids++
+		st.id = f.ids
+		f.kept[st.id] = st
+		return st.id, nil
 	})
 	if err != nil {
 		return 0, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.objects[uint64(s)] = f.kept[s]
-	delete(f.kept, s)
-	go f.objects[uint64(s)].(*stream).work()
-	return s, nil
+	st := f.kept[id]
+	delete(f.kept, id)
+	f.mu.Unlock()
+	go st.work()
+	return driver.Stream(f.put(st)), nil
 }
 
 // StreamDestroy lets the stream finish and ends it. An idle one is kept, without its goroutine.
@@ -189,11 +192,11 @@ func (f *Driver) StreamDestroy(_ driver.Ctx, s driver.Stream) error {
 	if idle {
 		st.stop = false
 		f.mu.Lock()
-		f.kept[s] = st
+		f.kept[st.id] = st
 		f.mu.Unlock()
 	}
 	st.mu.Unlock()
-	_, err = f.streams.Give(s, idle)
+	_, err = f.streams.Give(st.id, idle)
 	return errors.Join(left, err, f.call())
 }
 
