@@ -126,9 +126,11 @@ func (x extension) Tend(waited time.Duration) error {
 	return x.EndWaits()
 }
 
-// EndWaits does nothing while other processes may not have heard of the break.
+// EndWaits does nothing while other processes may not have heard of the break, nor while no
+// stream says that it waits: who ends the group waits for the host's own stream, too, which has
+// to run dry.
 func (x extension) EndWaits() error {
-	if !x.Waits() || x.m.Failure() != nil && !x.m.AbortDelivered() {
+	if !x.Waits() || !x.m.anyWaits() || x.m.Failure() != nil && !x.m.AbortDelivered() {
 		return nil
 	}
 	return x.m.release()

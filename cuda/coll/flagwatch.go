@@ -78,6 +78,16 @@ func (w *flagWatch) stands(m *Member, waited time.Duration) (which uint32, stood
 	return which, stood
 }
 
+// anyWaits reports whether a stream says that it waits.
+func (m *Member) anyWaits() bool {
+	for i := range lanes {
+		if m.OwnWord(i) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // late breaks the group if a wait has stood for longer than the timeout. The error names a peer
 // whose flag is down. Where the device does not tell in time it names none.
 func (m *Member) late(waited time.Duration) error {

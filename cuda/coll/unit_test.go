@@ -85,6 +85,35 @@ func TestCutInPlace(t *testing.T) {
 	}
 }
 
+// The host sets the flags of a broken group while a stream waits for them, and puts nothing more
+// into its own stream then: who ends the group waits for that one as well.
+func TestBrokenRunsDry(t *testing.T) {
+	f := fake.New(2)
+	w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	g, err := NewGroup(t.Context(), w, []int{0, 1}, GroupOptions{Region: 256 << 10, Flagged: 256 << 10, Staging: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	m := g.Members()[0]
+	m.engine.byFlags.Store(true)
+	m.Abort(nil)
+	c, s := m.Rank.Ctx, m.engine.in
+	for _, says := range []uint32{0, 1<<rows | rowOf(flagDone)} {
+		err := errors.Join(f.StreamWrite32(c, s, m.OwnWords()+4*laneIn, says), f.StreamSync(c, s), extension{m}.Tend(0))
+		if sets := m.engine.watch.letting.Len() > 0; err != nil || sets != (says != 0) {
+			t.Errorf("a stream says %#x, the host sets flags: %v, %v", says, sets, err)
+		}
+	}
+	if err := f.StreamWrite32(c, s, m.OwnWords()+4*laneIn, 0); err != nil {
+		t.Error(err)
+	}
+}
+
 // What the host had put into its stream earlier may still be there when a wait is late: its end
 // does not say that the flags have been copied, and nobody is named by what was copied before.
 func TestLateNamesByNewFlags(t *testing.T) {
