@@ -87,7 +87,7 @@ func TestQueues(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, err := range []error{f.MemFree(ctx, word), f.MemFree(ctx, done), f.CtxRelease(0)} {
+	for _, err := range []error{f.CtxSync(ctx), f.MemFree(ctx, word), f.MemFree(ctx, done), f.CtxRelease(0)} {
 		if err != nil {
 			t.Error(err)
 		}
