@@ -83,9 +83,9 @@ func (u *fuser) hides(launches []int32, durWas []float64, lo, hi int32) bool {
 // launchMs is what a launch takes beyond its traffic, in milliseconds.
 const launchMs = 0.002
 
-// small reports whether launches move so little, each by itself, that it takes about as
+// launchBound reports whether launches move so little, each by itself, that it takes about as
 // long as to launch them.
-func small(nodes []*ir.Node) bool {
+func launchBound(nodes []*ir.Node) bool {
 	const little = 8 << 20
 	apart, _ := bytesMoved(nodes)
 	return apart <= little

@@ -9,11 +9,11 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// keepPrecision makes 16-bit floats that a region computes and reads again float32 on that way:
+// widenIntermediates makes 16-bit floats that a region computes and reads again float32 on that way:
 // they are rounded where they are stored, and not between two operations of one kernel. What
 // jumps, such as a comparison, reads rounded numbers: it may ask whether they are equal to others
 // that were stored. Conversions that the program asks for go like others.
-func keepPrecision(ctx *passes.Context, f *ir.Func) {
+func widenIntermediates(ctx *passes.Context, f *ir.Func) {
 	writes := ir.FindWrites(f)
 	var regions [][]*ir.Node
 	last := int64(-1)
@@ -46,14 +46,14 @@ type widening struct {
 
 // widen keeps n's result in float32 for those in the region that can read it so.
 func (w *widening) widen(n *ir.Node) {
-	if !smooth(n) || n.Ordered() || w.writes.Written(n.Result(0)) {
+	if !toleratesPrecision(n) || n.Ordered() || w.writes.Written(n.Result(0)) {
 		return
 	}
 	v := n.Result(0)
 	if dt := v.Type().DType(); dt == ir.BF16 || dt == ir.F16 {
 		leave := 0
 		for _, u := range v.Uses() {
-			if !w.stays(u.Node) {
+			if !w.keepsPrecision(u.Node) {
 				leave++
 			}
 		}
@@ -72,19 +72,19 @@ func (w *widening) widen(n *ir.Node) {
 	}
 }
 
-// stays reports whether n reads numbers of more precision as well, all readers of a view among them.
-func (w *widening) stays(n *ir.Node) bool {
+// keepsPrecision reports whether n reads numbers of more precision as well, all readers of a view among them.
+func (w *widening) keepsPrecision(n *ir.Node) bool {
 	if !w.region.Has(n) || n.Ordered() {
 		return false
 	}
 	if !n.Op().IsView() {
-		return smooth(n)
+		return toleratesPrecision(n)
 	}
 	if n.Op() == ir.OpAsStrided || len(n.Results()) != 1 || len(n.Result(0).Uses()) == 0 {
 		return false
 	}
 	for _, u := range n.Result(0).Uses() {
-		if !w.stays(u.Node) {
+		if !w.keepsPrecision(u.Node) {
 			return false
 		}
 	}
@@ -98,7 +98,7 @@ func (w *widening) store(v *ir.Value) {
 		Meta: attr.Make(attr.Attr{Key: passes.FusionKey, Val: attr.Int(w.id)})}
 	rounded := w.f.InsertAfter(n, s)
 	for _, u := range slices.Clone(v.Uses()) {
-		if u.Node != rounded && !w.stays(u.Node) {
+		if u.Node != rounded && !w.keepsPrecision(u.Node) {
 			w.f.SetArg(u.Node, u.Index, rounded.Result(0))
 		}
 	}
@@ -114,9 +114,9 @@ func (w *widening) retype(v *ir.Value) {
 	}
 }
 
-// smooth reports whether a little more precision of n's operands is a little more precision of its result,
+// toleratesPrecision reports whether a little more precision of n's operands is a little more precision of its result,
 // and not another result.
-func smooth(n *ir.Node) bool {
+func toleratesPrecision(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
 		return true

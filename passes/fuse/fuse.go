@@ -56,9 +56,9 @@ import (
 // that follow each other, since every launch has a beginning and an end in which
 // memory waits; and numbers that cost less to compute than to read (constants,
 // conversions to wider types) are computed by every reader for itself. At the end regions
-// compute again what another would have to write for them, where that moves less (again.go).
+// compute again what another would have to write for them, where that moves less (recompute.go).
 //
-// With excess-precision=true nodes of a region change: see keepPrecision.
+// With excess-precision=true nodes of a region change: see widenIntermediates.
 //
 // An attempt that one kernel could compute costs a walk over the stretch of the order
 // that the two regions stand in, farApart nodes at most, and a walk to its end where
@@ -143,10 +143,10 @@ func runFuse(ctx *passes.Context, f *ir.Func) error {
 	}
 	u.annotate(f)
 	if ctx.Bool("excess-precision") { // first, so that what is computed again is the same number
-		keepPrecision(ctx, f)
+		widenIntermediates(ctx, f)
 	}
 	if u.kernels {
-		computeAgain(ctx, f, u.limit)
+		recompute(ctx, f, u.limit)
 	}
 	return nil
 }
@@ -267,14 +267,14 @@ func (u *fuser) try(a, b int32) {
 		unitWas[i], u.unit[m] = u.unit[m], x
 	}
 	u.win.advance(hi)
-	durWas := u.takeTime(launches, nodes)
+	durWas := u.fuseDurations(launches, nodes)
 	for _, down := range []bool{true, false} {
 		moved, ok := u.arrange(members, lo, hi, down)
 		if !ok {
 			continue
 		}
 		u.place(lo, moved)
-		if u.kernels && small(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
+		if u.kernels && launchBound(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
 			u.ctx.Count("refused-overlap", 1)
 			u.place(lo, was)
 			continue
@@ -296,9 +296,9 @@ func (u *fuser) try(a, b int32) {
 	}
 }
 
-// takeTime sets the durations of a region's launches to their shares of what its
+// fuseDurations sets the durations of a region's launches to their shares of what its
 // kernel takes, and returns what they were.
-func (u *fuser) takeTime(launches []int32, nodes []*ir.Node) []float64 {
+func (u *fuser) fuseDurations(launches []int32, nodes []*ir.Node) []float64 {
 	was := make([]float64, len(launches))
 	share := 1.0
 	if u.kernels {
@@ -371,7 +371,7 @@ func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool
 	for _, v := range members {
 		m.state[u.pos[v]-lo] = joins
 	}
-	if !m.behind() || !down && !m.front() {
+	if !m.descendants() || !down && !m.ancestors() {
 		return nil, false
 	}
 	out, last := make([]int32, 0, hi-lo), []int32(nil)

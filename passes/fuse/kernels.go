@@ -28,7 +28,7 @@ func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 			continue
 		}
 		for _, v := range n.Args() {
-			bytes := touched(n, v)
+			bytes := bytesTouched(n, v)
 			apart += bytes
 			if !seen[v] && r.Given(v) {
 				seen[v] = true
@@ -36,7 +36,7 @@ func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 			}
 		}
 		for _, v := range n.Results() {
-			bytes := touched(n, v)
+			bytes := bytesTouched(n, v)
 			apart += bytes
 			if r.Escapes(v) {
 				joined += bytes
@@ -73,9 +73,9 @@ func (u *fuser) neighbours() {
 	}
 }
 
-// touched is how many bytes of v node n reads or writes: repeated elements once,
-// and of a table only what is picked; sizes known at run time only count at their hints.
-func touched(n *ir.Node, v *ir.Value) int64 {
+// bytesTouched is how many bytes of v node n reads or writes: repeated elements once,
+// and of a table only what is picked; dynamic sizes count at their hints.
+func bytesTouched(n *ir.Node, v *ir.Value) int64 {
 	size := int64(v.Type().DType().Size())
 	bytes := size * elements(v)
 	switch n.Op() {
@@ -106,7 +106,7 @@ func elements(v *ir.Value) int64 {
 // a copy of its own: to compute it again moves fewer bytes than to read it.
 func copyCheap(ctx *passes.Context, f *ir.Func, writes *ir.Writes) {
 	for _, n := range f.Order() {
-		if !cheap(n) || slices.ContainsFunc(n.Args(), writes.Written) {
+		if !cheaperThanRead(n) || slices.ContainsFunc(n.Args(), writes.Written) {
 			continue // computed again behind a write it would be something else
 		}
 		v := n.Result(0)
@@ -141,8 +141,8 @@ func reads(n *ir.Node, v *ir.Value) bool {
 	return false
 }
 
-// cheap reports whether n costs less to compute than its result to read.
-func cheap(n *ir.Node) bool {
+// cheaperThanRead reports whether n costs less to compute than its result to read.
+func cheaperThanRead(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull:
 		return fusion.Fusable(n)

@@ -36,9 +36,9 @@ func (m *parting) at(v int32) int32 {
 	return -1
 }
 
-// behind finds what depends on a member, with the regions that it belongs to. It
+// descendants finds what depends on a member, with the regions that it belongs to. It
 // fails if a member is among them.
-func (m *parting) behind() bool {
+func (m *parting) descendants() bool {
 	for again := true; again; {
 		again = false
 		for i := range m.state {
@@ -57,7 +57,7 @@ func (m *parting) behind() bool {
 				break
 			}
 		}
-		if ok, more := m.whole(goesLast); !ok {
+		if ok, more := m.completeRegions(goesLast); !ok {
 			return false
 		} else if more {
 			again = true
@@ -66,8 +66,8 @@ func (m *parting) behind() bool {
 	return true
 }
 
-// front finds what members depend on, with the regions that it belongs to.
-func (m *parting) front() bool {
+// ancestors finds what members depend on, with the regions that it belongs to.
+func (m *parting) ancestors() bool {
 	for again := true; again; {
 		again = false
 		for i := len(m.state) - 1; i >= 0; i-- {
@@ -87,7 +87,7 @@ func (m *parting) front() bool {
 				}
 			}
 		}
-		if ok, more := m.whole(goesFirst); !ok {
+		if ok, more := m.completeRegions(goesFirst); !ok {
 			return false
 		} else if more {
 			again = true
@@ -96,10 +96,10 @@ func (m *parting) front() bool {
 	return true
 }
 
-// whole lets the other nodes of a region follow those that go somewhere. It fails
+// completeRegions lets the other nodes of a region follow those that go somewhere. It fails
 // if they go elsewhere already, and reports whether any followed. No other region
 // lies across the range's ends, which members are at.
-func (m *parting) whole(where byte) (ok, more bool) {
+func (m *parting) completeRegions(where byte) (ok, more bool) {
 	each := func(do func(i int, s byte, x int32)) {
 		for i, s := range m.state {
 			if x := m.u.unit[m.u.order[m.lo+int32(i)]]; x >= 0 {

@@ -208,14 +208,14 @@ func (w *window) try(lo, hi int32) (memory, time bool) {
 	}
 	limit := u.time
 	if u.kernels {
-		limit = w.rest(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] })
+		limit = w.makespanFrom(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] })
 	}
-	return true, !late(w.rest(c, hi, end), limit)
+	return true, !late(w.makespanFrom(c, hi, end), limit)
 }
 
-// rest is when everything has finished if the clocks in front of a position are c and
+// makespanFrom is when everything has finished if the clocks in front of a position are c and
 // starts in front of it finish at end.
-func (w *window) rest(c clocks, from int32, end func(start int32) float64) float64 {
+func (w *window) makespanFrom(c clocks, from int32, end func(start int32) float64) float64 {
 	if w.far == nil {
 		w.far = make([]float64, len(w.u.order))
 	}

@@ -139,8 +139,8 @@ func (h *hierarchy) finish(at, start *ir.Node) []*ir.Value {
 	return slices.Clone(h.insert(at, ir.NodeSpec{Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: start.Results(), Results: start.Result(0).Type().Elems()}).Results())
 }
 
-// each applies f to every value, nil if that gives nil for one.
-func each(vs []*ir.Value, f func(v *ir.Value) *ir.Value) (out []*ir.Value) {
+// mapValues applies f to every value, nil if that gives nil for one.
+func mapValues(vs []*ir.Value, f func(v *ir.Value) *ir.Value) (out []*ir.Value) {
 	for _, v := range vs {
 		if v = f(v); v == nil {
 			return nil
@@ -152,7 +152,7 @@ func each(vs []*ir.Value, f func(v *ir.Value) *ir.Value) (out []*ir.Value) {
 
 // cut makes two dimensions of one, the outer one of that size.
 func (h *hierarchy) cut(at *ir.Node, vs []*ir.Value, dim, size int) []*ir.Value {
-	return each(vs, func(v *ir.Value) *ir.Value {
+	return mapValues(vs, func(v *ir.Value) *ir.Value {
 		if !divides(v.Type(), dim, size) {
 			return nil
 		}
@@ -165,7 +165,7 @@ func (h *hierarchy) cut(at *ir.Node, vs []*ir.Value, dim, size int) []*ir.Value 
 
 // join makes one dimension of two.
 func (h *hierarchy) join(at *ir.Node, vs []*ir.Value, dim int) []*ir.Value {
-	return each(vs, func(v *ir.Value) *ir.Value {
+	return mapValues(vs, func(v *ir.Value) *ir.Value {
 		shape := slices.Clone(v.Type().Shape())
 		shape[dim] = shape[dim].Mul(shape[dim+1])
 		return h.view(at, v, slices.Delete(shape, dim+1, dim+2))
@@ -182,7 +182,7 @@ func (h *hierarchy) view(at *ir.Node, v *ir.Value, shape ir.Shape) *ir.Value {
 
 // swap copies tensors with their first two dimensions in the other order.
 func (h *hierarchy) swap(at *ir.Node, vs []*ir.Value) []*ir.Value {
-	return each(vs, func(v *ir.Value) *ir.Value {
+	return mapValues(vs, func(v *ir.Value) *ir.Value {
 		dims := make([]int64, v.Type().Rank())
 		for i := range dims {
 			dims[i] = int64(i)

@@ -21,12 +21,12 @@ func (h *hierarchy) split(g *ir.Group) *split {
 	if s, known := h.splits[g]; known {
 		return s
 	}
-	s := h.lies(g)
+	s := h.domainSplit(g)
 	h.splits[g] = s
 	return s
 }
 
-func (h *hierarchy) lies(g *ir.Group) *split {
+func (h *hierarchy) domainSplit(g *ir.Group) *split {
 	var s *split
 	var within, between [][]int
 	for i, list := range g.Ranks {
@@ -56,12 +56,12 @@ func (h *hierarchy) lies(g *ir.Group) *split {
 		}
 		within = append(within, blocks...)
 	}
-	s.domain, s.rail = sorted(g.Name+".domain", within), sorted(g.Name+".rail", between)
+	s.domain, s.rail = sortedGroup(g.Name+".domain", within), sortedGroup(g.Name+".rail", between)
 	return s
 }
 
-// sorted is a group of those lists, in ascending order.
-func sorted(name string, lists [][]int) *ir.Group {
+// sortedGroup is a group of those lists, in ascending order.
+func sortedGroup(name string, lists [][]int) *ir.Group {
 	lists = slices.Clone(lists)
 	slices.SortFunc(lists, slices.Compare[[]int])
 	return &ir.Group{Name: name, Ranks: lists}
@@ -100,7 +100,7 @@ func (h *hierarchy) declare() {
 func (h *hierarchy) declaredAs(g *ir.Group) *ir.Group {
 	m := h.f.Module()
 	for _, d := range m.Groups() {
-		if d.Size() == g.Size() && slices.EqualFunc(sorted("", d.Ranks).Ranks, g.Ranks, slices.Equal[[]int]) {
+		if d.Size() == g.Size() && slices.EqualFunc(sortedGroup("", d.Ranks).Ranks, g.Ranks, slices.Equal[[]int]) {
 			return d
 		}
 	}

@@ -136,7 +136,7 @@ func (h *hierarchy) legal(n *ir.Node) bool {
 		return false
 	}
 	wait := uses[0].Node
-	if slices.ContainsFunc(n.Args(), symbolic) {
+	if slices.ContainsFunc(n.Args(), hasDynamicSize) {
 		return false
 	}
 	if slices.ContainsFunc(n.Args(), h.writes.Written) || slices.ContainsFunc(wait.Results(), h.writes.Written) {
@@ -150,7 +150,7 @@ func (h *hierarchy) legal(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpAllReduce, ir.OpReduceScatter:
 		for _, a := range n.Args() {
-			if !h.may(n.Reduction(), a.Type().DType()) {
+			if !h.mayReorder(n.Reduction(), a.Type().DType()) {
 				return false
 			}
 		}
@@ -161,15 +161,15 @@ func (h *hierarchy) legal(n *ir.Node) bool {
 	return n.Op() == ir.OpAllGather
 }
 
-// symbolic reports whether a tensor has a size that is known at run time only: no equation says
+// hasDynamicSize reports whether a tensor has a dynamic size: no equation says
 // then that the parts give what the whole does.
-func symbolic(v *ir.Value) bool {
+func hasDynamicSize(v *ir.Value) bool {
 	_, static := v.Type().Shape().Static()
 	return !static
 }
 
-// may reports whether reductions of that type may be made in another order.
-func (h *hierarchy) may(r ir.Reduction, dt ir.DType) bool {
+// mayReorder reports whether reductions of that type may be made in another order.
+func (h *hierarchy) mayReorder(r ir.Reduction, dt ir.DType) bool {
 	switch {
 	case r == ir.Min || r == ir.Max:
 		return true

@@ -73,10 +73,10 @@ func newJoining(ctx *passes.Context) joining {
 	return joining{ctx, ctx.Str("mode"), ctx.Bool("coalesced")}
 }
 
-func (j joining) bucketable(n *ir.Node) bool { return j.keptOut(n) == "" && j.ctx.Enable(n.Name()) }
+func (j joining) bucketable(n *ir.Node) bool { return j.exclusion(n) == "" && j.ctx.Enable(n.Name()) }
 
-// keptOut says why a collective may not join any bucket; empty if it may.
-func (j joining) keptOut(n *ir.Node) string {
+// exclusion says why a collective may not join any bucket; empty if it may.
+func (j joining) exclusion(n *ir.Node) string {
 	switch {
 	case n.Op() == ir.OpAsyncCall:
 		return "it is a call"
@@ -162,7 +162,7 @@ func intoOutput(v *ir.Value) bool {
 	return false
 }
 
-// form puts one variadic collective in the place of the starts of b, annotated with the
+// formBucket puts one variadic collective in the place of the starts of b, annotated with the
 // names of those that it stands for, once for each operand. The starts stand
 // together, and so do the waits, in the order that pos describes.
 //
@@ -171,7 +171,7 @@ func intoOutput(v *ir.Value) bool {
 // wait of a member with several goes, and whoever reads it reads the bucket's. A
 // member that is a bucket itself passes on the names that it stands for. What goes
 // is left to the caller in s.gone, so that no bucket takes its name.
-func (s *scheduler) form(b sim.Bucket, pos []int32) error {
+func (s *scheduler) formBucket(b sim.Bucket, pos []int32) error {
 	f, d := s.f, s.d
 	var names, send, receive []string
 	var carried []*ir.Member

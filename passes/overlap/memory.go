@@ -28,13 +28,13 @@ const usefulGain = 0.02
 // probes bounds the policies that are tried under each larger cap.
 const probes = 6
 
-// relax looks for a faster schedule that needs no more memory after reuse, if reuse says
+// raiseCap looks for a faster schedule that needs no more memory after reuse, if reuse says
 // that it may, and sets s.next. It takes one short run of the scheduler more where a
 // collective is exposed that neither its stream nor its operands keep, and up to five
 // where memory is what limits.
-func (s *scheduler) relax(r **sched.Result, opts sched.Options, reuse bool) error {
+func (s *scheduler) raiseCap(r **sched.Result, opts sched.Options, reuse bool) error {
 	strict := *r
-	if strict.Timeline.Exposed <= usefulGain*strict.Timeline.Makespan || !s.late(strict.Timeline) {
+	if strict.Timeline.Exposed <= usefulGain*strict.Timeline.Makespan || !s.exposedLate(strict.Timeline) {
 		return nil
 	}
 	opts.Runs, opts.ExactStates, opts.Outcomes = probes, -1, sched.Outcomes{}
@@ -72,7 +72,7 @@ func (s *scheduler) relax(r **sched.Result, opts sched.Options, reuse bool) erro
 					return err
 				}
 			}
-			if need, err = s.needs(next); err != nil {
+			if need, err = s.memoryAfterReuse(next); err != nil {
 				return err
 			}
 		}
@@ -86,8 +86,8 @@ func (s *scheduler) relax(r **sched.Result, opts sched.Options, reuse bool) erro
 	return nil
 }
 
-// late reports whether a collective is exposed that could have been issued earlier.
-func (s *scheduler) late(t *sim.Timeline) bool {
+// exposedLate reports whether a collective is exposed that could have been issued earlier.
+func (s *scheduler) exposedLate(t *sim.Timeline) bool {
 	for i := range s.d.Nodes {
 		if i := int32(i); s.d.Kind[i] == sim.Start && s.d.Exposed(t, i) > 0 && s.exposedBy(t, i) == passes.LimitSchedule {
 			return true
@@ -102,17 +102,17 @@ func (s *scheduler) allowed(strict *sched.Result) (int64, error) {
 	if s.cap > 0 {
 		return s.cap, nil
 	}
-	in, err := s.needs(&sched.Result{Order: s.d.InputOrder()})
+	in, err := s.memoryAfterReuse(&sched.Result{Order: s.d.InputOrder()})
 	if err != nil {
 		return 0, err
 	}
-	out, err := s.needs(strict)
+	out, err := s.memoryAfterReuse(strict)
 	return max(in, out), err
 }
 
-// needs is the least memory that the buffers of a schedule need after reuse-buffers. It
+// memoryAfterReuse is the least memory that the buffers of a schedule need after reuse-buffers. It
 // writes the schedule into a copy. O(nodes + uses).
-func (s *scheduler) needs(r *sched.Result) (int64, error) {
+func (s *scheduler) memoryAfterReuse(r *sched.Result) (int64, error) {
 	f := s.f.Clone()
 	c := &scheduler{ctx: s.ctx, f: f, may: s.may}
 	var err error

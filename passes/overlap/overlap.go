@@ -76,7 +76,7 @@ func runOverlap(ctx *passes.Context, f *ir.Func) error {
 	if err != nil {
 		return err
 	}
-	if err := s.relax(&r, opts, ctx.Bool("reuse")); err != nil {
+	if err := s.raiseCap(&r, opts, ctx.Bool("reuse")); err != nil {
 		return err
 	}
 	ctx.Count("bound-ms", r.Bounds.Bound)
@@ -158,7 +158,7 @@ func (s *scheduler) write(r *sched.Result, count func(stat string, by float64)) 
 		if len(b.Members) < 2 {
 			continue
 		}
-		if err := s.form(b, pos); err != nil {
+		if err := s.formBucket(b, pos); err != nil {
 			return err
 		}
 		count("buckets", 1)
@@ -194,7 +194,7 @@ func (s *scheduler) record(r *sched.Result) {
 		}
 		if inBucket[i] {
 			rec.AddDetail("in a bucket")
-		} else if why := s.may.keptOut(n); why != "" {
+		} else if why := s.may.exclusion(n); why != "" {
 			rec.AddDetail("in no bucket: " + why)
 		}
 		s.ctx.Record(rec)

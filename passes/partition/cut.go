@@ -65,10 +65,10 @@ const source, sink = 0, 1
 
 // newCutter builds the network. Linear in the forward part of the function.
 func newCutter(j *jointFunc) *cutter {
-	c := &cutter{j: j, in: filled(len(j.units)), out: filled(len(j.roots)), edge: filled(len(j.roots)), pos: []int32{-1, -1}}
+	c := &cutter{j: j, in: minusOnes(len(j.units)), out: minusOnes(len(j.roots)), edge: minusOnes(len(j.roots)), pos: []int32{-1, -1}}
 	c.scale()
 	b := &netBuilder{cutter: c}
-	forBackward(j, func(r int32) { b.need(r, -1, sink) })
+	eachBackwardRoot(j, func(r int32) { b.need(r, -1, sink) })
 	for i := range j.units {
 		if j.units[i].rerun {
 			b.infinite(b.enter(int32(i)), sink)
@@ -205,7 +205,7 @@ func (b *netBuilder) provide(v neededRoot) {
 	}
 }
 
-func filled(n int) []int32 {
+func minusOnes(n int) []int32 {
 	s := make([]int32, n)
 	for i := range s {
 		s[i] = -1
@@ -222,8 +222,8 @@ func (c *cutter) quantaOf(u *punit) int64 {
 	return max(1, int64(math.Round(u.ms*c.quanta)))
 }
 
-// forBackward calls visit for every root that backward units and outputs read.
-func forBackward(j *jointFunc, visit func(root int32)) {
+// eachBackwardRoot calls visit for every root that backward units and outputs read.
+func eachBackwardRoot(j *jointFunc, visit func(root int32)) {
 	for i := range j.units {
 		if u := &j.units[i]; u.wanted && u.side == sideBackward {
 			for _, r := range u.args {
@@ -266,9 +266,9 @@ func (c *cutter) solve(perByte, perQuantum int64) (corner, int64, error) {
 	return p, value, nil
 }
 
-// ends finds the two ends of the hull: least bytes and, at those, least time; and
+// extremes finds the two ends of the hull: least bytes and, at those, least time; and
 // no time at all and, without any, least bytes.
-func (c *cutter) ends() error {
+func (c *cutter) extremes() error {
 	if c.corners != nil {
 		return nil
 	}
@@ -287,12 +287,12 @@ func (c *cutter) ends() error {
 	return nil
 }
 
-// around returns the neighbouring corners between which a limit of bytes lies:
+// neighbours returns the neighbouring corners between which a limit of bytes lies:
 // lo within it, hi beyond it, nil if lo is the fastest of all. It asks for the
 // corner farthest below the line through the two that it knows, until there is
 // none; known corners serve later calls.
-func (c *cutter) around(limit int64) (lo, hi *corner, err error) {
-	if err := c.ends(); err != nil {
+func (c *cutter) neighbours(limit int64) (lo, hi *corner, err error) {
+	if err := c.extremes(); err != nil {
 		return nil, nil, err
 	}
 	k := 0

@@ -31,7 +31,7 @@ type frame struct {
 // emitHalves adds both halves to a module: the joint function's own, or one that
 // serves to judge them.
 func emitHalves(m *ir.Module, j *jointFunc, p *savePlan) (fw, bw *ir.Func) {
-	through := j.through(p)
+	through := j.passedThrough(p)
 	fw = emitForward(newEmitter(m, j, p, ".fw"), through)
 	bw = emitBackward(newEmitter(m, j, p, ".bw"), through)
 	donateHalves(j, fw, bw)
@@ -60,7 +60,7 @@ func donateHalves(j *jointFunc, fw, bw *ir.Func) {
 // keptDonation returns a donation that halves cannot keep: forward's result would take
 // the place of what backward reads by any name, or of a tangent.
 func (j *jointFunc) keptDonation(p *savePlan) *ir.Donation {
-	through := j.through(p)
+	through := j.passedThrough(p)
 	handed := map[*ir.Value]bool{} // whose storages backward gets; look-up only
 	for r := range j.roots {
 		v := j.roots[r].val.Root()
@@ -79,11 +79,11 @@ func newEmitter(m *ir.Module, j *jointFunc, p *savePlan, suffix string) *emitter
 		val: make([]*ir.Value, j.f.NumValueIDs()), done: make([]bool, j.f.NumNodeIDs())}
 }
 
-// through marks the inputs that backward reads although they are not saved.
-func (j *jointFunc) through(p *savePlan) []bool {
+// passedThrough marks the inputs that backward reads although they are not saved.
+func (j *jointFunc) passedThrough(p *savePlan) []bool {
 	out := make([]bool, len(j.roots))
 	need := func(r int32) { out[r] = out[r] || j.roots[r].free }
-	forBackward(j, need)
+	eachBackwardRoot(j, need)
 	for _, d := range j.f.Donations() { // backward takes what one of its results is to lie in, as forward leaves it
 		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && slices.Contains(j.bwOuts, d.Result) && !j.roots[r].tangent {
 			out[r] = !p.saved[r]
@@ -262,7 +262,7 @@ func (e *emitter) inputs(through []bool) {
 // trail lists them by region, last the regions that end with a unit.
 func (e *emitter) regionEnds() (last map[int32][]int, trail [][]int32) {
 	j := e.j
-	e.before = filled(len(j.units))
+	e.before = minusOnes(len(j.units))
 	index := map[int64]int{} // look-up only
 	var end []int32
 	for i := range j.units {
@@ -319,16 +319,16 @@ func (e *emitter) demandValue(v *ir.Value) {
 
 // source is the node that has to be written so that v is at hand; nil if it is.
 func (e *emitter) source(v *ir.Value) *ir.Node {
-	if e.get(v) != nil || e.done[e.stand(v).Def().ID()] {
+	if e.get(v) != nil || e.done[e.substitute(v).Def().ID()] {
 		return nil
 	}
-	return e.stand(v).Def()
+	return e.substitute(v).Def()
 }
 
-// stand is the value that is read in the place of v: of a version that forward wrote,
+// substitute is the value that is read in the place of v: of a version that forward wrote,
 // the name before, since what backward gets has these contents; of a twin, the one
 // that backward has in any case.
-func (e *emitter) stand(v *ir.Value) *ir.Value {
+func (e *emitter) substitute(v *ir.Value) *ir.Value {
 	for e.before != nil && v.IsVersion() && !e.runs(v.Def()) {
 		v = v.Before()
 	}
@@ -351,7 +351,7 @@ func (e *emitter) get(v *ir.Value) *ir.Value {
 	if w := e.val[v.ID()]; w != nil {
 		return w
 	}
-	return e.val[e.stand(v).ID()]
+	return e.val[e.substitute(v).ID()]
 }
 
 // demand writes n and, before it, what it needs and is not there: depth first, so

@@ -41,7 +41,7 @@ func (j *jointFunc) evaluate(offered []bool) *savePlan {
 			}
 		}
 	}
-	forBackward(j, need)
+	eachBackwardRoot(j, need)
 	for i := range j.units {
 		if j.units[i].rerun {
 			run(int32(i))
@@ -102,13 +102,13 @@ func (j *jointFunc) forwardRuns(p *savePlan) {
 // result never exceeds the budget; with many parts its time is within that of one
 // part of the best.
 func (c *cutter) plan(budget float64) (*savePlan, error) {
-	if err := c.ends(); err != nil {
+	if err := c.extremes(); err != nil {
 		return nil, err
 	}
 	first, last := &c.corners[0], &c.corners[len(c.corners)-1]
 	limit := first.m + int64(budget*float64(last.m-first.m))
 	least, most := c.j.evaluate(c.saved(first.keep)).bytes, c.j.evaluate(c.saved(last.keep)).bytes
-	lo, hi, err := c.around(limit)
+	lo, hi, err := c.neighbours(limit)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (c *cutter) parts(lo, hi *corner) (of []int32, parts []part) {
 			}
 		}
 	}
-	first := filled(n) // by representative: its first unit
+	first := minusOnes(n) // by representative: its first unit
 	var heads []int32
 	for v := range int32(n) {
 		if !differs(v) {
@@ -189,7 +189,7 @@ func (c *cutter) parts(lo, hi *corner) (of []int32, parts []part) {
 		first[r] = min(first[r], c.pos[v])
 	}
 	slices.SortStableFunc(heads, func(a, b int32) int { return int(first[a] - first[b]) })
-	of, parts = filled(n), make([]part, len(heads))
+	of, parts = minusOnes(n), make([]part, len(heads))
 	for k, v := range heads {
 		of[v] = int32(k)
 	}
@@ -284,7 +284,7 @@ func (c *cutter) shrink(p *savePlan, limit int64) *savePlan {
 		var best *savePlan
 		bestRate, tries := 0.0, 0
 		for r := range p.saved {
-			if u := c.j.roots[r].unit; !p.saved[r] || u < 0 || c.j.units[u].keep || tries == c.tries() {
+			if u := c.j.roots[r].unit; !p.saved[r] || u < 0 || c.j.units[u].keep || tries == c.maxTries() {
 				continue
 			}
 			tries++
@@ -309,9 +309,9 @@ func (c *cutter) shrink(p *savePlan, limit int64) *savePlan {
 // greedyRounds bounds a greedy search, whose rounds try tries values each.
 const greedyRounds = 32
 
-// tries is how many evaluations a round of a greedy search makes: fewer the more
+// maxTries is how many evaluations a round of a greedy search makes: fewer the more
 // one costs.
-func (c *cutter) tries() int { return min(max(1<<18/(len(c.j.units)+1), 16), 128) }
+func (c *cutter) maxTries() int { return min(max(1<<18/(len(c.j.units)+1), 16), 128) }
 
 // improve saves single values that a plan repeats while they fit under the limit,
 // the best time per byte first. Every try is evaluated in full, so that what need
@@ -343,7 +343,7 @@ func (c *cutter) improve(p *savePlan, limit int64) *savePlan {
 			return int(b.root - a.root)
 		})
 		best, bestRate := (*savePlan)(nil), 0.0
-		for _, k := range cs[:min(len(cs), c.tries())] {
+		for _, k := range cs[:min(len(cs), c.maxTries())] {
 			offered := slices.Clone(p.saved)
 			offered[k.root] = true
 			q := j.evaluate(offered)

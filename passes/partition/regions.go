@@ -31,7 +31,7 @@ func (j *jointFunc) regions() {
 	}
 	j.pinReaders()
 	active := map[int64]bool{} // look-up only
-	forBackward(j, func(r int32) {
+	eachBackwardRoot(j, func(r int32) {
 		if j.roots[r].inside {
 			active[j.units[j.roots[r].unit].region] = true
 		}
@@ -73,9 +73,9 @@ func (j *jointFunc) waitsForCaller(u *punit) bool {
 	return u.nodes[0].Op().Class() == ir.ClassWait
 }
 
-// keeps bans recomputation where it would be wrong, or where the caller of the
+// banRecomputation bans recomputation where it would be wrong, or where the caller of the
 // pass disabled it.
-func (j *jointFunc) keeps() {
+func (j *jointFunc) banRecomputation() {
 	for i := range j.units {
 		u := &j.units[i]
 		if u.side != sideForward || j.inRegion(int32(i)) {
@@ -85,11 +85,11 @@ func (j *jointFunc) keeps() {
 	}
 }
 
-// twins finds values of forward that backward has in any case: the result of a
+// findTwins finds values of forward that backward has in any case: the result of a
 // collective that backward repeats on purpose with the same operands, as when
 // sharded parameters are gathered again. A recomputation reads the repeated one,
 // and the forward one need not be saved.
-func (j *jointFunc) twins() {
+func (j *jointFunc) findTwins() {
 	for i := range j.units {
 		u := &j.units[i]
 		if len(u.nodes) == 1 && u.nodes[0].Communicates() && !u.nodes[0].Op().IsCollective() {

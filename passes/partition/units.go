@@ -124,19 +124,19 @@ func readJoint(ctx *passes.Context, f *ir.Func) (*jointFunc, error) {
 	}
 	j := &jointFunc{ctx: ctx, f: f, rootOf: make([]int32, f.NumValueIDs()), unitOf: make([]int32, f.NumNodeIDs())}
 	j.collect()
-	j.memory()
-	reached := j.reached()
+	j.orderWrites()
+	reached := j.tangentDependent()
 	if err := j.outputs(reached); err != nil || len(j.fwOuts) == 0 {
 		return nil, err
 	}
-	j.sides(reached)
+	j.assignHalves(reached)
 	if err := j.checkOrder(); err != nil {
 		return nil, err
 	}
-	j.demand()
+	j.markLive()
 	j.regions()
-	j.keeps()
-	j.twins()
+	j.banRecomputation()
+	j.findTwins()
 	return j, nil
 }
 
@@ -249,10 +249,10 @@ func (j *jointFunc) cost(n *ir.Node) float64 {
 	return float64(bytes) / (trafficGBps * 1e6)
 }
 
-// memory finds what in-place writes order: after lists, for each unit, the last
+// orderWrites finds what in-place writes order: after lists, for each unit, the last
 // writers of the storages that it touches; overrun marks units whose operands or
 // results are written later.
-func (j *jointFunc) memory() {
+func (j *jointFunc) orderWrites() {
 	if !slices.ContainsFunc(j.units, func(u punit) bool { return len(u.writes) > 0 }) {
 		return
 	}
@@ -302,8 +302,8 @@ func (j *jointFunc) lastWriter(r int32) int32 {
 	return -1
 }
 
-// reached marks the units that depend on a tangent.
-func (j *jointFunc) reached() []bool {
+// tangentDependent marks the units that depend on a tangent.
+func (j *jointFunc) tangentDependent() []bool {
 	on := make([]bool, len(j.units))
 	for i := range j.units {
 		u := &j.units[i]
@@ -346,7 +346,7 @@ func (j *jointFunc) outputs(reached []bool) error {
 	return nil
 }
 
-// sides assigns every unit to a half.
+// assignHalves assigns every unit to a half.
 //
 // What a tangent reaches is backward; what a forward output needs is forward. Of
 // the rest, an operation with effects runs once and stays where the program has
@@ -354,7 +354,7 @@ func (j *jointFunc) outputs(reached []bool) error {
 // such as a gather that backward repeats on purpose; before, to forward. Pure
 // operations are free unless an operand comes from backward, or a later write
 // destroys what they read, which only forward can forestall.
-func (j *jointFunc) sides(reached []bool) {
+func (j *jointFunc) assignHalves(reached []bool) {
 	need := j.forwardNeeds()
 	boundary := -1
 	for i := range j.units {
@@ -434,8 +434,8 @@ func (j *jointFunc) mark(on []bool, u *punit) {
 	}
 }
 
-// demand marks what outputs and effects need; the rest is dead.
-func (j *jointFunc) demand() {
+// markLive marks what outputs and effects need; the rest is dead.
+func (j *jointFunc) markLive() {
 	want := make([]bool, len(j.units))
 	for _, v := range j.f.Return().Args() {
 		r := j.rootOf[v.ID()]

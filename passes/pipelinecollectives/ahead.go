@@ -7,9 +7,9 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// ahead finds collectives that the round before theirs can start, as what they send follows from
+// startable finds collectives that the round before theirs can start, as what they send follows from
 // counters and from what no round changes: rows of stacked weights that are gathered.
-func (l *loop) ahead() []*ir.Node {
+func (l *loop) startable() []*ir.Node {
 	if _, in := l.decides(); !l.known(in) {
 		return nil // whether there is a next round is known at the end of this one
 	}
@@ -56,15 +56,15 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 			counting = append(counting, v)
 		}
 	}
-	rest := before(body, body.Return().Args(), end, true)
+	rest := dependencies(body, body.Return().Args(), end, true)
 	brought = slices.DeleteFunc(brought, func(v *ir.Value) bool { return !readBy(v, append(rest, body.Return())) }) // other than on the way to others
-	count := before(body, counting, nil, false)
-	fetch := before(body, brought, nil, false)
+	count := dependencies(body, counting, nil, false)
+	fetch := dependencies(body, brought, nil, false)
 	x := l.widen(types(brought), ".ahead")
 
-	now := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	now := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
 	now.Copy(count)
-	soon := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	soon := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
 	for k, v := range body.Return().Args() {
 		if l.counters[k] {
 			soon.Now[in[k].Result(0)] = soon.As(now.Now[v], in[k].Result(0).Type())
@@ -84,7 +84,7 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	now.Copy(slices.DeleteFunc(slices.Clone(rest), func(n *ir.Node) bool { return slices.Contains(count, n) }))
 	soon.Copy(waits)
 	x.leave(slices.Concat(now.Of(body.Return().Args()), soon.Of(brought)))
-	l.countsOn(x, count)
+	l.loopAgain(x, count)
 
 	begin := l.n.Prev()
 	first := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
@@ -101,11 +101,11 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	return n
 }
 
-// countsOn fills the condition of a loop whose rounds ask whether there is a round behind the next.
-func (l *loop) countsOn(x *next, count []*ir.Node) {
+// loopAgain fills the condition of a loop whose rounds ask whether there is a round behind the next.
+func (l *loop) loopAgain(x *next, count []*ir.Node) {
 	decide, _ := l.decides()
 	step := loops.Round{Func: x.cond, Now: map[*ir.Value]*ir.Value{}}
-	now := x.now(l.cond, x.cond)
+	now := x.inputMap(l.cond, x.cond)
 	for i, n := range l.body.Inputs() {
 		step.Now[n.Result(0)] = now[l.cond.Inputs()[i].Result(0)]
 	}

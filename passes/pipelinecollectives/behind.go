@@ -7,16 +7,16 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// behind finds collectives that the round behind theirs can run, as what follows from what they bring goes
+// deferrable finds collectives that the round behind theirs can run, as what follows from what they bring goes
 // into results of the loop that no round reads: gradients that are reduced and stored.
-func (l *loop) behind() []*ir.Node {
+func (l *loop) deferrable() []*ir.Node {
 	_, asked := l.decides()
 	var out []*ir.Node
 	for _, c := range l.body.Order() {
 		if !c.Op().IsCollective() || waitOf(c) == nil {
 			continue
 		}
-		if s, free := l.follow([]*ir.Node{c}); free && l.stores(s, asked) && carries(l.cut(s)) {
+		if s, free := l.follow([]*ir.Node{c}); free && l.stores(s, asked) && canCarry(l.cut(s)) {
 			out = append(out, c)
 		}
 	}
@@ -70,14 +70,14 @@ func (l *loop) stores(nodes set, asked []int) bool {
 	return slices.Contains(stored, true)
 }
 
-// again reports whether a value is made anew for nodes that run a round later: it is the same in
+// rematerializable reports whether a value is made anew for nodes that run a round later: it is the same in
 // every round, and costs nothing.
-func (l *loop) again(v *ir.Value) bool {
+func (l *loop) rematerializable(v *ir.Value) bool {
 	n := v.Def()
 	if n.Op() == ir.OpInput {
 		return n.At() >= l.n.Carried()
 	}
-	return l.mayMove(n) && n.Pure() && (n.Op().IsView() || loops.Few(v)) && !slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !l.again(a) })
+	return l.mayMove(n) && n.Pure() && (n.Op().IsView() || loops.Few(v)) && !slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !l.rematerializable(a) })
 }
 
 // cut are the values that nodes read of the rest of their round, in order.
@@ -88,7 +88,7 @@ func (l *loop) cut(nodes set) (out []*ir.Value) {
 			continue
 		}
 		for _, a := range n.Args() {
-			if in := a.Def(); nodes[in] || in.Op() == ir.OpInput && in.At() < len(stored) && stored[in.At()] || l.again(a) || slices.Contains(out, a) {
+			if in := a.Def(); nodes[in] || in.Op() == ir.OpInput && in.At() < len(stored) && stored[in.At()] || l.rematerializable(a) || slices.Contains(out, a) {
 				continue
 			}
 			out = append(out, a)
@@ -119,9 +119,9 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 			kept = append(kept, v)
 		}
 	}
-	rest = before(body, slices.Concat(kept, cut), nil, true)
+	rest = dependencies(body, slices.Concat(kept, cut), nil, true)
 	brought := set{}
-	for _, n := range before(body, moved, given, false) {
+	for _, n := range dependencies(body, moved, given, false) {
 		if brought[n] = n.Op() == ir.OpWaitTensor || slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return brought[a.Def()] }); brought[n] {
 			end = append(end, n)
 		} else {
@@ -130,16 +130,16 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 	}
 	x := l.widen(types(cut), ".behind")
 
-	late := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	late := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
 	for i, v := range cut {
 		late.Now[v] = x.extra(x.body)[i]
 	}
-	now := loops.Round{Func: x.body, Now: x.now(body, x.body)}
+	now := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
 	late.Copy(start)
 	now.Copy(rest)
 	late.Copy(end)
-	x.leave(slices.Concat(choose(stored, late.Of(ret), now.Of(ret)), now.Of(cut)))
-	ask := loops.Round{Func: x.cond, Now: x.now(l.cond, x.cond)}
+	x.leave(slices.Concat(pickByFlag(stored, late.Of(ret), now.Of(ret)), now.Of(cut)))
+	ask := loops.Round{Func: x.cond, Now: x.inputMap(l.cond, x.cond)}
 	decide, _ := l.decides()
 	ask.Copy(decide)
 	x.cond.Append(ir.NodeSpec{Op: ir.OpReturn, Args: ask.Of(l.cond.Return().Args())})
@@ -148,19 +148,19 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 	first := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
 	first.Begin(body, l.n.Args())
 	first.Copy(rest)
-	n := x.place(choose(stored, l.n.Args(), first.Of(ret)), first.Of(cut))
+	n := x.place(pickByFlag(stored, l.n.Args(), first.Of(ret)), first.Of(cut))
 	final := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
 	final.Begin(body, slices.Concat(n.Results()[:carried], l.n.Args()[carried:]))
 	for i, v := range cut {
 		final.Now[v] = n.Result(carried + i)
 	}
 	final.Copy(slices.Concat(start, end))
-	x.finish(begin, choose(stored, final.Of(ret), n.Results()))
+	x.finish(begin, pickByFlag(stored, final.Of(ret), n.Results()))
 	return n
 }
 
-// choose takes a value of the one list or of the other.
-func choose(which []bool, a, b []*ir.Value) []*ir.Value {
+// pickByFlag takes a value of the one list or of the other.
+func pickByFlag(which []bool, a, b []*ir.Value) []*ir.Value {
 	out := make([]*ir.Value, len(which))
 	for k, is := range which {
 		if out[k] = b[k]; is {

@@ -26,9 +26,9 @@ type loop struct {
 // set is nodes of a function.
 type set map[*ir.Node]bool // look-up only
 
-// before is what some values are computed from, up to those where it ends, and what has to run
+// dependencies is what some values are computed from, up to those where it ends, and what has to run
 // anyway if whole is true: in order.
-func before(f *ir.Func, vals []*ir.Value, end map[*ir.Value]bool, whole bool) []*ir.Node {
+func dependencies(f *ir.Func, vals []*ir.Value, end map[*ir.Value]bool, whole bool) []*ir.Node {
 	need := set{}
 	want := func(v *ir.Value) {
 		if !end[v] {
@@ -80,7 +80,7 @@ func (l *loop) counts() {
 			if !l.counters[k] {
 				continue
 			}
-			nodes := before(l.body, []*ir.Value{v}, nil, false)
+			nodes := dependencies(l.body, []*ir.Value{v}, nil, false)
 			plain := !slices.ContainsFunc(nodes, func(n *ir.Node) bool { return len(n.Results()) != 1 || n.Ordered() || !loops.Small(n.Result(0)) })
 			if !plain || !l.known(reads(nodes, []*ir.Value{v})) || !loops.Integers(v) {
 				l.counters[k], again = false, true
@@ -97,7 +97,7 @@ func (l *loop) known(inputs []int) bool {
 // decides are the nodes that decide whether the loop goes on, and the inputs that they read.
 func (l *loop) decides() ([]*ir.Node, []int) {
 	more := l.cond.Return().Args()
-	nodes := before(l.cond, more, nil, false)
+	nodes := dependencies(l.cond, more, nil, false)
 	return nodes, reads(nodes, more)
 }
 
@@ -110,14 +110,14 @@ func (l *loop) mayMove(n *ir.Node) bool {
 
 // waitOf is the wait of a collective whose tensors can be carried, nil if there is none.
 func waitOf(c *ir.Node) *ir.Node {
-	if uses := c.Result(0).Uses(); len(uses) == 1 && uses[0].Node.Op() == ir.OpWaitTensor && carries(uses[0].Node.Results()) {
+	if uses := c.Result(0).Uses(); len(uses) == 1 && uses[0].Node.Op() == ir.OpWaitTensor && canCarry(uses[0].Node.Results()) {
 		return uses[0].Node
 	}
 	return nil
 }
 
-// carries reports whether a loop can carry values as they are.
-func carries(vals []*ir.Value) bool {
+// canCarry reports whether a loop can carry values as they are.
+func canCarry(vals []*ir.Value) bool {
 	return !slices.ContainsFunc(vals, func(v *ir.Value) bool { return v.Type().IsAsync() || !v.Type().Contiguous() })
 }
 
@@ -161,8 +161,8 @@ func (l *loop) like(f *ir.Func, name string, added []ir.Type) *ir.Func {
 	return out
 }
 
-// now are the values of a new function's inputs for those of the function that it is like.
-func (x *next) now(of, f *ir.Func) map[*ir.Value]*ir.Value {
+// inputMap are the values of a new function's inputs for those of the function that it is like.
+func (x *next) inputMap(of, f *ir.Func) map[*ir.Value]*ir.Value {
 	out := map[*ir.Value]*ir.Value{}
 	for i, n := range of.Inputs() {
 		if i >= x.n.Carried() {

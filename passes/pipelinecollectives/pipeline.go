@@ -101,24 +101,24 @@ func (d *decision) loop(n *ir.Node) error {
 		d.ctx.Count("unknown", 1)
 		return nil
 	}
-	if l.rounds < 2 || slices.ContainsFunc(slices.Concat(l.cond.Order(), l.body.Order()), fences) {
+	if l.rounds < 2 || slices.ContainsFunc(slices.Concat(l.cond.Order(), l.body.Order()), isFence) {
 		return nil
 	}
-	n, err := d.choose(n, "ahead", l.ahead(), (*loop).startAhead)
+	n, err := d.choose(n, "ahead", l.startable(), (*loop).startAhead)
 	if err != nil {
 		return err
 	}
 	if l = d.read(d.f, n); l == nil || l.rounds < 2 {
 		return nil
 	}
-	_, err = d.choose(n, "behind", l.behind(), (*loop).storeBehind)
+	_, err = d.choose(n, "behind", l.deferrable(), (*loop).storeBehind)
 	return err
 }
 
-// fences reports whether collectives keep their side of a node: a call, or what runs one, that communicates.
-func fences(n *ir.Node) bool {
+// isFence reports whether collectives keep their side of a node: a call, or what runs one, that communicates.
+func isFence(n *ir.Node) bool {
 	return n.Effects()&ir.EffectCommunicates != 0 && !n.Op().IsCollective() && (n.Op().Info().Bodies == nil ||
-		slices.ContainsFunc(n.Bodies(), func(f *ir.Func) bool { return slices.ContainsFunc(f.Order(), fences) }))
+		slices.ContainsFunc(n.Bodies(), func(f *ir.Func) bool { return slices.ContainsFunc(f.Order(), isFence) }))
 }
 
 // read is a loop of known length, nil of others.

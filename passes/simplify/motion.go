@@ -198,7 +198,7 @@ func (s *simplifier) commutes(p *ir.Node, r ir.Reduction) bool {
 		case ir.OpNeg:
 			return s.may(r, dt) // the sum of opposites is +0, its negation -0
 		case ir.OpMul, ir.OpDiv:
-			return tame(p, dt) && s.may(r, dt)
+			return finiteScalar(p, dt) && s.may(r, dt)
 		}
 	case ir.Min, ir.Max:
 		switch p.Op() {
@@ -209,9 +209,9 @@ func (s *simplifier) commutes(p *ir.Node, r ir.Reduction) bool {
 		case ir.OpClamp:
 			return ordered && (!swapsZeros(p, dt) || s.reassoc)
 		case ir.OpMul, ir.OpDiv:
-			return tame(p, dt) && p.Attrs().Float("scalar", 0) > 0
+			return finiteScalar(p, dt) && p.Attrs().Float("scalar", 0) > 0
 		case ir.OpAdd, ir.OpSub:
-			return tame(p, dt)
+			return finiteScalar(p, dt)
 		}
 	}
 	return false
@@ -225,9 +225,9 @@ func held(c float64, dt ir.DType) float64 {
 	return float64(float32(c))
 }
 
-// tame reports whether p takes floats as first operand and a constant as second that
+// finiteScalar reports whether p takes floats as first operand and a constant as second that
 // is finite and, where it is a factor or divisor, not 0: then it makes NaN of NaN only.
-func tame(p *ir.Node, dt ir.DType) bool {
+func finiteScalar(p *ir.Node, dt ir.DType) bool {
 	c := held(p.Attrs().Float("scalar", 0), dt)
 	factor := p.Op() == ir.OpMul || p.Op() == ir.OpDiv
 	return dt.IsFloat() && !p.Attrs().Bool("reverse", false) && !p.Attrs().Has("alpha") && c-c == 0 && !(factor && c == 0)

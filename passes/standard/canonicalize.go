@@ -58,7 +58,7 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 		case n.Op().IsView():
 			c.view(n)
 		case n.Op() == ir.OpMatmul:
-			c.narrow(n)
+			c.narrowMatmul(n)
 		}
 	}
 	for _, n := range slices.Clone(f.Order()) {
@@ -67,11 +67,11 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 		case n.Op() == ir.OpPermute:
 			c.transposed(n)
 		case n.Op() == ir.OpClone:
-			c.lay(n)
+			c.adoptLayout(n)
 		}
 	}
-	c.parts()
-	c.dead()
+	c.forwardSlices()
+	c.removeDead()
 	return nil
 }
 
@@ -157,8 +157,8 @@ func (c *canonicalizer) view(n *ir.Node) {
 	}
 }
 
-// parts lets slices read what was put together where it was made.
-func (c *canonicalizer) parts() {
+// forwardSlices lets slices read what was put together where it was made.
+func (c *canonicalizer) forwardSlices() {
 	reads := forwarding.Reads(c.f, func(n *ir.Node) bool { return c.ctx.Enable(n.Name()) })
 	for _, n := range reads {
 		c.f.Remove(n)
@@ -166,8 +166,8 @@ func (c *canonicalizer) parts() {
 	c.ctx.Count("parts", float64(len(reads)))
 }
 
-// dead removes what nobody reads, users before what they read.
-func (c *canonicalizer) dead() {
+// removeDead removes what nobody reads, users before what they read.
+func (c *canonicalizer) removeDead() {
 	// Whoever runs a body counts on whether it communicates.
 	drop := c.ctx.Bool("drop-collectives") && slices.Contains(c.f.Module().Entries(), c.f)
 	order := append([]*ir.Node(nil), c.f.Order()...)

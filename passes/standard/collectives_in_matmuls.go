@@ -77,10 +77,10 @@ func runCollectivesInMatmuls(ctx *passes.Context, f *ir.Func) error {
 				async--
 			}
 		case n.Op().IsCollective():
-			if m := taker(order[i:]); m != nil && flying == 0 && !n.Meta().Has(place.InMatmulKey) {
+			if m := matmulAfter(order[i:]); m != nil && flying == 0 && !n.Meta().Has(place.InMatmulKey) {
 				gatherWithin(ctx, f, n, m)
 			}
-			if m := giver(order, i); m != nil && async == 0 && ours[n.Group()] == 0 && !n.Meta().Has(place.InMatmulKey) {
+			if m := matmulBefore(order, i); m != nil && async == 0 && ours[n.Group()] == 0 && !n.Meta().Has(place.InMatmulKey) {
 				scatterWithin(ctx, f, n, m)
 			}
 			flying++
@@ -90,20 +90,20 @@ func runCollectivesInMatmuls(ctx *passes.Context, f *ir.Func) error {
 	return nil
 }
 
-// giver is the matmul of whose product the reduce_scatter at a place in the order gives each rank its rows, if
+// matmulBefore is the matmul of whose product the reduce_scatter at a place in the order gives each rank its rows, if
 // nothing is done between the two, or before anybody waits for it; else nil.
-func giver(order []*ir.Node, at int) *ir.Node {
+func matmulBefore(order []*ir.Node, at int) *ir.Node {
 	s := order[at]
 	m := place.Sent(s)
-	if m == nil || !kernelType(s.Arg(0).Type()) || m.Arg(0).Type().DType() != s.Arg(0).Type().DType() || m.Arg(1).Type().Rank() != 2 ||
-		!s.Arg(0).Type().Contiguous() || !m.Result(0).Type().Contiguous() || !outermost(s) {
+	if m == nil || !hasKernel(s.Arg(0).Type()) || m.Arg(0).Type().DType() != s.Arg(0).Type().DType() || m.Arg(1).Type().Rank() != 2 ||
+		!s.Arg(0).Type().Contiguous() || !m.Result(0).Type().Contiguous() || !alongRows(s) {
 		return nil
 	}
 	if r := s.Reduction(); r != ir.Sum && r != ir.Avg {
 		return nil
 	}
 	for i := at - 1; order[i] != m; i-- {
-		if i == 0 || works(order[i]) {
+		if i == 0 || doesWork(order[i]) {
 			return nil
 		}
 	}
@@ -111,26 +111,26 @@ func giver(order []*ir.Node, at int) *ir.Node {
 		if n.Op() == ir.OpWaitTensor && n.Arg(0) == s.Result(0) {
 			return m
 		}
-		if works(n) {
+		if doesWork(n) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// works says whether a node does anything, or waits for what others do.
-func works(n *ir.Node) bool {
+// doesWork says whether a node does anything, or waits for what others do.
+func doesWork(n *ir.Node) bool {
 	return deps.Launches(n) || n.Op().IsCollective() || n.Op() == ir.OpWaitTensor || n.Op().Class() == ir.ClassOutput
 }
 
-// kernelType says whether there are kernels that multiply a type.
-func kernelType(t ir.Type) bool { return t.DType() == ir.BF16 || t.DType() == ir.F16 }
+// hasKernel says whether there are kernels that multiply a type.
+func hasKernel(t ir.Type) bool { return t.DType() == ir.BF16 || t.DType() == ir.F16 }
 
-// taker is the matmul that takes the rows of the gather that an order begins with, nil if
+// matmulAfter is the matmul that takes the rows of the gather that an order begins with, nil if
 // anything is done before it.
-func taker(order []*ir.Node) *ir.Node {
+func matmulAfter(order []*ir.Node) *ir.Node {
 	g := order[0]
-	if t := g.Arg(0).Type(); g.Op() != ir.OpAllGather || len(g.Args()) != 1 || g.Group().Size() < 2 || !kernelType(t) || !outermost(g) {
+	if t := g.Arg(0).Type(); g.Op() != ir.OpAllGather || len(g.Args()) != 1 || g.Group().Size() < 2 || !hasKernel(t) || !alongRows(g) {
 		return nil
 	}
 	rows := map[*ir.Value]bool{} // views of the gathered rows, look-up only
@@ -143,27 +143,27 @@ func taker(order []*ir.Node) *ir.Node {
 				rows[n.Result(0)] = true
 			}
 		case n.Op() == ir.OpMatmul && rows[n.Arg(0)] && !rows[n.Arg(1)]:
-			if !multiplies(n, g) {
+			if !fusibleMatmul(n, g) {
 				return nil
 			}
 			return n
-		case works(n):
+		case doesWork(n):
 			return nil
 		}
 	}
 	return nil
 }
 
-// multiplies reports whether a matmul is of all that a gather brings, by one right operand, in its type: what
+// fusibleMatmul reports whether a matmul is of all that a gather brings, by one right operand, in its type: what
 // kernels there are for.
-func multiplies(m, g *ir.Node) bool {
+func fusibleMatmul(m, g *ir.Node) bool {
 	x := m.Arg(0).Type()
 	return x.Contiguous() && x.Shape().NumElems().Equal(g.Result(0).Type().Elems()[0].Shape().NumElems()) &&
 		m.Arg(1).Type().Rank() == 2 && m.Result(0).Type().DType() == x.DType()
 }
 
-// outermost reports whether a gather lays whole rows behind each other, or a reduce_scatter gives out such.
-func outermost(g *ir.Node) bool {
+// alongRows reports whether a gather lays whole rows behind each other, or a reduce_scatter gives out such.
+func alongRows(g *ir.Node) bool {
 	shape, ok := g.Arg(0).Type().Shape().Static()
 	return ok && intmath.Product(shape[:g.Attrs().Int("dim", 0)]) == 1
 }
@@ -173,22 +173,22 @@ const tileRows = 128
 
 // gatherWithin marks gather g if it pays to do it within matmul m.
 func gatherWithin(ctx *passes.Context, f *ir.Func, g, m *ir.Node) {
-	if cut, ok := cutByRanks(ctx, g, m); ok {
+	if cut, ok := rankTiledMs(ctx, g, m); ok {
 		decide(ctx, f, g, m, max(cut, ctx.Cost(g)+cut/float64(g.Group().Size())))
 	}
 }
 
 // scatterWithin marks reduce_scatter s if it pays to do it within matmul m.
 func scatterWithin(ctx *passes.Context, f *ir.Func, s, m *ir.Node) {
-	if cut, ok := cutByRanks(ctx, s, m); ok {
+	if cut, ok := rankTiledMs(ctx, s, m); ok {
 		n, links := float64(s.Group().Size()), ctx.Cost(s)
 		decide(ctx, f, s, m, max(cut, links)+links*(n+1)/(n-1)*ctx.Float("memory-percent")/100)
 	}
 }
 
-// cutByRanks is what matmul m takes in tiles of the rows of each rank of c's group. It reports false if a row of it is of
+// rankTiledMs is what matmul m takes in tiles of the rows of each rank of c's group. It reports false if a row of it is of
 // several ranks.
-func cutByRanks(ctx *passes.Context, c, m *ir.Node) (ms float64, ok bool) {
+func rankTiledMs(ctx *passes.Context, c, m *ir.Node) (ms float64, ok bool) {
 	shape, ok := m.Arg(0).Type().Shape().Static()
 	ranks := int64(c.Group().Size())
 	if !ok || len(shape) == 0 || intmath.Product(shape) == 0 {

@@ -6,19 +6,19 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// narrow lets a matmul of 16-bit floats that were widened to f32 read them as they are: it
+// narrowMatmul lets a matmul of 16-bit floats that were widened to f32 read them as they are: it
 // makes its sums in f32 by itself. Where nobody reads the result but a conversion back to
 // their type, it rounds, too, as the conversion did. Both are exact, and units for 16-bit
 // floats are many times as fast as those for f32. Views and copies between stay.
-func (c *canonicalizer) narrow(n *ir.Node) {
+func (c *canonicalizer) narrowMatmul(n *ir.Node) {
 	r := n.Result(0)
 	x, ok := c.widened(n.Arg(0))
 	y, ok2 := c.widened(n.Arg(1))
 	if !ok || !ok2 || r.Type().DType() != ir.F32 || x.dtype() != y.dtype() || c.writes.Written(r) || n.Ordered() || !c.ctx.Enable(n.Name()) {
 		return
 	}
-	a, ok := c.again(x.moves, x.from, n)
-	b, ok2 := c.again(y.moves, y.from, n)
+	a, ok := c.reapply(x.moves, x.from, n)
+	b, ok2 := c.reapply(y.moves, y.from, n)
 	if !ok || !ok2 {
 		return
 	}
@@ -32,20 +32,20 @@ func (c *canonicalizer) narrow(n *ir.Node) {
 	v := m.Result(0)
 	if end != r {
 		// Views of a result that is as it was hold for it in another type, too.
-		v, _ = c.again(out, v, end.Def())
+		v, _ = c.reapply(out, v, end.Def())
 		if !v.Type().Equal(end.Type()) {
 			v = c.f.InsertBefore(end.Def(), ir.NodeSpec{Op: ir.OpClone, Name: end.Def().Name(), Args: []*ir.Value{v}, Results: []ir.Type{end.Type()}, Pos: end.Def().Pos(), From: []*ir.Node{end.Def()}}).Result(0)
 		}
 	}
 	c.f.ReplaceUses(end, v)
-	for _, gone := range append(backwards(out, end, r), n) {
+	for _, gone := range append(chainTo(out, end, r), n) {
 		c.f.Remove(gone)
 	}
 	c.f.Rename(m, name)
 }
 
-// backwards lists what makes end of v through moves, users before what they read.
-func backwards(moves []*ir.Node, end, v *ir.Value) []*ir.Node {
+// chainTo lists what makes end of v through moves, users before what they read.
+func chainTo(moves []*ir.Node, end, v *ir.Value) []*ir.Node {
 	if end == v {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (w wide) dtype() ir.DType { return w.from.Type().DType() }
 // widened finds what v was converted to f32 from.
 func (c *canonicalizer) widened(v *ir.Value) (wide, bool) {
 	var moves []*ir.Node
-	for moved(v.Def()) {
+	for onlyMoves(v.Def()) {
 		moves = append(moves, v.Def())
 		v = v.Def().Arg(0)
 	}
@@ -90,7 +90,7 @@ func (c *canonicalizer) rounded(v *ir.Value, dt ir.DType) (moves []*ir.Node, bac
 			back = n.Result(0)
 			return moves, back, back.Type().DType() == dt
 		}
-		if !moved(n) {
+		if !onlyMoves(n) {
 			break
 		}
 		moves = append(moves, n)
@@ -99,14 +99,14 @@ func (c *canonicalizer) rounded(v *ir.Value, dt ir.DType) (moves []*ir.Node, bac
 	return nil, nil, false
 }
 
-// moved reports whether n gives its operand's elements in another order, of whatever type they are.
-func moved(n *ir.Node) bool {
+// onlyMoves reports whether n gives its operand's elements in another order, of whatever type they are.
+func onlyMoves(n *ir.Node) bool {
 	return (n.Op().IsView() && n.Op() != ir.OpAsStrided || n.Op() == ir.OpClone) && len(n.Results()) == 1 && len(n.Args()) == 1 && !n.Ordered()
 }
 
-// again makes v pass through operations that another tensor of its shape passes through. False where
+// reapply makes v pass through operations that another tensor of its shape passes through. False where
 // its layout does not allow a view: then nothing is made that anybody reads.
-func (c *canonicalizer) again(moves []*ir.Node, v *ir.Value, at *ir.Node) (*ir.Value, bool) {
+func (c *canonicalizer) reapply(moves []*ir.Node, v *ir.Value, at *ir.Node) (*ir.Value, bool) {
 	dt := v.Type().DType()
 	for _, n := range moves {
 		want := n.Result(0).Type().WithDType(dt)

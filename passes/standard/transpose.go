@@ -13,13 +13,13 @@ import (
 // the layout.
 func (c *canonicalizer) transposed(n *ir.Node) {
 	m := n.Arg(0).Def()
-	if m.Op() != ir.OpMatmul || !swap(n) || len(m.Result(0).Uses()) != 1 || n.Ordered() || m.Ordered() || c.writes.Written(m.Result(0)) {
+	if m.Op() != ir.OpMatmul || !isTranspose(n) || len(m.Result(0).Uses()) != 1 || n.Ordered() || m.Ordered() || c.writes.Written(m.Result(0)) {
 		return
 	}
 	out := ir.TensorOf(n.Result(0).Type().DType(), n.Result(0).Type().Shape())
 	gains := false
 	for _, u := range n.Result(0).Uses() {
-		if !indifferent(u.Node, n.Result(0), out) {
+		if !acceptsLayout(u.Node, n.Result(0), out) {
 			return
 		}
 		gains = gains || u.Node.Op().Info().Elementwise || u.Node.Op() == ir.OpClone
@@ -27,8 +27,8 @@ func (c *canonicalizer) transposed(n *ir.Node) {
 	if !gains || !c.ctx.Enable(n.Name()) {
 		return
 	}
-	a, ok := c.swapped(m.Arg(1), m)
-	b, ok2 := c.swapped(m.Arg(0), m)
+	a, ok := c.transposedValue(m.Arg(1), m)
+	b, ok2 := c.transposedValue(m.Arg(0), m)
 	if !ok || !ok2 {
 		return
 	}
@@ -51,8 +51,8 @@ func (c *canonicalizer) transposed(n *ir.Node) {
 	c.f.Rename(t, name)
 }
 
-// swap reports whether a permute exchanges the last two dimensions and nothing else.
-func swap(n *ir.Node) bool {
+// isTranspose reports whether a permute exchanges the last two dimensions and nothing else.
+func isTranspose(n *ir.Node) bool {
 	if n.Op() != ir.OpPermute {
 		return false
 	}
@@ -65,9 +65,9 @@ func swap(n *ir.Node) bool {
 	return slices.IsSorted(d)
 }
 
-// swapped is v with its last two dimensions exchanged.
-func (c *canonicalizer) swapped(v *ir.Value, at *ir.Node) (*ir.Value, bool) {
-	if n := v.Def(); swap(n) && !n.Ordered() {
+// transposedValue is v with its last two dimensions exchanged.
+func (c *canonicalizer) transposedValue(v *ir.Value, at *ir.Node) (*ir.Value, bool) {
+	if n := v.Def(); isTranspose(n) && !n.Ordered() {
 		return n.Arg(0), true
 	}
 	dims := make([]int64, v.Type().Rank())
@@ -84,9 +84,9 @@ func (c *canonicalizer) swapped(v *ir.Value, at *ir.Node) (*ir.Value, bool) {
 	return c.f.InsertBefore(at, ir.NodeSpec{Op: ir.OpPermute, Name: at.Name(), Args: []*ir.Value{v}, Results: got, Attrs: attrs, Pos: at.Pos(), From: []*ir.Node{at}}).Result(0), true
 }
 
-// indifferent reports whether n gives the same results if its operand v is of type t, which differs
+// acceptsLayout reports whether n gives the same results if its operand v is of type t, which differs
 // in its layout. Bodies have inputs of theirs, and who is called may look at it.
-func indifferent(n *ir.Node, v *ir.Value, t ir.Type) bool {
+func acceptsLayout(n *ir.Node, v *ir.Value, t ir.Type) bool {
 	if n.Op() == ir.OpReturn || n.Op().IsView() || n.Op().IsCollective() || len(n.Op().Info().Bodies) > 0 || n.Op() == ir.OpCall || !n.Pure() || len(n.Results()) != 1 {
 		return false
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// again lets regions compute once more what another region would have to write for them:
+// recomputer lets regions compute once more what another region would have to write for them:
 // what a layer norm's gradient needs of its forward pass follows from the input and two
 // numbers a row. Results of a region go if everything that reads them is a region that one
 // kernel can still compute, if that moves fewer bytes, and if no more memory is live at any
 // time: a result was live up to its last reader, and what it is computed from now is.
-type again struct {
+type recomputer struct {
 	f      *ir.Func
 	writes *ir.Writes
 	limit  int // most launches of a region, 0 for any number
@@ -30,9 +30,9 @@ type unit struct {
 	nodes []*ir.Node
 }
 
-// computeAgain does so for all regions of a function, in order.
-func computeAgain(ctx *passes.Context, f *ir.Func, limit int) {
-	a := &again{f: f, writes: ir.FindWrites(f), limit: limit, of: map[*ir.Node]*unit{}, at: map[*ir.Node]int{}}
+// recompute does so for all regions of a function, in order.
+func recompute(ctx *passes.Context, f *ir.Func, limit int) {
+	a := &recomputer{f: f, writes: ir.FindWrites(f), limit: limit, of: map[*ir.Node]*unit{}, at: map[*ir.Node]int{}}
 	for i, n := range f.Order() {
 		a.at[n] = i
 		id := n.Meta().Int(passes.FusionKey, -1)
@@ -69,7 +69,7 @@ func computeAgain(ctx *passes.Context, f *ir.Func, limit int) {
 }
 
 // results are the large ones of a unit that only units read, and that are cheap to compute again.
-func (a *again) results(ctx *passes.Context, p *unit) (out []*ir.Value) {
+func (a *recomputer) results(ctx *passes.Context, p *unit) (out []*ir.Value) {
 	r, largest := fusion.Of(p.nodes), int64(0)
 	for _, n := range p.nodes {
 		if r.Writes(n) {
@@ -77,7 +77,7 @@ func (a *again) results(ctx *passes.Context, p *unit) (out []*ir.Value) {
 		}
 	}
 	for _, n := range p.nodes {
-		if n.Op().IsView() || !simple(n) || elements(n.Result(0)) < largest/2 {
+		if n.Op().IsView() || !cheapPerElement(n) || elements(n.Result(0)) < largest/2 {
 			continue // such as a number for each row, which is read faster
 		}
 		if readers, ok := a.readers(p, n.Result(0), nil); ok && len(readers) > 0 && !a.writes.Written(n.Result(0)) && ctx.Enable(n.Name()) {
@@ -87,8 +87,8 @@ func (a *again) results(ctx *passes.Context, p *unit) (out []*ir.Value) {
 	return out
 }
 
-// simple reports whether each element of n's result follows from few others at little cost.
-func simple(n *ir.Node) bool {
+// cheapPerElement reports whether each element of n's result follows from few others at little cost.
+func cheapPerElement(n *ir.Node) bool {
 	if len(n.Results()) != 1 || !n.Pure() || !fusion.Fusable(n) {
 		return false
 	}
@@ -97,7 +97,7 @@ func simple(n *ir.Node) bool {
 }
 
 // readers lists the other units that read v, a result of p, if all that do are units.
-func (a *again) readers(p *unit, v *ir.Value, found []*unit) ([]*unit, bool) {
+func (a *recomputer) readers(p *unit, v *ir.Value, found []*unit) ([]*unit, bool) {
 	for _, u := range v.Uses() {
 		n, q := u.Node, a.of[u.Node]
 		switch {
@@ -120,7 +120,7 @@ func (a *again) readers(p *unit, v *ir.Value, found []*unit) ([]*unit, bool) {
 
 // attempt is results of p on their way into the units that read them.
 type attempt struct {
-	*again
+	*recomputer
 	p       *unit
 	set     []*ir.Value
 	written []*ir.Value // what p writes already
@@ -147,11 +147,11 @@ type replaced struct {
 }
 
 // try makes the readers of a set of p's results compute them, if that gains something.
-func (a *again) try(p *unit, set []*ir.Value) bool {
+func (a *recomputer) try(p *unit, set []*ir.Value) bool {
 	if slices.ContainsFunc(set, func(v *ir.Value) bool { return a.f.NodeByID(v.Def().ID()) != v.Def() }) {
 		return false
 	}
-	t := &attempt{again: a, p: p, set: set}
+	t := &attempt{recomputer: a, p: p, set: set}
 	r := fusion.Of(p.nodes)
 	for _, n := range p.nodes {
 		if r.Writes(n) {
@@ -182,7 +182,7 @@ func (a *again) try(p *unit, set []*ir.Value) bool {
 		return false
 	}
 	for i := range t.moves {
-		t.make(&t.moves[i])
+		t.apply(&t.moves[i])
 	}
 	if !t.kernels() {
 		t.undo()
@@ -248,7 +248,7 @@ func (t *attempt) expands(m *move, v *ir.Value) bool {
 	switch n := v.Def(); {
 	case slices.Contains(t.set, v):
 		yes = true
-	case t.of[n] != t.p || !simple(n) || t.writes.Written(v) || slices.Contains(m.given, v):
+	case t.of[n] != t.p || !cheapPerElement(n) || t.writes.Written(v) || slices.Contains(m.given, v):
 	case !slices.Contains(t.written, v):
 		yes = true
 	default:
@@ -298,7 +298,7 @@ func (t *attempt) gains() bool {
 }
 
 // lastRead is the position of the last node that reads v or a view of it.
-func (a *again) lastRead(v *ir.Value) int {
+func (a *recomputer) lastRead(v *ir.Value) int {
 	last := a.at[v.Def()]
 	for _, u := range v.Uses() {
 		last = max(last, a.at[u.Node])
@@ -368,8 +368,8 @@ func (t *attempt) width(end int) int {
 	return 0
 }
 
-// make puts what computes the set into a unit.
-func (t *attempt) make(m *move) {
+// apply puts what computes the set into a unit.
+func (t *attempt) apply(m *move) {
 	if m.q.id < 0 {
 		m.q.id = t.next
 		t.next++
@@ -378,14 +378,14 @@ func (t *attempt) make(m *move) {
 		for i, v := range n.Args() {
 			if b := v.Viewed(); slices.Contains(t.set, b) && t.of[v.Def()] != m.q {
 				m.args = append(m.args, replaced{n, i, v})
-				t.f.SetArg(n, i, t.bring(m, v))
+				t.f.SetArg(n, i, t.materialize(m, v))
 			}
 		}
 	}
 }
 
-// bring returns v as m has it.
-func (t *attempt) bring(m *move, v *ir.Value) *ir.Value {
+// materialize returns v as m has it.
+func (t *attempt) materialize(m *move, v *ir.Value) *ir.Value {
 	if w := m.made[v]; w != nil {
 		return w
 	}
@@ -397,7 +397,7 @@ func (t *attempt) bring(m *move, v *ir.Value) *ir.Value {
 	s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs(), HasCost: !n.Op().IsView(), Pos: n.Pos(), From: []*ir.Node{n},
 		Meta: n.Meta().With(passes.FusionKey, attr.Int(m.q.id))}
 	for _, x := range n.Args() {
-		s.Args = append(s.Args, t.bring(m, x))
+		s.Args = append(s.Args, t.materialize(m, x))
 	}
 	for _, r := range n.Results() {
 		s.Results = append(s.Results, r.Type())
