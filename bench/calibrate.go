@@ -100,7 +100,7 @@ func (f *Calibration) Calibrate(ctx context.Context, t *Console) (err error) {
 		if err != nil {
 			return err
 		}
-		if round > 0 && !s.news() {
+		if round > 0 && !s.hasNew() {
 			break
 		}
 		if s.known, err = s.measure(ctx, t, dir); err != nil {
@@ -163,7 +163,7 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	if s.known != nil {
-		s.recall()
+		s.markKnown()
 	}
 	for _, path := range f.Files {
 		c, err := s.measuredProgram(ctx, path)
@@ -199,8 +199,8 @@ func (s *session) pair(c *measuredProgram) {
 
 func (s *session) world() int { return s.cals[0].j.pair.World() }
 
-// recall marks what is known.
-func (s *session) recall() {
+// markKnown marks what is known.
+func (s *session) markKnown() {
 	for _, e := range s.known.Instructions {
 		s.seen[e.Key] = true
 	}
@@ -218,8 +218,8 @@ func (s *session) recall() {
 	}
 }
 
-// news reports whether a program has an instruction or a chain that is not known.
-func (s *session) news() bool {
+// hasNew reports whether a program has an instruction or a chain that is not known.
+func (s *session) hasNew() bool {
 	for _, c := range s.cals {
 		for _, chain := range c.chains {
 			if !s.seen[(&finding{What: aChain, Key: c.p.ChainKey(chain)}).key()] {

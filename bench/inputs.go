@@ -25,7 +25,7 @@ func (j *Job) makeInputs() (err error) {
 		j.inputs, err = j.numbered(j.Inputs, "in", interp.InputSlots(j.pair.Forward))
 	case j.Inputs != "":
 		j.inputs, err = j.pair.ReadAllInputs(j.Inputs)
-	case j.Random == "valid" || j.Random == "quick" && !plain(j.traced.Forward):
+	case j.Random == "valid" || j.Random == "quick" && !staticInputs(j.traced.Forward):
 		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.Seed, interp.RandomOptions{Symbols: j.Symbols})
 	case j.Random == "quick":
 		j.indices, err = indices(j.traced.Forward, j.Seed)
@@ -43,8 +43,8 @@ func (j *Job) makeInputs() (err error) {
 	return err
 }
 
-// plain reports whether all inputs are single tensors of fixed size.
-func plain(f *ir.Func) bool {
+// staticInputs reports whether all inputs are single tensors of fixed size.
+func staticInputs(f *ir.Func) bool {
 	return !slices.ContainsFunc(interp.InputSlots(f), func(s interp.Slot) bool {
 		_, fixed := s.Type.Shape().Static()
 		return s.Async || !fixed
@@ -165,8 +165,8 @@ func (j *Job) given(ctx context.Context, r *rt.Rank, h *half) ([]rt.Value, error
 	return out, nil
 }
 
-// fed are the backward inputs: forward outputs, where they lie, and tangents.
-func (j *Job) fed(fw []rt.Value) ([]rt.Value, error) {
+// backwardInputs are the backward inputs: forward outputs, where they lie, and tangents.
+func (j *Job) backwardInputs(fw []rt.Value) ([]rt.Value, error) {
 	sources, err := step.Sources(j.pair.Forward, j.pair.Backward)
 	if err != nil {
 		return nil, err
@@ -191,9 +191,9 @@ func (j *Job) fed(fw []rt.Value) ([]rt.Value, error) {
 	return out, nil
 }
 
-// again is what binds inputs for another run after a first one: what the program
+// rebind is what binds inputs for another run after a first one: what the program
 // has overwritten is brought in anew, the rest is there.
-func (h *half) again(first []rt.Value) []rt.Value {
+func (h *half) rebind(first []rt.Value) []rt.Value {
 	out := slices.Clone(first)
 	for i := range out {
 		out[i].Resident = !h.overwrites[i]

@@ -185,7 +185,7 @@ func (s *session) table() *calibration.File {
 		}
 	}
 	slices.SortFunc(m.Instructions, func(a, b calibration.Instruction) int { return strings.Compare(a.Key, b.Key) })
-	s.steps(m)
+	s.addSteps(m)
 	if s.known == nil { // later, nodes' costs are measured ones
 		m.MemoryScale = rounded(s.scale(m.Instructions))
 	}
@@ -257,7 +257,7 @@ func (k *meter) upTo(ctx context.Context, n int) ([]rt.Value, error) {
 	}
 	k.bound = true
 	return rt.RunModule(ctx, k.r, k.c.module, func(x *rt.Exec) {
-		k.c.kept(x, back)
+		k.c.saveInputs(x, back)
 		for i := range n {
 			rt.Instruct(x, k.c.p, i)
 		}
@@ -318,8 +318,8 @@ func (k *meter) slope(ctx context.Context, said float64, once func(x *rt.Exec)) 
 // computeStream is the stream of launches.
 func (c *measuredProgram) computeStream() string { return c.p.Streams[0].Name }
 
-// our is number i of the events that are not the program's.
-func (c *measuredProgram) our(i int) int { return c.p.Events + i }
+// ownEvent is number i of the events that are not the program's.
+func (c *measuredProgram) ownEvent(i int) int { return c.p.Events + i }
 
 // flush copies enough to drive everything else out of the caches.
 func (c *measuredProgram) flush(x *rt.Exec) {

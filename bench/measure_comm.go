@@ -20,13 +20,13 @@ func (k *meter) edges(ctx context.Context) error {
 	a, b := c.computeStream(), c.p.Streams[1].Name
 	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		c.tinyLaunch(x, a)
-		x.Record(a, c.our(0))
-		x.Wait(b, c.our(0))
+		x.Record(a, c.ownEvent(0))
+		x.Wait(b, c.ownEvent(0))
 		c.tinyLaunch(x, b)
 		c.tinyLaunch(x, b)
-		x.Record(b, c.our(1))
+		x.Record(b, c.ownEvent(1))
 		c.tinyLaunch(x, a)
-		x.Wait(a, c.our(1))
+		x.Wait(a, c.ownEvent(1))
 	})
 	if err != nil {
 		return err
@@ -77,12 +77,12 @@ const coveredBy = 1.2
 func (c *measuredProgram) forked(stream int, run, beside func(x *rt.Exec)) func(x *rt.Exec) {
 	a, b := c.computeStream(), c.p.Streams[stream].Name
 	return func(x *rt.Exec) {
-		x.Record(a, c.our(0))
-		x.Wait(b, c.our(0))
+		x.Record(a, c.ownEvent(0))
+		x.Wait(b, c.ownEvent(0))
 		run(x)
-		x.Record(b, c.our(1))
+		x.Record(b, c.ownEvent(1))
 		beside(x)
-		x.Wait(a, c.our(1))
+		x.Wait(a, c.ownEvent(1))
 	}
 }
 

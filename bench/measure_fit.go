@@ -39,14 +39,14 @@ type going struct {
 	times             int
 }
 
-// steps puts into m what was found of programs as a whole: the times of chains, and
+// addSteps puts into m what was found of programs as a whole: the times of chains, and
 // speeds. m has the times of instructions, in order.
-func (s *session) steps(m *calibration.File) {
+func (s *session) addSteps(m *calibration.File) {
 	chains := map[string][]float64{}
 	var keys []string
 	fit := &fitting{m: m, comm: map[string]*going{}, chain: map[string]*going{}}
-	s.calls(m)
-	for c, ranks := range s.ofSteps() {
+	s.addLongLaunches(m)
+	for c, ranks := range s.wholePrograms() {
 		for n, chain := range c.chains {
 			key := c.p.ChainKey(chain)
 			if chains[key] == nil {
@@ -70,8 +70,8 @@ func (s *session) steps(m *calibration.File) {
 	fit.finish()
 }
 
-// ofSteps are the programs that were measured as a whole, each with what its ranks found.
-func (s *session) ofSteps() iter.Seq2[*measuredProgram, []*inStep] {
+// wholePrograms are the programs that were measured as a whole, each with what its ranks found.
+func (s *session) wholePrograms() iter.Seq2[*measuredProgram, []*inStep] {
 	return func(yield func(*measuredProgram, []*inStep) bool) {
 		for i, f := range s.found[0] {
 			if f.What != aStep {
@@ -92,14 +92,14 @@ func (s *session) ofSteps() iter.Seq2[*measuredProgram, []*inStep] {
 	}
 }
 
-// calls gives long launches the times that they have in their steps: the mean of all of
+// addLongLaunches gives long launches the times that they have in their steps: the mean of all of
 // them, each on the middle rank. By itself a launch finds what others have left where its
 // operands lie, and how long attention or a sum by index takes depends on that. Of short
 // ones the events around them are too large a part. What was known before stays: the
 // programs were made with it.
-func (s *session) calls(m *calibration.File) {
+func (s *session) addLongLaunches(m *calibration.File) {
 	took := map[string][]float64{}
-	for c, ranks := range s.ofSteps() {
+	for c, ranks := range s.wholePrograms() {
 		n := 0
 		for _, chain := range c.chains {
 			for _, i := range chain.Instrs {

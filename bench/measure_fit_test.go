@@ -129,7 +129,7 @@ func TestFittedTableSimulates(t *testing.T) {
 	} {
 		s, cal := tracedCalibration(t, c.graph)
 		want, table := c.m.measured(t, s, cal, 3)
-		s.steps(table)
+		s.addSteps(table)
 		if _, err := table.WriteTo(io.Discard); err != nil {
 			t.Fatalf("%s: %v", c.graph, err)
 		}
@@ -168,7 +168,7 @@ func TestStepsInTable(t *testing.T) {
 		s.found = append(s.found, []finding{{What: anEdge}, {What: aStep, Key: c.whole(), Step: r}})
 	}
 	table := &calibration.File{}
-	s.steps(table)
+	s.addSteps(table)
 	counts := map[string]int{}
 	for _, chain := range c.chains {
 		counts[c.p.ChainKey(chain)]++

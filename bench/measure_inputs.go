@@ -27,7 +27,7 @@ func (k *meter) fed(ctx context.Context) ([]rt.Value, error) {
 		return nil, err
 	}
 	j := &Job{pair: &step.Pair{Name: k.c.j.pair.Name, Forward: f.c.h.f, Backward: k.c.h.f}}
-	return j.fed(outs)
+	return j.backwardInputs(outs)
 }
 
 // given brings in the inputs: of a backward function what its forward one leaves, else
@@ -134,9 +134,9 @@ func (k *meter) pattern(like filled, off, size int64) error {
 	return k.r.Upload(at, data)
 }
 
-// kept copies the inputs that the program overwrites to where they are kept, or back.
+// saveInputs copies the inputs that the program overwrites to where they are kept, or back.
 // An input that is kept nowhere has offset 0, which is in the program's arena.
-func (c *measuredProgram) kept(x *rt.Exec, back bool) {
+func (c *measuredProgram) saveInputs(x *rt.Exec, back bool) {
 	for i, at := range c.keep {
 		if at == 0 {
 			continue
@@ -150,16 +150,16 @@ func (c *measuredProgram) kept(x *rt.Exec, back bool) {
 	}
 }
 
-// restored copies those inputs back, and lets every stream wait for that: without it
+// restoreInputs copies those inputs back, and lets every stream wait for that: without it
 // collectives that need none of them would begin beside the copies.
-func (c *measuredProgram) restored(x *rt.Exec) {
-	c.kept(x, true)
+func (c *measuredProgram) restoreInputs(x *rt.Exec) {
+	c.saveInputs(x, true)
 	if c.copies() == 0 {
 		return
 	}
-	x.Record(c.computeStream(), c.our(0))
+	x.Record(c.computeStream(), c.ownEvent(0))
 	for _, st := range c.p.Streams[1:] {
-		x.Wait(st.Name, c.our(0))
+		x.Wait(st.Name, c.ownEvent(0))
 	}
 }
 

@@ -56,11 +56,11 @@ func (k *meter) steps(ctx context.Context) error {
 		return errors.New("it computes on several streams")
 	}
 	f.Step = new(inStep)
-	markUs, err := k.apart(ctx, f.Step)
+	markUs, err := k.measureIsolated(ctx, f.Step)
 	if err != nil {
 		return err
 	}
-	if err := k.together(ctx, f.Step, markUs); err != nil {
+	if err := k.measureOverlapped(ctx, f.Step, markUs); err != nil {
 		return err
 	}
 	k.add(f)
@@ -91,7 +91,7 @@ func (k *meter) replays(ctx context.Context, reps int, step func(x *rt.Exec)) (o
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
 		x.Mark(c.computeStream())
-		c.restored(x)
+		c.restoreInputs(x)
 		step(x)
 	}, c.j.options(k.r), true)
 	if err != nil {
@@ -147,11 +147,11 @@ func (k *meter) paced(ctx context.Context, s *rt.Step, n int) ([]float64, error)
 	return out, nil
 }
 
-// apart measures the chains with nothing beside them, and what a mark takes. The
+// measureIsolated measures the chains with nothing beside them, and what a mark takes. The
 // collectives that stand before the end of a chain are done between it and the next one:
 // by then their operands are there, and nobody reads their results or writes where they
 // go. So the data are those of the step, which tell in what a product takes.
-func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err error) {
+func (k *meter) measureIsolated(ctx context.Context, out *inStep) (markUs float64, err error) {
 	c := k.c
 	walk := func(x *rt.Exec, mark func()) {
 		done := 0 // collectives
@@ -207,7 +207,7 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 func (k *meter) calls(ctx context.Context, step func(x *rt.Exec)) (us []float64, err error) {
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
-		c.restored(x)
+		c.restoreInputs(x)
 		step(x)
 	}, c.j.options(k.r), false)
 	if err != nil {
@@ -243,8 +243,8 @@ func (k *meter) calls(ctx context.Context, step func(x *rt.Exec)) (us []float64,
 	return us[first:], nil
 }
 
-// together measures when chains and collectives run in the step as it is.
-func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error {
+// measureOverlapped measures when chains and collectives run in the step as it is.
+func (k *meter) measureOverlapped(ctx context.Context, out *inStep, markUs float64) error {
 	c := k.c
 	from, to := map[int][]int{}, map[int][]int{} // by instruction: what begins before and ends behind it
 	for n, chain := range c.chains {

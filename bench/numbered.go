@@ -70,7 +70,7 @@ func asSlot(t interp.Tensor, want ir.Type) (interp.Tensor, error) {
 // constants fills in what the program says of inputs.
 func (j *Job) constants() error {
 	if j.inputs == nil {
-		if !slices.ContainsFunc(j.StableHLO.Constants, isThere) {
+		if !slices.ContainsFunc(j.StableHLO.Constants, notNil) {
 			return nil
 		}
 		var err error
@@ -88,7 +88,7 @@ func (j *Job) constants() error {
 	return nil
 }
 
-func isThere[T any](p *T) bool { return p != nil }
+func notNil[T any](p *T) bool { return p != nil }
 
 // numberedBounds are how far results may be from what another implementation recorded: more
 // where the function computes in types of 16 bits.

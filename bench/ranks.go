@@ -98,7 +98,7 @@ func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, er
 		for i := range halves {
 			given, err := j.bind(ctx, r, halves, outs, i)
 			if err == nil {
-				outs[i], err = j.once(ctx, r, &halves[i], given, sizes)
+				outs[i], err = j.runHalf(ctx, r, &halves[i], given, sizes)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("step %d of @%s: %w", n, halves[i].f.Name, err)
@@ -133,12 +133,12 @@ func (j *Job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.V
 	if i == 0 {
 		return j.given(ctx, r, &halves[0])
 	}
-	return j.fed(outs[0])
+	return j.backwardInputs(outs[0])
 }
 
-// once runs a half and returns where its outputs lie, one by one. It takes the sizes that halves
+// runHalf runs a half and returns where its outputs lie, one by one. It takes the sizes that halves
 // before it have read, and adds its own.
-func (j *Job) once(ctx context.Context, r *rt.Rank, h *half, given []rt.Value, sizes map[string]int64) ([]rt.Value, error) {
+func (j *Job) runHalf(ctx context.Context, r *rt.Rank, h *half, given []rt.Value, sizes map[string]int64) ([]rt.Value, error) {
 	o := j.options(r)
 	o.Symbols, o.Sizes = maps.Clone(o.Symbols), sizes
 	for _, s := range h.step.Module.Symbols {

@@ -59,7 +59,7 @@ func (j *Job) reportReplays(t *Console, found []*outcome) error {
 		bad = true
 		fmt.Fprintf(t.Out, "%s: %s\n", t.Colour("31", "FAIL"), fmt.Sprintf(format, args...))
 	}
-	for _, h := range j.ran() {
+	for _, h := range j.functions() {
 		slots := interp.OutputSlots(h.f)
 		want, err := j.replicated(h.at, h.f)
 		if err != nil {

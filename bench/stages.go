@@ -64,8 +64,8 @@ type ran struct {
 	at    int // its place among what each of them found
 }
 
-// ran lists the functions of the step: the halves, or the stages.
-func (j *Job) ran() []ran {
+// functions lists the functions of the step: the halves, or the stages.
+func (j *Job) functions() []ran {
 	var out []ran
 	if j.stages != nil {
 		for place, p := range j.stages.pairs {

@@ -43,7 +43,7 @@ func (j *Job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 		return err
 	}
 	j.say(r, "captured @"+h.f.Name)
-	again := h.again(first)
+	again := h.rebind(first)
 	if j.Replays > 0 {
 		rep, err := replays(ctx, r, s, again, j.Replays)
 		if err != nil {
@@ -226,7 +226,7 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 		}
 	}
 	var out []timing
-	runs := j.ran()
+	runs := j.functions()
 	for i := range halves {
 		h := runs[i]
 		t := timing{Func: j.pair.Name + "." + h.name, Ranks: len(h.ranks), Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
