@@ -197,9 +197,9 @@ type compiler struct {
 	manager  passes.Manager
 }
 
-// forming is the number of passes up to the one that forms regions for kernels, 0 if none
+// fusionEnd is the number of passes up to the one that forms regions for kernels, 0 if none
 // does: what comes behind it places buffers, which launches do not depend on.
-func forming(p *passes.Pipeline) int {
+func fusionEnd(p *passes.Pipeline) int {
 	for i := range p.Len() {
 		if p.Pass(i).Regions {
 			return i + 1

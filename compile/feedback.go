@@ -30,7 +30,7 @@ const feedbackNodes = 8000
 // feedBack gives the nodes of m their shares of the launches that they will be part of.
 // Without a calibration a region is taken to cost what it moves.
 func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
-	n := forming(c.pipeline)
+	n := fusionEnd(c.pipeline)
 	if n == 0 {
 		return nil
 	}
@@ -63,11 +63,11 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 			}
 			costs := c.target.Measured
 			if costs == nil {
-				costs = moved(p, base.Machine)
+				costs = trafficCosts(p, base.Machine)
 			}
 			launches := launchesOf(p, fn, to)
 			cost.Apply(costs, to, base, launches, nil)
-			copied(fn, to, launches)
+			zeroCopied(fn, to, launches)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -95,9 +95,9 @@ func launchesOf(p *program.Program, f, origin *ir.Func) []cost.Launch {
 	return out
 }
 
-// copied makes the nodes of origin cost nothing of which only copies are in the launches
+// zeroCopied makes the nodes of origin cost nothing of which only copies are in the launches
 // of f's program: what a copy costs is in its region.
-func copied(f, origin *ir.Func, launches []cost.Launch) {
+func zeroCopied(f, origin *ir.Func, launches []cost.Launch) {
 	launched := map[string]bool{}
 	for _, l := range launches {
 		for _, name := range l.Nodes {
@@ -120,17 +120,17 @@ func sameWork(a, b *ir.Node) bool {
 	return a.Op() == b.Op() && a.Attrs().String() == b.Attrs().String() && len(a.Results()) == len(b.Results()) && a.Result(0).Type().Equal(b.Result(0).Type())
 }
 
-// moved are costs of a program's generated kernels by the bytes of their operands and
-// results, sizes known at run time only at their hints, in the form of a calibration.
+// trafficCosts are costs of a program's generated kernels by the bytes of their operands and
+// results, dynamic sizes at their hints, in the form of a calibration.
 // Without a machine nothing is known.
-func moved(p *program.Program, m *cost.Machine) *calibration.File {
+func trafficCosts(p *program.Program, m *cost.Machine) *calibration.File {
 	out := new(calibration.File)
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
 		if m == nil || p.Kernel(in) == nil {
 			continue
 		}
-		out.Instructions = append(out.Instructions, calibration.Instruction{Key: p.CostKey(in), Us: movedUs(p, in, m)})
+		out.Instructions = append(out.Instructions, calibration.Instruction{Key: p.CostKey(in), Us: trafficUs(p, in, m)})
 	}
 	byKey := func(a, b calibration.Instruction) int { return strings.Compare(a.Key, b.Key) }
 	slices.SortFunc(out.Instructions, byKey)
@@ -138,9 +138,9 @@ func moved(p *program.Program, m *cost.Machine) *calibration.File {
 	return out
 }
 
-// movedUs is what a generated kernel takes, in microseconds, by the bytes of its operands
+// trafficUs is what a generated kernel takes, in microseconds, by the bytes of its operands
 // and results.
-func movedUs(p *program.Program, in *program.Instr, m *cost.Machine) float64 {
+func trafficUs(p *program.Program, in *program.Instr, m *cost.Machine) float64 {
 	return m.LaunchUs + float64(hintBytes(p, in.Ins)+hintBytes(p, in.Outs))/(m.MemoryGBps*1e3)
 }
 
@@ -162,7 +162,7 @@ func nodesOf(p *program.Program, f *ir.Func) func(in *program.Instr) []string {
 	}
 }
 
-// hintBytes is the size of tensors, sizes known at run time only at their hints.
+// hintBytes is the size of tensors, dynamic sizes at their hints.
 func hintBytes(p *program.Program, ts []program.Tensor) int64 {
 	sum := int64(0)
 	for k := range ts {

@@ -151,7 +151,7 @@ func unmeasured(p *program.Program, f *ir.Func, model *cost.Model) func(in *prog
 	nodes := NodeTimes(p, f, model)
 	return func(in *program.Instr) float64 {
 		if p.Kernel(in) != nil && model.Machine != nil {
-			return movedUs(p, in, model.Machine)
+			return trafficUs(p, in, model.Machine)
 		}
 		return nodes(in)
 	}

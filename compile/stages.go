@@ -36,7 +36,7 @@ func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
 // MeasureStages simulates stages of a module, each in its own order: a transfer begins when both
 // ends have come to it. Errors are Simulate's and sim.EvaluateStages'.
 func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, error) {
-	p, err := playOf(m, s, model)
+	p, err := newPlay(m, s, model)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 // StageHelps says what would make the step of stages shorter, as Function.Helps does: the
 // collectives between stages are one entry. Errors are MeasureStages'.
 func (r *Result) StageHelps(s *ir.Stages) ([]Help, error) {
-	p, err := playOf(r.Module, s, r.costs)
+	p, err := newPlay(r.Module, s, r.costs)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ type play struct {
 	met    map[*ir.Group]bool // groups in which stages meet; look-up only
 }
 
-// playOf readies stages.
-func playOf(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
+// newPlay readies stages.
+func newPlay(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
 	p := &play{s: s, met: map[*ir.Group]bool{}}
 	for _, name := range s.Funcs {
 		p.funcs = append(p.funcs, m.Func(name))

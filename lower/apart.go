@@ -30,7 +30,7 @@ func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 		if err != nil || len(refused) == 0 {
 			return p, err
 		}
-		if f, err = apart(f, refused); err != nil {
+		if f, err = splitRefused(f, refused); err != nil {
 			return nil, err
 		}
 	}
@@ -40,17 +40,17 @@ func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 // annotations put them.
 var errMisplaced = errors.New("the operands of a kernel lie where it cannot use them")
 
-// refused reports whether an error of writing a kernel is about that kernel, which
+// isKernelError reports whether an error of writing a kernel is about that kernel, which
 // then is left out.
-func refused(err error) bool {
+func isKernelError(err error) bool {
 	return errors.Is(err, cudagen.ErrUnsupported) || errors.Is(err, errMisplaced)
 }
 
-// apart returns f in a copy of its module without the regions that no kernel could be
+// splitRefused returns f in a copy of its module without the regions that no kernel could be
 // written for, whose nodes become launches, and without results on operands where a
 // kernel cannot have them so. Where buffers lie is decided anew: what was inside a
 // region needs bytes now.
-func apart(f *ir.Func, nodes []*ir.Node) (*ir.Func, error) {
+func splitRefused(f *ir.Func, nodes []*ir.Node) (*ir.Func, error) {
 	names := map[[2]string]bool{} // of functions and nodes; look-up only
 	for _, n := range nodes {
 		names[[2]string{n.Func().Name, n.Name()}] = true

@@ -26,7 +26,7 @@ func (l *lowering) region(nodes []*ir.Node) error {
 		if err == nil {
 			err = b.order(c)
 		}
-		if refused(err) {
+		if isKernelError(err) {
 			l.refused = append(l.refused, nodes...)
 			return nil
 		}
@@ -38,9 +38,9 @@ func (l *lowering) region(nodes []*ir.Node) error {
 	return l.fused(b, k)
 }
 
-// alone turns a launch into a fused one, if kernels are to have source and one can
+// singleKernel turns a launch into a fused one, if kernels are to have source and one can
 // be written for it; it reports whether it did.
-func (l *lowering) alone(n *ir.Node) (bool, error) {
+func (l *lowering) singleKernel(n *ir.Node) (bool, error) {
 	if !l.source || n.Op().Class() != ir.ClassMemory && !n.Op().Info().Generated || !n.Pure() && n.Op() != ir.OpReadSize || n.Group() != nil || n.Op() == ir.OpCall {
 		return false, nil
 	}
@@ -61,10 +61,10 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 		}
 	}
 	switch {
-	case refused(err) && inPlace && !errors.Is(err, cudagen.ErrUnsupported):
+	case isKernelError(err) && inPlace && !errors.Is(err, cudagen.ErrUnsupported):
 		l.refused = append(l.refused, n) // a kernel can compute it elsewhere
 		return true, nil
-	case refused(err):
+	case isKernelError(err):
 		return false, nil
 	case err != nil:
 		return false, err
@@ -100,7 +100,7 @@ func (l *lowering) fused(b *body, k program.Kernel) error {
 
 // share adds a kernel, unless there is an equal one, and returns the name to launch.
 func (l *lowering) share(k program.Kernel) string {
-	key := likeness(&k)
+	key := kernelKey(&k)
 	at, ok := l.shared[key]
 	if !ok {
 		at = len(l.p.Kernels)
@@ -116,8 +116,8 @@ func (l *lowering) share(k program.Kernel) string {
 // comments are where the text of a kernel names nodes and values.
 var comments = regexp.MustCompile(`//[^\n]*|/\*.*?\*/`)
 
-// likeness is the same for kernels that do the same: all but the names.
-func likeness(k *program.Kernel) string {
+// kernelKey is the same for kernels that do the same: all but the names.
+func kernelKey(k *program.Kernel) string {
 	like := program.Kernel{Name: "k", Sizes: k.Sizes, Body: slices.Clone(k.Body)}
 	for i := range like.Body {
 		like.Body[i].Node = ""

@@ -283,7 +283,7 @@ func (l *lowering) launch(n *ir.Node) error {
 	if n.Op().Info().Bodies != nil {
 		return l.control(n)
 	}
-	if done, err := l.alone(n); done || err != nil {
+	if done, err := l.singleKernel(n); done || err != nil {
 		return err
 	}
 	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}

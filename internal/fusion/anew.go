@@ -18,7 +18,7 @@ const mostAnew = 1024
 // bounded reports whether that is kept. Two indices count as one where the same ways lead to
 // them. O(nodes * mostAnew).
 func (r *regionShape) bounded(nodes []*ir.Node) bool {
-	if !slices.ContainsFunc(nodes, moves) {
+	if !slices.ContainsFunc(nodes, reindexes) {
 		return true
 	}
 	at := map[*ir.Value][]uint64{} // indices at which values are asked for; look-up only
@@ -36,7 +36,7 @@ func (r *regionShape) bounded(nodes []*ir.Node) bool {
 			}
 			for i, a := range n.Args() {
 				for _, from := range at[v] {
-					if k := way(n, i, from); !slices.Contains(at[a], k) {
+					if k := accessPath(n, i, from); !slices.Contains(at[a], k) {
 						at[a] = append(at[a], k)
 					}
 				}
@@ -46,16 +46,16 @@ func (r *regionShape) bounded(nodes []*ir.Node) bool {
 	return true
 }
 
-// moves reports whether n reads operands at another index than its own.
-func moves(n *ir.Node) bool {
+// reindexes reports whether n reads operands at another index than its own.
+func reindexes(n *ir.Node) bool {
 	return !n.Op().Info().Elementwise && n.Op() != ir.OpClone && !Reshapes(n)
 }
 
-// way is the index at which n reads operand i for an element at an index. Equal views are the
+// accessPath is the index at which n reads operand i for an element at an index. Equal views are the
 // same way, whatever they are of.
-func way(n *ir.Node, i int, from uint64) uint64 {
+func accessPath(n *ir.Node, i int, from uint64) uint64 {
 	a, to := Sizes(n.Arg(i)), Sizes(n.Result(0))
-	if !moves(n) && slices.Equal(a, to) {
+	if !reindexes(n) && slices.Equal(a, to) {
 		return from
 	}
 	key := binary.AppendUvarint(nil, from)

@@ -138,24 +138,24 @@ func Folds(n *ir.Node) (gone []bool, ok bool) {
 		gone[d] = len(dims) == 0
 	}
 	for _, d := range dims {
-		if d = counted(d, len(gone)); d >= 0 && d < int64(len(gone)) {
+		if d = fromFront(d, len(gone)); d >= 0 && d < int64(len(gone)) {
 			gone[d] = true
 		}
 	}
 	return gone, true
 }
 
-// counted is a dimension counted from the front.
-func counted(d int64, rank int) int64 {
+// fromFront is a dimension counted from the front.
+func fromFront(d int64, rank int) int64 {
 	if d < 0 {
 		d += int64(rank)
 	}
 	return d
 }
 
-// fixed reports whether size d of v is a number.
-func fixed(v *ir.Value, d int64) bool {
-	d = counted(d, v.Type().Rank())
+// isStatic reports whether size d of v is a number.
+func isStatic(v *ir.Value, d int64) bool {
+	d = fromFront(d, v.Type().Rank())
 	if d < 0 || d >= int64(v.Type().Rank()) {
 		return false
 	}
@@ -171,12 +171,12 @@ func RowsApart(n *ir.Node) bool {
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
 		return true
 	case ir.OpCat, ir.OpGather, ir.OpScatter, ir.OpSliceScatter:
-		return fixed(n.Arg(0), n.Attrs().Int("dim", 0))
+		return isStatic(n.Arg(0), n.Attrs().Int("dim", 0))
 	case ir.OpEmbedding:
-		return fixed(n.Arg(0), 0)
+		return isStatic(n.Arg(0), 0)
 	case ir.OpIndex:
 		dims := n.Attrs().Ints("dims")
-		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !fixed(n.Arg(0), d) })
+		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !isStatic(n.Arg(0), d) })
 	case ir.OpCumsum:
 		return false // one thread walks what is a row here
 	}
@@ -185,7 +185,7 @@ func RowsApart(n *ir.Node) bool {
 		return n.Op().Info().Elementwise
 	}
 	for d, g := range gone {
-		if g && !fixed(n.Arg(0), int64(d)) {
+		if g && !isStatic(n.Arg(0), int64(d)) {
 			return false
 		}
 	}

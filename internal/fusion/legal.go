@@ -26,7 +26,7 @@ func Fusable(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
 	case ir.OpScatter, ir.OpSliceScatter, ir.OpIndexPut, ir.OpIndexAdd:
-		if _, ok := UpdatesSizedRows(n); !ok && !pulled(n) {
+		if _, ok := UpdatesSizedRows(n); !ok && !gatherForm(n) {
 			return false
 		}
 	case ir.OpCumsum:
@@ -49,10 +49,10 @@ func empty(n *ir.Node) bool {
 	return slices.ContainsFunc(n.Args(), none) || slices.ContainsFunc(n.Results(), none)
 }
 
-// pulled reports whether every element of what n writes at positions can find its
+// gatherForm reports whether every element of what n writes at positions can find its
 // values by itself, at no more cost than reading them: a slice, one index for each
 // line, or rows of the first dimension that blocks can list.
-func pulled(n *ir.Node) bool {
+func gatherForm(n *ir.Node) bool {
 	if Sized(n) {
 		return false
 	}
@@ -259,7 +259,7 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 	return true
 }
 
-// Sizes are those of v, those known at run time only at their bounds.
+// Sizes are those of v, dynamic ones at their bounds.
 func Sizes(v *ir.Value) []int64 {
 	if s, ok := v.Type().Shape().Static(); ok {
 		return s

@@ -15,10 +15,10 @@ const MostPlaces = 11000
 func UpdatesRows(n *ir.Node) (index *ir.Value, ok bool) {
 	switch n.Op() {
 	case ir.OpIndexAdd:
-		index, ok = n.Arg(1), counted(n.Attrs().Int("dim", 0), n.Arg(0).Type().Rank()) == 0
+		index, ok = n.Arg(1), fromFront(n.Attrs().Int("dim", 0), n.Arg(0).Type().Rank()) == 0
 	case ir.OpIndexPut:
 		dims := n.Attrs().Ints("dims")
-		index, ok = n.Arg(2), len(n.Args()) == 3 && len(dims) == 1 && counted(dims[0], n.Arg(0).Type().Rank()) == 0
+		index, ok = n.Arg(2), len(n.Args()) == 3 && len(dims) == 1 && fromFront(dims[0], n.Arg(0).Type().Rank()) == 0
 	}
 	if !ok || !index.Type().Contiguous() {
 		return nil, false
@@ -26,7 +26,7 @@ func UpdatesRows(n *ir.Node) (index *ir.Value, ok bool) {
 	return index, true
 }
 
-// UpdatesSizedRows is UpdatesRows where sizes are known at run time only: positions are
+// UpdatesSizedRows is UpdatesRows where sizes are dynamic: positions are
 // then a list, and there may be any number of them.
 func UpdatesSizedRows(n *ir.Node) (index *ir.Value, ok bool) {
 	index, ok = UpdatesRows(n)

@@ -62,7 +62,7 @@ func (l *Layout) addRoom(u *uses, names map[string]bool, n *ir.Node, home []Wind
 	}
 	end := height
 	for _, f := range bodies {
-		b, top, err := lieIn(f, height)
+		b, top, err := layoutBody(f, height)
 		if err != nil {
 			return err
 		}
@@ -91,9 +91,9 @@ func overwritten(f *ir.Func, k, carried int) (bool, error) {
 	return in.At() != k || p.Offset != 0 || !v.Type().Equal(root.Type()), nil
 }
 
-// lieIn lays a body out behind what lies in its room already. What plan-memory has left in it
+// layoutBody lays a body out behind what lies in its room already. What plan-memory has left in it
 // is of a function that has its inputs in its own arena, and does not count.
-func lieIn(f *ir.Func, from int64) (Body, int64, error) {
+func layoutBody(f *ir.Func, from int64) (Body, int64, error) {
 	lay, err := Of(f)
 	if err != nil {
 		return Body{}, 0, err

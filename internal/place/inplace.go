@@ -179,7 +179,7 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	}
 	v := ops[operand]
 	seat := u.seat[n.At()]
-	if seat < 0 && !able(n, k, operand) {
+	if seat < 0 && !worksAtAll(n, k, operand) {
 		return fail(NotAble, -1)
 	}
 	if v.Type().IsAsync() || !v.Type().Equal(resultType(n, k)) {
@@ -187,7 +187,7 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	}
 	p := u.st.Of(v)[0]
 	root, _ := u.st.Root(p.Storage)
-	if d := root.Def(); d.Op() == ir.OpInput && (!dies(d) || root.Type().IsAsync()) && u.heirs[u.storage(n, k)] != d {
+	if d := root.Def(); d.Op() == ir.OpInput && (!ownedByProgram(d) || root.Type().IsAsync()) && u.heirs[u.storage(n, k)] != d {
 		return fail(Callers, -1)
 	}
 	if u.opaque[p.Storage] {
@@ -227,12 +227,12 @@ func (u *uses) operandsIn(n *ir.Node, s ir.StorageID) []int32 {
 	return u.inStorage[s]
 }
 
-// able reports whether n works in place at all. reduce_scatter, all_gather and
+// worksAtAll reports whether n works in place at all. reduce_scatter, all_gather and
 // all_to_all do not: their result is a piece of an operand, or holds the operand
 // as a piece, at a place that depends on the rank, and offsets must not.
 // collective_permute does not either: while a rank's operand is on its way out,
 // the result comes in from another rank, and only a copy could keep the two apart.
-func able(n *ir.Node, k, operand int) bool {
+func worksAtAll(n *ir.Node, k, operand int) bool {
 	switch {
 	case n.Op() == ir.OpAllReduce, n.Op() == ir.OpBroadcast:
 		return k == operand // peers work on both, element by element

@@ -64,7 +64,7 @@ func newUses(f *ir.Func) (*uses, error) {
 					u.lives[p.Storage].last = end
 				}
 			}
-			if !dies(n) && !n.Donated() {
+			if !ownedByProgram(n) && !n.Donated() {
 				u.use(n, n.Result(0), end)
 			}
 		case ir.ClassCollective:
@@ -148,9 +148,9 @@ func (u *uses) inside(s ir.StorageID) bool {
 	return u.seat[root.Def().At()] >= 0 && !u.outside[s]
 }
 
-// dies reports whether the caller leaves an input to the program: activations kept
+// ownedByProgram reports whether the caller leaves an input to the program: activations kept
 // by the forward pass, and incoming gradients.
-func dies(n *ir.Node) bool {
+func ownedByProgram(n *ir.Node) bool {
 	return (n.Role() == ir.RoleSaved || n.Role() == ir.RoleTangent) && !n.Donated()
 }
 

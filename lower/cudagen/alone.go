@@ -9,8 +9,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// alone writes the kernels of operations that no other can join; nil for others.
-func alone(name string, r *region) (*Kernel, error) {
+// unfusable writes the kernels of operations that no other can join; nil for others.
+func unfusable(name string, r *region) (*Kernel, error) {
 	if len(r.nodes) != 1 {
 		return nil, nil
 	}
@@ -19,7 +19,7 @@ func alone(name string, r *region) (*Kernel, error) {
 	g := newGenerator(r, f)
 	g.body = g.top
 	declared := "" // before the kernel
-	if ofNothing(n) {
+	if fillsFromEmpty(n) {
 		if err := g.nothing(n); err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (g *generator) scatters(n *ir.Node) bool {
 			return false
 		}
 	}
-	return places[d] >= 32 && shape[d] <= 8192 && intmath.Product(shape) <= 1<<30 && held(x.Type().DType()) == held(n.Result(0).Type().DType())
+	return places[d] >= 32 && shape[d] <= 8192 && intmath.Product(shape) <= 1<<30 && storageDomain(x.Type().DType()) == storageDomain(n.Result(0).Type().DType())
 }
 
 // scatterLines finds for every position of a line the last place that writes it.
@@ -127,7 +127,7 @@ func (g *generator) scatterLines(n *ir.Node) error {
 		to[d] = g.x.newAtom(name, size-1, 1, g.top).lin()
 		return dot(to, v.Type().Strides()).text()
 	}
-	e := value.literal(held(v.Type().DType()))
+	e := value.literal(storageDomain(v.Type().DType()))
 	if len(n.Args()) == 3 {
 		g.ins = append(g.ins, n.Arg(2))
 		e = "load(in2 + " + at(n.Arg(2), "k", places) + ")"
@@ -141,8 +141,8 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	g.top.emit("meet();")
 	g.top.emit("for (int j = lane; j < %d; j += lanes) {", length)
 	g.top.emit("  const int k = last[j];")
-	g.top.emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", held(v.Type().DType()), e, at(x, "j", length))
-	g.top.emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", held(v.Type().DType()), v.Type().DType()))
+	g.top.emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", storageDomain(v.Type().DType()), e, at(x, "j", length))
+	g.top.emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", storageDomain(v.Type().DType()), v.Type().DType()))
 	g.top.emit("}")
 	return nil
 }

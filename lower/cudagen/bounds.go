@@ -43,9 +43,9 @@ func rowwise(name string, r *region) (*Kernel, error) {
 	return atBounds(name, r, typ, &limits{rows: ir.Sym(sizeName(0)), sizes: r.sizes, vector: elementwise})
 }
 
-// flat makes the kernel of a region of elementwise operations on tensors of one shape,
+// flatElementwise makes the kernel of a region of elementwise operations on tensors of one shape,
 // scalars beside them: what is elementwise works on vectors.
-func flat(name string, r *region) (*Kernel, error) {
+func flatElementwise(name string, r *region) (*Kernel, error) {
 	shape := r.outs[0].Type().Shape()
 	module := r.nodes[0].Func().Module()
 	count := module.Bound(shape.NumElems())

@@ -30,7 +30,7 @@ func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 // and computes none of the others. Where all of a thread's consecutive elements
 // come from the same tensor, so do its loads.
 func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
-	if p, begin, ok := holding(v, at[d], parts); ok {
+	if p, begin, ok := segmentOf(v, at[d], parts); ok {
 		to := slices.Clone(at)
 		to[d] = at[d].add(1, p.from).add(-1, constant(begin))
 		return g.value(p.v, to)
@@ -39,7 +39,7 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.equal(lin{}) })
 	c := g.choiceOf(at[d], parts)
 	name := g.fresh("x")
-	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	outer.emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
 	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
 	start := lin{}
 	var arms []arm
@@ -103,8 +103,8 @@ func branches(to []string, arms []arm) []string {
 	return append(to, "}")
 }
 
-// holding is the segment that has all elements which an index may mean, and where it begins.
-func holding(v *ir.Value, at lin, parts []segment) (p segment, begin int64, ok bool) {
+// segmentOf is the segment that has all elements which an index may mean, and where it begins.
+func segmentOf(v *ir.Value, at lin, parts []segment) (p segment, begin int64, ok bool) {
 	lo, hi := at.span()
 	for _, p := range parts {
 		if len(p.size.terms) > 0 {
@@ -199,7 +199,7 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	}
 	j, name := g.fresh("j"), g.fresh("x")
 	outer := g.body
-	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	outer.emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
 	outer.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, from).text())
 	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, count.lin(g.x).text())
 	chain := []string{"if (" + test + ") {"}

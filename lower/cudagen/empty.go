@@ -6,10 +6,10 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// ofNothing reports whether n makes elements from an operand that has none, so that they are
+// fillsFromEmpty reports whether n makes elements from an operand that has none, so that they are
 // all the same number, or those of the first operand. What cat joins may be empty, too: it is
 // passed over.
-func ofNothing(n *ir.Node) bool {
+func fillsFromEmpty(n *ir.Node) bool {
 	none := func(v *ir.Value) bool { return elements(v).Equal(ir.D(0)) }
 	return n.Op() != ir.OpCat && slices.ContainsFunc(n.Args(), none) && !slices.ContainsFunc(n.Results(), none)
 }
@@ -38,7 +38,7 @@ func (g *generator) nothing(n *ir.Node) error {
 		return unsupported(n, "an operand is empty")
 	}
 	if copied {
-		dom = held(n.Arg(0).Type().DType())
+		dom = storageDomain(n.Arg(0).Type().DType())
 	}
 	// The others stay operands although nothing of them is loaded: the program says what the
 	// operation is given.

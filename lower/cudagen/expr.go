@@ -36,7 +36,7 @@ type atom struct {
 	arg lin
 	by  int64
 	mod bool
-	// Of a quotient, a remainder or a product by a size that is known at run time only,
+	// Of a quotient, a remainder or a product by a dynamic size,
 	// its name; by is -1 then.
 	name  string
 	times bool
@@ -56,8 +56,8 @@ func (s extent) lin(x *indices) lin {
 	return x.variable(s).lin()
 }
 
-// open reports whether one of the sizes is known at run time only.
-func open(shape []extent) bool {
+// hasDynamicSize reports whether one of the sizes is dynamic.
+func hasDynamicSize(shape []extent) bool {
 	return slices.ContainsFunc(shape, func(s extent) bool { return s.name != "" })
 }
 
@@ -71,7 +71,7 @@ type indices struct {
 
 func newIndices(top *scope) *indices { return &indices{key: map[string]*atom{}, top: top} }
 
-// variable is the atom of a size that is known at run time only.
+// variable is the atom of a dynamic size.
 func (x *indices) variable(s extent) *atom {
 	if x.key[s.name] == nil {
 		x.key[s.name] = x.newAtom(s.name, s.n, 1, x.top)
@@ -365,7 +365,7 @@ func (e lin) paren() string {
 // ravel is the row-major position of the index at in a tensor of this shape.
 func (x *indices) ravel(at []lin, shape []extent) lin {
 	e, n := lin{}, int64(1)
-	if open(shape) {
+	if hasDynamicSize(shape) {
 		for d, s := range shape {
 			e = x.times(e, s).add(1, at[d])
 		}

@@ -202,11 +202,11 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 		a.typ = sumType(dom)
 		a.functor, init = "Product", "1"
 	case ir.OpAmax:
-		a.functor, init = "Largest", ofNone("least_of", dom, in)
+		a.functor, init = "Largest", emptyExtreme("least_of", dom, in)
 	case ir.OpAmin:
-		a.functor, init = "Smallest", ofNone("most_of", dom, in)
+		a.functor, init = "Smallest", emptyExtreme("most_of", dom, in)
 	case ir.OpArgmax:
-		a.typ = "best<" + string(held(in)) + ">"
+		a.typ = "best<" + string(storageDomain(in)) + ">"
 		a.functor, init = "First", a.typ+"{0, -1}"
 	default: // softmax
 		a.typ = softType(n)
@@ -218,9 +218,9 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 	return a, init
 }
 
-// ofNone is the largest, by least_of, or the least, by most_of, of no elements of a type:
+// emptyExtreme is the largest, by least_of, or the least, by most_of, of no elements of a type:
 // integers are computed in a wider one, of which only numbers of theirs may remain.
-func ofNone(limit string, dom domain, in dtype.DType) string {
+func emptyExtreme(limit string, dom domain, in dtype.DType) string {
 	if dom.isInt() && in.Size() < 8 {
 		least, largest := in.Range()
 		if limit == "least_of" {

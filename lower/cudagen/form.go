@@ -166,8 +166,8 @@ func (g *generator) length() string { return g.x.count(g.r.extents(g.f.goneSizes
 // of is how many elements there are of a shape whose size 0 is the bound of rows.
 func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(intmath.Product(shape[1:]))) }
 
-// spelled is a product of numbers and names in C++.
-func spelled(n ir.Dim) string { return strings.ReplaceAll(n.String(), "*", " * ") }
+// cppProduct is a product of numbers and names in C++.
+func cppProduct(n ir.Dim) string { return strings.ReplaceAll(n.String(), "*", " * ") }
 
 // plan divides the work among threads.
 func (f *form) plan(r *region) {
@@ -226,8 +226,8 @@ func (f *form) traffic(r *region) (narrow, wide int64, full int) {
 	return narrow, wide, full
 }
 
-// even is the largest power of two up to most that divides all of the sizes.
-func even(most int64, sizes ...int64) int64 {
+// commonPowerOfTwo is the largest power of two up to most that divides all of the sizes.
+func commonPowerOfTwo(most int64, sizes ...int64) int64 {
 	w := most
 	for _, n := range sizes {
 		for w > 1 && n%w != 0 {
@@ -241,13 +241,13 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	var inner []int64
 	for _, v := range r.outs {
 		if v.Type().Rank() > 0 {
-			inner = append(inner, lastOf(v.Type().Shape())) // a run must not cross rows
+			inner = append(inner, innermostSize(v.Type().Shape())) // a run must not cross rows
 		}
 	}
 	if f.limits != nil && !f.limits.vector {
 		inner = append(inner, intmath.Product(sizes(r.outs[0])[1:])) // nor the last one
 	}
-	f.width = even(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
+	f.width = commonPowerOfTwo(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
 	f.block, f.trips = 256, 1
 	switch {
 	case full <= 1:
@@ -282,18 +282,18 @@ func (f *form) planHalves(r *region) {
 	}
 	row := f.shape[len(f.shape)-1]
 	for _, v := range r.outs {
-		if last(sizes(v)) != row {
+		if innermost(sizes(v)) != row {
 			return
 		}
 	}
-	if row%2 != 0 || row/2%f.width != 0 || !slices.ContainsFunc(r.nodes, func(n *ir.Node) bool { return halves(n, row) }) {
+	if row%2 != 0 || row/2%f.width != 0 || !slices.ContainsFunc(r.nodes, func(n *ir.Node) bool { return joinsHalves(n, row) }) {
 		return
 	}
 	f.half, f.trips = row/2, 1
 }
 
-// halves reports whether n puts rows of this size together from two halves.
-func halves(n *ir.Node, row int64) bool {
+// joinsHalves reports whether n puts rows of this size together from two halves.
+func joinsHalves(n *ir.Node, row int64) bool {
 	rank := n.Result(0).Type().Rank()
 	d := n.Attrs().Int("dim", 0)
 	if d < 0 {
@@ -303,7 +303,7 @@ func halves(n *ir.Node, row int64) bool {
 		return false
 	}
 	for _, a := range n.Args() {
-		if a.Type().Rank() != rank || last(sizes(a)) != row/2 || sizes(a)[rank-1] != row/2 {
+		if a.Type().Rank() != rank || innermost(sizes(a)) != row/2 || sizes(a)[rank-1] != row/2 {
 			return false
 		}
 	}
@@ -312,9 +312,9 @@ func halves(n *ir.Node, row int64) bool {
 
 // planRows gives a row to a group of lanes, a block of them if it is long.
 func (f *form) planRows(narrow int64) {
-	f.width = even(min(16/narrow, f.most), f.length)
+	f.width = commonPowerOfTwo(min(16/narrow, f.most), f.length)
 	if f.longer {
-		f.width = even(f.width, lastOf(f.goneSizes))
+		f.width = commonPowerOfTwo(f.width, innermostSize(f.goneSizes))
 	}
 	units := f.length / f.width
 	switch {
@@ -347,14 +347,14 @@ func (f *form) planRows(narrow int64) {
 // planColumns gives runs of rows that lie beside each other in memory to threads
 // beside each other, and parts of a row to lanes.
 func (f *form) planColumns(r *region, narrow int64) {
-	inner := []int64{f.count, lastOf(f.keptSizes)}
+	inner := []int64{f.count, innermostSize(f.keptSizes)}
 	for _, v := range r.outs {
 		if v.Type().Rank() > 0 && elements(v).Equal(f.keptSizes.NumElems()) {
-			inner = append(inner, lastOf(v.Type().Shape()))
+			inner = append(inner, innermostSize(v.Type().Shape()))
 		}
 	}
 	f.columns = true
-	f.width = even(min(16/narrow, f.most), inner...)
+	f.width = commonPowerOfTwo(min(16/narrow, f.most), inner...)
 	if f.open {
 		f.width = 1
 	}
@@ -412,8 +412,8 @@ func refine(vs []*ir.Value) []int64 {
 	return shape
 }
 
-// lastOf is the innermost size that is not 1; what is known at run time only counts as 1.
-func lastOf(s ir.Shape) int64 {
+// innermostSize is the innermost size that is not 1; a dynamic one counts as 1.
+func innermostSize(s ir.Shape) int64 {
 	for i := len(s) - 1; i >= 0; i-- {
 		n, ok := s[i].Const()
 		if !ok || n != 1 {
@@ -423,8 +423,8 @@ func lastOf(s ir.Shape) int64 {
 	return 1
 }
 
-// last is the innermost size that is not 1.
-func last(s []int64) int64 {
+// innermost is the innermost size that is not 1.
+func innermost(s []int64) int64 {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] != 1 {
 			return s[i]

@@ -19,7 +19,7 @@ func Prelude() string { return prelude.Source }
 
 // Kernel is the CUDA source of one region and how to launch it. Its parameters
 // are a pointer to element (0, 0, ...) of each operand, then of each result, then
-// the sizes that are known at run time only, as 64-bit integers.
+// the dynamic sizes, as 64-bit integers.
 type Kernel struct {
 	Name  string      // of the function, with C linkage
 	Body  string      // the function, without the prelude
@@ -74,7 +74,7 @@ func Generate(name string, st *ir.Storages, nodes []*ir.Node, shared ...*ir.Valu
 
 func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 	if lim == nil {
-		if k, err := alone(name, r); k != nil || err != nil {
+		if k, err := unfusable(name, r); k != nil || err != nil {
 			return k, err
 		}
 	}

@@ -155,8 +155,8 @@ func (g *generator) elements() error {
 	switch {
 	case f.open:
 		there := g.there(g.r.outs[0].Type().Shape())
-		g.need = over(there, run*f.trips)
-		g.top.emit("const i64 count = %s;", spelled(there))
+		g.need = divUp(there, run*f.trips)
+		g.top.emit("const i64 count = %s;", cppProduct(there))
 		s.emit("if (i >= count) return;")
 	case count%(run*f.trips) != 0:
 		s.emit("if (i >= %d) return;", count)

@@ -59,7 +59,7 @@ func newTrial(name string, f *ir.Func, nodes []*ir.Node, ulp int64, seed uint64)
 	return newTrialAt(k, st, f, ulp, seed, nil)
 }
 
-// newTrialAt is newTrial of a kernel that is there, with sizes known at run time only.
+// newTrialAt is newTrial of a kernel that is there, with dynamic sizes.
 func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed uint64, sizes map[string]int64) (*trial, error) {
 	tr := &trial{name: k.Name, k: k, st: st, ulp: ulp}
 	for _, d := range k.Sizes {

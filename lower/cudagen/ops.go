@@ -25,8 +25,8 @@ const (
 
 func (d domain) isInt() bool { return d == domI64 || d == domU64 }
 
-// held is the domain that holds values of an element type exactly.
-func held(t dtype.DType) domain { return domainOf(t) }
+// storageDomain is the domain that holds values of an element type exactly.
+func storageDomain(t dtype.DType) domain { return domainOf(t) }
 
 // ctype is the prelude's name of an element type in memory.
 func ctype(t dtype.DType) string { return prelude.Type(t) }
@@ -136,7 +136,7 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 	case ir.OpConvert, ir.OpReadSize:
 		return in[0].in(dom), dom, nil
 	case ir.OpBitcast:
-		return call("from_bits_"+ctype(types[0]), call("bits_"+ctype(types[1]), in[0].text)), held(types[0]), nil
+		return call("from_bits_"+ctype(types[0]), call("bits_"+ctype(types[1]), in[0].text)), storageDomain(types[0]), nil
 	case ir.OpWhere:
 		if t := types[1]; t != dtype.Bool && t != dtype.U8 {
 			return "", "", unsupported(n, "a condition of type %s", t)

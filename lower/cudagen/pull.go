@@ -86,7 +86,7 @@ func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope
 	if len(p.dims) != len(p.index) || len(p.index) == 0 {
 		return nil, nil, unsupported(n, "%d index tensors for dimensions %v", len(p.index), p.dims)
 	}
-	p.dom = held(v.Type().DType())
+	p.dom = storageDomain(v.Type().DType())
 	if add {
 		p.dom = domainOf(v.Type().DType(), p.values.Type().DType())
 	} else if p.values.Type().DType() != v.Type().DType() {
@@ -168,7 +168,7 @@ func (p *puts) valueAt(g *generator, k lin) []lin {
 
 // counter is the type of what counts to the number of elements of a shape.
 func (g *generator) counter(shape []extent) string {
-	if open(shape) {
+	if hasDynamicSize(shape) {
 		return g.intType()
 	}
 	return "int"
@@ -221,7 +221,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	d := g.dim(n)
 	shape, places := g.r.shape(x), g.r.shape(n.Arg(1))
 	dt := v.Type().DType()
-	dom := held(dt)
+	dom := storageDomain(dt)
 	if len(shape) == 0 {
 		return "", unsupported(n, "a tensor of rank 0")
 	}
@@ -329,7 +329,7 @@ func (f *form) planList(r *region) {
 		if f.list != nil || intmath.Product(shape) != f.count || !r.Given(index) || places > most || places < 64 || f.big && row > 1<<30 {
 			continue
 		}
-		width := even(f.width, row) // a thread's consecutive elements are of one row
+		width := commonPowerOfTwo(f.width, row) // a thread's consecutive elements are of one row
 		block, trips := int64(256), f.spanTrips(width, row, false)
 		if trips == 0 {
 			trips = f.spanTrips(width, row, true)

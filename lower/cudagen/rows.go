@@ -32,8 +32,8 @@ func (g *generator) rows() error {
 	}
 	if f.open {
 		there := g.there(f.keptSizes)
-		g.need = over(there, int64(f.together))
-		g.top.emit("const %s count = (%s)(%s);", t, t, spelled(there))
+		g.need = divUp(there, int64(f.together))
+		g.top.emit("const %s count = (%s)(%s);", t, t, cppProduct(there))
 		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
 	}
 	switch {

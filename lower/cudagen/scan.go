@@ -45,7 +45,7 @@ func (g *generator) scan(n *ir.Node) {
 	e := g.top.emit
 	e("constexpr int lanes = LANES(%d), each = lanes == 1 ? 1 : %d;", lanes, each)
 	e("const %s row = blockIdx.x;", t)
-	if open(others) {
+	if hasDynamicSize(others) {
 		g.need = g.r.named(outer)
 		e("if (row >= %s) return;", lines.text())
 	}

@@ -20,12 +20,12 @@ import (
 // kernel by itself, but for an update of rows at positions, which takes in elementwise
 // operations.
 
-// generateSized is Generate of a region with sizes that are known at run time only.
+// generateSized is Generate of a region with dynamic sizes.
 func generateSized(name string, r *region) (*Kernel, error) {
 	k, err := rowwise(name, r)
 	if errors.Is(err, ErrUnsupported) {
 		other := error(nil)
-		if k, other = flat(name, r); !errors.Is(other, ErrUnsupported) {
+		if k, other = flatElementwise(name, r); !errors.Is(other, ErrUnsupported) {
 			err = other
 		}
 	}
@@ -48,8 +48,8 @@ func generateSized(name string, r *region) (*Kernel, error) {
 // sizeName is the parameter that has a size.
 func sizeName(i int) string { return "n" + strconv.Itoa(i) }
 
-// over is how many pieces of a size a number of elements makes.
-func over(n ir.Dim, size int64) ir.Dim { return n.Add(ir.D(size - 1)).Div(size) }
+// divUp is how many pieces of a size a number of elements makes.
+func divUp(n ir.Dim, size int64) ir.Dim { return n.Add(ir.D(size - 1)).Div(size) }
 
 // updateRows is the kernel of an update of rows of the first dimension. A block has some
 // rows: it lists the places that point at them, some thousands at once, and adds their
@@ -73,7 +73,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 		for _, a := range n.Args() {
 			f.width = min(f.width, 16/int64(a.Type().DType().Size()))
 		}
-		f.width = even(f.width, lastOf(x.Type().Shape()[1:]))
+		f.width = commonPowerOfTwo(f.width, innermostSize(x.Type().Shape()[1:]))
 	}
 	g := newGenerator(r, f)
 	index, _ := fusion.UpdatesRows(n)
@@ -84,7 +84,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 		s.emit("meet();")
 		s.emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, near)
 	}
-	g.grid, g.need = (shape[0].n+near-1)/near, over(r.named(x.Type().Shape()[:1]), near)
+	g.grid, g.need = (shape[0].n+near-1)/near, divUp(r.named(x.Type().Shape()[:1]), near)
 	g.top.emit("__shared__ int list[%d];", most)
 	g.top.emit("const %s columns = %s, places = %s, row0 = (%s)blockIdx.x * %d;", t, g.x.count(shape[1:]).text(), places, t, near)
 	g.top.emit("const bool once = places <= %d;", most)

@@ -163,7 +163,7 @@ func sizedTrials(t *testing.T, rounds int) []*trial {
 	return trials
 }
 
-// Kernels whose sizes are known at run time only give the bits that the interpreter
+// Kernels whose sizes are dynamic give the bits that the interpreter
 // gives, whatever the sizes.
 func TestRandomSizes(t *testing.T) {
 	rounds := 8

@@ -15,7 +15,7 @@ import (
 // scatter writes; nil if v is no such tensor.
 func (g *generator) picked(v *ir.Value) *ir.Node {
 	n := v.Def()
-	if !g.r.Has(n) || !slices.Equal(sizes(v), g.f.shape) || !held32(v) {
+	if !g.r.Has(n) || !slices.Equal(sizes(v), g.f.shape) || !heldInF32(v) {
 		return nil
 	}
 	switch n.Op() {
@@ -48,7 +48,7 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 	return nil
 }
 
-func held32(v *ir.Value) bool { return held(v.Type().DType()) == domF32 }
+func heldInF32(v *ir.Value) bool { return storageDomain(v.Type().DType()) == domF32 }
 
 // perRow reports whether v is the same for all columns of a row.
 func (g *generator) perRow(v *ir.Value) bool {
@@ -66,7 +66,7 @@ func (g *generator) perRow(v *ir.Value) bool {
 // for the sake of what is not a number, if the reduction is such a sum.
 func (g *generator) sumPicked(r reduction) (bool, error) {
 	n := r.n
-	if n.Op() != ir.OpSum || g.f.columns || g.f.longer || g.f.length < 2 || !held32(n.Result(0)) {
+	if n.Op() != ir.OpSum || g.f.columns || g.f.longer || g.f.length < 2 || !heldInF32(n.Result(0)) {
 		return false, nil
 	}
 	s := g.picked(n.Arg(0))

@@ -44,7 +44,7 @@ func (g *generator) topk(n *ir.Node) error {
 	switch {
 	case s.length.n > 4096 && s.k <= 64:
 		s.rounds()
-	case !open(s.shape) && s.length.n >= 128 && s.length.n <= 8192 && held(x.Type().DType()) == domF32:
+	case !hasDynamicSize(s.shape) && s.length.n >= 128 && s.length.n <= 8192 && storageDomain(x.Type().DType()) == domF32:
 		s.ranks()
 	default:
 		s.counts()
@@ -73,14 +73,14 @@ func (s *topk) found(to *scope, value, position string) {
 
 // rounds gives each line a block, which looks for the best after the last one k times.
 func (s *topk) rounds() {
-	g, f, t := s.g, s.g.f, held(s.x.Type().DType())
+	g, f, t := s.g, s.g.f, storageDomain(s.x.Type().DType())
 	outer := slices.Clone(s.x.Type().Shape())
 	outer[s.d] = ir.D(1)
 	f.block, f.lanes, g.grid = 1024, 1024, s.most
 	g.need = g.r.named(outer)
 	g.top.emit("constexpr int lanes = LANES(1024);")
 	g.top.emit("const %s row = blockIdx.x;", g.intType())
-	if open(s.others) {
+	if hasDynamicSize(s.others) {
 		g.top.emit("if (row >= %s) return;", s.lines.text())
 	}
 	g.top.emit("const int lane = threadIdx.x;")
@@ -103,12 +103,12 @@ func (s *topk) rounds() {
 
 // counts gives each element a thread, which counts those of its line that come before it.
 func (s *topk) counts() {
-	g, t, counter := s.g, held(s.x.Type().DType()), s.g.counter(s.shape[s.d:s.d+1])
+	g, t, counter := s.g, storageDomain(s.x.Type().DType()), s.g.counter(s.shape[s.d:s.d+1])
 	index := g.intType()
 	g.f.block = 128
-	g.grid, g.need = (s.most*s.length.n+127)/128, over(g.r.named(s.x.Type().Shape()), 128)
+	g.grid, g.need = (s.most*s.length.n+127)/128, divUp(g.r.named(s.x.Type().Shape()), 128)
 	g.top.emit("const %s i = (%s)blockIdx.x * 128 + threadIdx.x;", index, index)
-	if all := g.x.times(s.lines, s.length); open(s.shape) || all.c%128 != 0 {
+	if all := g.x.times(s.lines, s.length); hasDynamicSize(s.shape) || all.c%128 != 0 {
 		g.top.emit("if (i >= %s) return;", all.text())
 	}
 	g.top.emit("const %s row = i / %s;", index, s.size)

@@ -74,7 +74,7 @@ func (g *generator) home(at []lin) *scope {
 // operand returns v at an index as an operand of an operation.
 func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
 	t, err := g.value(v, at)
-	return operand{t, held(v.Type().DType())}, err
+	return operand{t, storageDomain(v.Type().DType())}, err
 }
 
 // load reads a tensor in memory. A thread's consecutive elements come by one load,
@@ -95,7 +95,7 @@ func (g *generator) load(v *ir.Value, off lin) string {
 		g.inAt[v], g.ins = k, append(g.ins, v)
 	}
 	name := g.fresh("x")
-	t := held(v.Type().DType())
+	t := storageDomain(v.Type().DType())
 	note := "  // " + v.String()
 	base, ok := g.vector(v, off)
 	if !ok {
@@ -246,7 +246,7 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 // define emits the variable of a value.
 func (g *generator) define(v *ir.Value, e string) string {
 	name := g.fresh("x")
-	g.body.emit("const %s %s = %s;  // %s", held(v.Type().DType()), name, e, v)
+	g.body.emit("const %s %s = %s;  // %s", storageDomain(v.Type().DType()), name, e, v)
 	return name
 }
 

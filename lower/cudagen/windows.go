@@ -81,11 +81,11 @@ func windowFold(n *ir.Node) (typ, functor, init string) {
 	case "product":
 		return sumType(dom), "Product", "1"
 	case "max":
-		return string(dom), "Largest", ofNone("least_of", dom, dt)
+		return string(dom), "Largest", emptyExtreme("least_of", dom, dt)
 	case "min":
-		return string(dom), "Smallest", ofNone("most_of", dom, dt)
+		return string(dom), "Smallest", emptyExtreme("most_of", dom, dt)
 	case "argmax":
-		typ = "best<" + string(held(dt)) + ">"
+		typ = "best<" + string(storageDomain(dt)) + ">"
 		return typ, "First", typ + "{0, -1}"
 	}
 	return sumType(dom), "Sum", "0"

@@ -13,7 +13,7 @@ import (
 )
 
 // step is a function with what programs are made of: views, a bucket, a call that writes in
-// place, a copy for a collective, an async result, sizes known at run time only.
+// place, a copy for a collective, an async result, dynamic sizes.
 const step = `world 2
 group @g = [[0, 1]]
 group @h = [[0, 1]]
