@@ -130,7 +130,7 @@ func (m *Matmul) Gather(a *Args, own, gathered, bytes uint64) []byte {
 func (s *MatmulShape) best(sms int, serves func(*MatmulTile) bool) (best MatmulTile) {
 	least := 0.0
 	for _, t := range MatmulTiles() {
-		if serves != nil && !serves(&t) || t.Split > up(s.K, matmulDepth) {
+		if serves != nil && !serves(&t) || t.Split > divUp(s.K, matmulDepth) {
 			continue
 		}
 		if time := s.Time(t, sms); best.Columns == 0 || time < least {
@@ -161,13 +161,13 @@ func (t MatmulTile) String() string {
 // Time is about what the tiles of t take, in microseconds.
 func (s *MatmulShape) Time(t MatmulTile, sms int) float64 {
 	rows, cols := s.clusters(t)
-	rounds := up(rows*cols*s.Batch, t.resident(sms))
-	return float64(rounds) * (float64(up(up(s.K, matmulDepth), t.Split))*t.step + t.end)
+	rounds := divUp(rows*cols*s.Batch, t.resident(sms))
+	return float64(rounds) * (float64(divUp(divUp(s.K, matmulDepth), t.Split))*t.step + t.end)
 }
 
 // clusters is how many rows and columns of clusters of tiles a result has.
 func (s *MatmulShape) clusters(t MatmulTile) (rows, cols int64) {
-	return up(s.M, t.Rows*t.Below), up(s.N, t.Columns*t.Beside)
+	return divUp(s.M, t.Rows*t.Below), divUp(s.N, t.Columns*t.Beside)
 }
 
 // Tiled is a matmul by the tiles of t on up to sms multiprocessors.
@@ -177,7 +177,7 @@ func (s *MatmulShape) Tiled(t MatmulTile, sms int) (*Matmul, error) {
 		return nil, fmt.Errorf("no kernel for matmuls of %v, %d times %d x %d x %d", s.DType, s.Batch, s.M, s.K, s.N)
 	}
 	rows, cols := s.clusters(t)
-	tiles, depth := rows*cols*s.Batch, up(s.K, matmulDepth)
+	tiles, depth := rows*cols*s.Batch, divUp(s.K, matmulDepth)
 	if tiles >= 1<<31 || t.Split > depth {
 		return nil, fmt.Errorf("a matmul of %d tiles of %v, %d steps of K", tiles, t, depth)
 	}
@@ -192,7 +192,7 @@ func (s *MatmulShape) Tiled(t MatmulTile, sms int) (*Matmul, error) {
 	if s.TransA {
 		m.A = [2]uint32{64, matmulDepth}
 	}
-	columns := up(t.Columns, 64) * 64
+	columns := divUp(t.Columns, 64) * 64
 	if s.TransB {
 		m.B = [2]uint32{matmulDepth, uint32(t.Columns / t.Below)}
 		columns = t.Columns
@@ -210,5 +210,5 @@ func (m *Matmul) Tiles() []byte {
 	return out
 }
 
-// up is n / unit, rounded up.
-func up(n, unit int64) int64 { return (n + unit - 1) / unit }
+// divUp is n / unit, rounded up.
+func divUp(n, unit int64) int64 { return (n + unit - 1) / unit }

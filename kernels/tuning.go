@@ -42,7 +42,7 @@ func CalibrationOf(f *calibration.File) (*Calibration, error) {
 	c := &Calibration{Groups: map[int]Tuning{}}
 	for i, p := range f.Protocols {
 		at := fmt.Sprintf("protocols.%d.", i)
-		if err := cmp.Or(within(at+"ranks", p.Ranks, 2, MaxRanks), checkTuning(at+"limits.", &p.Limits)); err != nil {
+		if err := cmp.Or(checkRange(at+"ranks", p.Ranks, 2, MaxRanks), checkTuning(at+"limits.", &p.Limits)); err != nil {
 			return nil, err
 		}
 		c.Groups[p.Ranks] = p.Limits
@@ -54,10 +54,10 @@ func CalibrationOf(f *calibration.File) (*Calibration, error) {
 func CheckTuning(t *Tuning) error { return checkTuning("", t) }
 
 func checkTuning(path string, t *Tuning) error {
-	return cmp.Or(within(path+"blocks", t.Blocks, 1, MaxBlocks), within(path+"push_blocks", t.PushBlocks, 1, MaxBlocks), within(path+"engine_chunks", t.EngineChunks, 0, 64))
+	return cmp.Or(checkRange(path+"blocks", t.Blocks, 1, MaxBlocks), checkRange(path+"push_blocks", t.PushBlocks, 1, MaxBlocks), checkRange(path+"engine_chunks", t.EngineChunks, 0, 64))
 }
 
-func within(path string, v, low, high int) error {
+func checkRange(path string, v, low, high int) error {
 	if v < low || v > high {
 		return &calibration.ValueError{Path: path, Msg: fmt.Sprintf("%d is not in [%d, %d]", v, low, high)}
 	}

@@ -100,7 +100,7 @@ func (r *reading) forms() []func() *convolution {
 	switch {
 	case intmath.Product(r.w.Shape[2:]) > intmath.Product(r.y.Shape[2:]):
 		return []func() *convolution{r.filter, r.forward, r.data}
-	case !r.every(straight):
+	case !r.every(crossCorrelation):
 		return []func() *convolution{r.data, r.forward}
 	}
 	return []func() *convolution{r.forward, r.data, r.filter}
@@ -111,17 +111,17 @@ func (r *reading) every(p func(d window.Dim) bool) bool {
 	return !slices.ContainsFunc(r.dims, func(d window.Dim) bool { return !p(d) })
 }
 
-func adjacent(d window.Dim) bool { return d.Base == 1 }
-func steady(d window.Dim) bool   { return d.Stride == 1 }
-func straight(d window.Dim) bool { return !d.Reverse || d.Size == 1 }
-func turned(d window.Dim) bool   { return d.Reverse || d.Size == 1 }
+func undilatedBase(d window.Dim) bool { return d.Base == 1 }
+func unitStride(d window.Dim) bool   { return d.Stride == 1 }
+func crossCorrelation(d window.Dim) bool { return !d.Reverse || d.Size == 1 }
+func trueConvolution(d window.Dim) bool   { return d.Reverse || d.Size == 1 }
 
 // forward is the call as a convolution.
 func (r *reading) forward() *convolution {
-	if r.batches > 1 || !r.every(adjacent) || !r.every(straight) && !r.every(turned) {
+	if r.batches > 1 || !r.every(undilatedBase) || !r.every(crossCorrelation) && !r.every(trueConvolution) {
 		return nil
 	}
-	v := &convolution{kind: convForward, x: whole(r.x), w: whole(r.w), y: whole(r.y), slide: slide{flip: !r.every(straight)}}
+	v := &convolution{kind: convForward, x: whole(r.x), w: whole(r.w), y: whole(r.y), slide: slide{flip: !r.every(crossCorrelation)}}
 	for i, d := range r.dims {
 		if !v.add(r.x.Shape[2+i], d.Size, r.y.Shape[2+i], d.Low, d.Stride, d.Dilation) {
 			return nil
@@ -132,10 +132,10 @@ func (r *reading) forward() *convolution {
 
 // data is the call as the gradient of the image, which reads the filter from its end.
 func (r *reading) data() *convolution {
-	if r.batches > 1 || !r.every(steady) || !r.every(straight) && !r.every(turned) {
+	if r.batches > 1 || !r.every(unitStride) || !r.every(crossCorrelation) && !r.every(trueConvolution) {
 		return nil
 	}
-	v := &convolution{kind: convData, x: whole(r.y), w: perResult(r.w, r.groups), y: whole(r.x), slide: slide{flip: !r.every(turned)}}
+	v := &convolution{kind: convData, x: whole(r.y), w: perResult(r.w, r.groups), y: whole(r.x), slide: slide{flip: !r.every(trueConvolution)}}
 	for i, d := range r.dims {
 		if !v.add(r.y.Shape[2+i], d.Size, r.x.Shape[2+i], d.Reach()-1-d.Low, d.Base, d.Dilation) {
 			return nil
@@ -147,10 +147,10 @@ func (r *reading) data() *convolution {
 // filter is the call as the gradient of the filter: batch and channels are exchanged, and
 // windows are as far apart as the filter's places.
 func (r *reading) filter() *convolution {
-	if r.groups > 1 || !r.every(adjacent) || !r.every(straight) {
+	if r.groups > 1 || !r.every(undilatedBase) || !r.every(crossCorrelation) {
 		return nil
 	}
-	v := &convolution{kind: convFilter, x: whole(exchanged(r.x)), w: whole(exchanged(r.y)), y: whole(exchanged(r.w))}
+	v := &convolution{kind: convFilter, x: whole(swapFirstTwo(r.x)), w: whole(swapFirstTwo(r.y)), y: whole(swapFirstTwo(r.w))}
 	for i, d := range r.dims {
 		if !v.add(r.x.Shape[2+i], r.y.Shape[2+i], d.Size, d.Low, d.Dilation, d.Stride) {
 			return nil
@@ -178,8 +178,8 @@ func (s *slide) add(image, places, result, pre, stride, dilation int64) bool {
 	return pre >= 0
 }
 
-// exchanged is a tensor with its first two dimensions exchanged.
-func exchanged(t library.Tensor) library.Tensor {
+// swapFirstTwo is a tensor with its first two dimensions exchanged.
+func swapFirstTwo(t library.Tensor) library.Tensor {
 	t.Shape, t.Strides = slices.Clone(t.Shape), slices.Clone(t.Strides)
 	t.Shape[0], t.Shape[1] = t.Shape[1], t.Shape[0]
 	t.Strides[0], t.Strides[1] = t.Strides[1], t.Strides[0]
@@ -190,7 +190,7 @@ func exchanged(t library.Tensor) library.Tensor {
 // the other, into [k, c/groups, ...].
 func perResult(t library.Tensor, groups int64) operand {
 	c, k := t.Shape[0]/groups, t.Shape[1]
-	v := operand{Tensor: exchanged(t), groups: groups, apart: c * t.Strides[0]}
+	v := operand{Tensor: swapFirstTwo(t), groups: groups, apart: c * t.Strides[0]}
 	v.Shape[0], v.Shape[1] = k*groups, c
 	if k == 1 {
 		v.Strides[0] = v.apart
@@ -272,15 +272,15 @@ func (t *operand) fits(last bool) bool {
 // settle gives dimensions of one element the strides of a layout.
 func (t *operand) settle(last bool) {
 	t.Strides = slices.Clone(t.Strides)
-	for d, n := range lay(t.Shape, last) {
+	for d, n := range denseStrides(t.Shape, last) {
 		if t.Shape[d] == 1 {
 			t.Strides[d] = n
 		}
 	}
 }
 
-// lay gives strides without gaps.
-func lay(shape []int64, last bool) []int64 {
+// denseStrides gives strides without gaps.
+func denseStrides(shape []int64, last bool) []int64 {
 	s, n := make([]int64, len(shape)), int64(1)
 	for _, d := range order(len(shape), last) {
 		s[d] = n
@@ -325,7 +325,7 @@ func (v *convolution) graph(tf32 bool) (*graph, []move) {
 
 // moved puts a tensor in the workspace, and gives what copies it there or back.
 func (t *operand) moved(g *graph, x *tensor, last, back bool) move {
-	x.role, x.strides = moved, lay(t.Shape, last)
+	x.role, x.strides = moved, denseStrides(t.Shape, last)
 	g.place(x, uint64(intmath.Product(t.Shape))*uint64(t.DType.Size()))
 	m := move{port: x.port, back: back, offset: x.offset, size: t.DType.Size(), shape: t.Shape, from: t.Strides, to: x.strides}
 	if t.groups > 1 {

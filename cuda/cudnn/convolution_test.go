@@ -118,12 +118,12 @@ type convCall struct {
 // numbers that the cuDNN's ports name.
 func (c *convCase) calls(typ dtype.DType) []convCall {
 	tensor := func(shape ...int64) library.Tensor {
-		return library.Tensor{DType: typ, Shape: shape, Strides: lay(shape, c.last)}
+		return library.Tensor{DType: typ, Shape: shape, Strides: denseStrides(shape, c.last)}
 	}
 	q := c.result()
 	x, y := tensor(c.image...), tensor(append([]int64{c.image[0], c.rows}, q...)...)
 	w := tensor(append([]int64{c.rows, c.image[1] / c.groups}, c.filter...)...)
-	w.Strides = lay(w.Shape, c.last && !c.plain)
+	w.Strides = denseStrides(w.Shape, c.last && !c.plain)
 	list := func(kv ...any) (l attr.List) {
 		for i := 0; i < len(kv); i += 2 {
 			l = l.With(kv[i].(string), attr.Ints(kv[i+1].([]int64)...))
@@ -139,11 +139,11 @@ func (c *convCase) calls(typ dtype.DType) []convCall {
 		filter = append(filter, p, reach+(q[d]-1)*c.stride[d]+1-c.image[2+d]-p)
 	}
 	turn := slices.Repeat([]int64{1}, len(q))
-	per := exchanged(w) // rows are channels: [c, k/groups, ...]
+	per := swapFirstTwo(w) // rows are channels: [c, k/groups, ...]
 	if g := c.groups; g > 1 {
 		k := c.rows / g
 		per.Shape = append([]int64{c.image[1], k}, c.filter...)
-		per.Strides = lay(per.Shape, false) // a copy
+		per.Strides = denseStrides(per.Shape, false) // a copy
 		if k == 1 {
 			per.Strides = slices.Clone(w.Strides)
 			per.Strides[0] = w.Strides[0] / (c.image[1] / g)
@@ -152,7 +152,7 @@ func (c *convCase) calls(typ dtype.DType) []convCall {
 	return []convCall{
 		{"forward", list("strides", c.stride, "padding", plain, "window_dilation", c.dilation).With("groups", attr.Int(c.groups)), [2]library.Tensor{x, w}, y},
 		{"image", list("base_dilation", c.stride, "padding", data, "window_dilation", c.dilation, "reverse", turn).With("groups", attr.Int(c.groups)), [2]library.Tensor{y, per}, x},
-		{"filter", list("strides", c.dilation, "padding", filter, "window_dilation", c.stride).With("batch_groups", attr.Int(c.groups)), [2]library.Tensor{exchanged(x), exchanged(y)}, exchanged(w)},
+		{"filter", list("strides", c.dilation, "padding", filter, "window_dilation", c.stride).With("batch_groups", attr.Int(c.groups)), [2]library.Tensor{swapFirstTwo(x), swapFirstTwo(y)}, swapFirstTwo(w)},
 	}
 }
 

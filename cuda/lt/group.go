@@ -93,7 +93,7 @@ func (h *Handle) groupWith(ps []Problem, a Algo) (*Group, error) {
 // the stream has ended, see driver.Commands.LaunchDependent: that kernel must not write any
 // B.
 func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Operands, early bool) error {
-	return g.add(cmds, s, sets, earliness(early))
+	return g.add(cmds, s, sets, earlyArg(early))
 }
 
 func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Operands, early int64) error {

@@ -218,7 +218,7 @@ func (l *Plan) addWith(cmds *driver.Commands, s driver.Stream, a, b, out driver.
 		return nil
 	}
 	if l.lt == 0 {
-		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []driver.Ptr{x}, []driver.Ptr{out}, earliness(early))
+		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []driver.Ptr{x}, []driver.Ptr{out}, earlyArg(early))
 		return nil
 	}
 	if w.bytes < l.workspace {

@@ -164,7 +164,7 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 	list := []*step{s}
 	for _, n := range next {
 		t, ok := n.(*step)
-		if !ok || t.srv != s.srv || t.set.A != s.set.A || len(list) == maxMembers || !apart(list, t) {
+		if !ok || t.srv != s.srv || t.set.A != s.set.A || len(list) == maxMembers || !independent(list, t) {
 			break
 		}
 		list = append(list, t)
@@ -196,9 +196,9 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 	return nil, 0, nil
 }
 
-// apart reports whether t may run at the same time as the matmuls in list: no result
+// independent reports whether t may run at the same time as the matmuls in list: no result
 // shares memory with an operand or a result of another.
-func apart(list []*step, t *step) bool {
+func independent(list []*step, t *step) bool {
 	a, b, out := t.memory()
 	for _, o := range list {
 		oa, ob, oout := o.memory()

@@ -242,8 +242,8 @@ func (k kernel) addSkinny(cmds *driver.Commands, s driver.Stream, n Skinny, ps [
 // with none, 58.9 with 4 MiB, 59.9 with 16 and 61.6 with 32.
 const aheadBytes = 0
 
-// earliness is what addSkinny wants to know.
-func earliness(early bool) int64 {
+// earlyArg is what addSkinny wants to know.
+func earlyArg(early bool) int64 {
 	if early {
 		return aheadBytes
 	}

@@ -137,7 +137,7 @@ func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate,
 				m.Microseconds, m.Err = g.least()
 			}
 		}
-		if lost(m.Err) || m.Err != nil && len(graphs) > 0 && graphs[len(graphs)-1].timing == len(all) {
+		if contextLost(m.Err) || m.Err != nil && len(graphs) > 0 && graphs[len(graphs)-1].timing == len(all) {
 			return nil, fmt.Errorf("%v: %w", c.algo, m.Err)
 		}
 		all = append(all, m)
@@ -149,7 +149,7 @@ func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate,
 		}
 		return all, fmt.Errorf("no candidate works: %w", cmp.Or(why, error(ErrUnsupported)))
 	}
-	chosen, err := rounds(graphs, all, &o)
+	chosen, err := playOff(graphs, all, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +167,9 @@ func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate,
 	return append([]Timing{first}, all...), nil
 }
 
-// rounds measures the fastest few in turns with the first suggestion and gives the
+// playOff measures the fastest few in turns with the first suggestion and gives the
 // index of the one to choose.
-func rounds(graphs []*timed, all []Timing, o *TuneOptions) (int, error) {
+func playOff(graphs []*timed, all []Timing, o *TuneOptions) (int, error) {
 	first := graphs[0]
 	rest := slices.Clone(graphs[1:])
 	slices.SortStableFunc(rest, func(a, b *timed) int {
@@ -211,9 +211,9 @@ func choose(ratios [][]float64, margin float64) (best int, medians []float64) {
 	return best, medians
 }
 
-// lost reports whether an error means that the context can no longer be used: a
+// contextLost reports whether an error means that the context can no longer be used: a
 // kernel failed.
-func lost(err error) bool {
+func contextLost(err error) bool {
 	const illegalAddress, outOfResources, streamErrors = 700, 701, 900
 	var e *driver.Error
 	return errors.As(err, &e) && e.Code >= illegalAddress && e.Code != outOfResources && e.Code < streamErrors
