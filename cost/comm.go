@@ -45,7 +45,7 @@ func (m *Machine) CommMs(op ir.Op, s Span, size int64) (float64, bool) {
 	case s.Domains > 1 && op == ir.OpAllReduce:
 		us = min(us, m.tree(bytes, s))
 	case s.Domains > 1 && s.Least == 1 && s.Ranks == s.Domains && (op == ir.OpAllGather || op == ir.OpReduceScatter):
-		us = min(us, m.ring(depth(s.Domains), share*bytes, s, m.bandwidth(op, s)))
+		us = min(us, m.ring(treeDepth(s.Domains), share*bytes, s, m.bandwidth(op, s)))
 	}
 	return us / 1e3, true
 }
@@ -59,17 +59,17 @@ func (m *Machine) bandwidth(op ir.Op, s Span) float64 {
 	switch op {
 	case ir.OpAllToAll:
 		if s.Far > 0 {
-			out = min(out, out*s.UpAll*s.outside()/s.Far)
+			out = min(out, out*s.UpAll*s.crossingShare()/s.Far)
 		}
-		return min(m.Intra.GBps, out/s.outside())
+		return min(m.Intra.GBps, out/s.crossingShare())
 	case ir.OpCollectivePermute: // its pairs may all be of two domains
 		return min(m.Intra.GBps, out*s.UpAll)
 	}
 	return min(m.Intra.GBps, out*s.Up*float64(s.Least))
 }
 
-// depth is the number of levels below the root of a tree of n.
-func depth(n int) float64 { return math.Ceil(math.Log2(float64(n))) }
+// treeDepth is the number of levels below the root of a tree of n.
+func treeDepth(n int) float64 { return math.Ceil(math.Log2(float64(n))) }
 
 // chain is how many times its bytes a rank of a tree's chain sends in effect: sums up, results
 // down, and what it waits for in between. It is fitted.
@@ -97,7 +97,7 @@ func (m *Machine) tree(bytes float64, s Span) float64 {
 	out.HopUs = min(2*out.HopUs, max(out.HopUs, out.BulkHopUs))
 	best := math.Inf(1)
 	for _, p := range protocols {
-		wire, hops := us/(1e3*p.bandwidth), 2*depth(s.Domains)*p.hop(out)
+		wire, hops := us/(1e3*p.bandwidth), 2*treeDepth(s.Domains)*p.hop(out)
 		best = min(best, m.Inter.BaseUs+hops+within*p.hop(m.Intra)+wire+2*math.Sqrt(hops*wire))
 	}
 	return best
@@ -142,7 +142,7 @@ func (m *Machine) LinkShare(op ir.Op, s Span, size int64, us float64) [2]float64
 	if s.Domains > 1 {
 		out[1] = min(rate/m.bandwidth(op, s), 1)
 		if op == ir.OpAllToAll {
-			out[0] = min((1-s.outside())*rate/peak, 1)
+			out[0] = min((1-s.crossingShare())*rate/peak, 1)
 		}
 	}
 	return out

@@ -93,16 +93,16 @@ func (m *Model) fitOf(op ir.Op, g *ir.Group) *fit {
 	return nil
 }
 
-// anywhere reports whether the attached costs are more like the table's than like what the
+// matchesTable reports whether the attached costs are more like the table's than like what the
 // places of the ranks ask for.
-func (f *fit) anywhere() bool { return f != nil && f.tabled.off < f.placed.off }
+func (f *fit) matchesTable() bool { return f != nil && f.tabled.off < f.placed.off }
 
 // at is the scale of attached costs at a size.
 func (f *fit) at(size int64) float64 {
 	switch {
 	case f == nil:
 		return 1
-	case f.anywhere():
+	case f.matchesTable():
 		return f.tabled.at(size)
 	}
 	return f.placed.at(size)

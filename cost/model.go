@@ -131,7 +131,7 @@ func (m *Model) comm(op ir.Op, g *ir.Group, size int64) (float64, Source) {
 		return 0, Modelled
 	}
 	f := m.fitOf(op, g)
-	ms, from := m.unscaled(op, g, size, f.anywhere())
+	ms, from := m.unscaled(op, g, size, f.matchesTable())
 	return min(ms*f.at(size), ir.MaxCost), from
 }
 

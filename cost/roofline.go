@@ -28,7 +28,7 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 	for _, r := range n.DeclaredResults() {
 		moved += float64(mod.Hint(r.Type().Bytes()))
 	}
-	if touched, ok := sparse(n); ok { // reads only what it selects
+	if touched, ok := sparseTraffic(n); ok { // reads only what it selects
 		moved = touched
 	}
 	ms := moved / (m.MemoryGBps * 1e6)
@@ -49,8 +49,8 @@ func storedBytes(t ir.Type) ir.Dim {
 	return b
 }
 
-// sparse is the traffic of ops that touch a part of operand 0 only.
-func sparse(n *ir.Node) (float64, bool) {
+// sparseTraffic is the traffic of ops that touch a part of operand 0 only.
+func sparseTraffic(n *ir.Node) (float64, bool) {
 	switch n.Op() {
 	case ir.OpEmbedding, ir.OpIndex, ir.OpGather:
 		mod := n.Func().Module()

@@ -114,7 +114,7 @@ func (m *Machine) DomainSize() int {
 	return max(m.RanksPerHost, 1)
 }
 
-// outside is the part of what a rank sends to all others that leaves its domain.
-func (s Span) outside() float64 {
+// crossingShare is the part of what a rank sends to all others that leaves its domain.
+func (s Span) crossingShare() float64 {
 	return float64(s.Ranks-s.Least) / math.Max(float64(s.Ranks-1), 1)
 }

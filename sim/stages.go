@@ -21,7 +21,7 @@ type Site struct {
 // is in one meet at most. The error is an *OrderError, of the first stage that has one, or says
 // which stages wait for each other.
 func EvaluateStages(models []*Model, orders [][]int32, meets []Meet) ([]*Timeline, error) {
-	x := &sideBySide{meets: meets, meetOf: make([]map[int32]int, len(models)), came: make([]int, len(meets))}
+	x := &stagedRun{meets: meets, meetOf: make([]map[int32]int, len(models)), came: make([]int, len(meets))}
 	for i := range models {
 		x.meetOf[i] = map[int32]int{}
 	}
@@ -35,7 +35,7 @@ func EvaluateStages(models []*Model, orders [][]int32, meets []Meet) ([]*Timelin
 		if err != nil {
 			return nil, err
 		}
-		s := &oneSide{m: m, order: orders[i], t: &Timeline{}, free: make([]float64, m.Streams), pending: make([][]int32, m.Streams), flying: make([]bool, m.Len())}
+		s := &stageRun{m: m, order: orders[i], t: &Timeline{}, free: make([]float64, m.Streams), pending: make([][]int32, m.Streams), flying: make([]bool, m.Len())}
 		n := m.Len()
 		s.t.Begin, s.t.End, s.t.Issue = make([]float64, n), make([]float64, n), make([]float64, n)
 		s.t.memory(m, orders[i], pos)
@@ -63,16 +63,16 @@ func EvaluateStages(models []*Model, orders [][]int32, meets []Meet) ([]*Timelin
 	return out, nil
 }
 
-// sideBySide is the state of one EvaluateStages.
-type sideBySide struct {
-	sides  []*oneSide
+// stagedRun is the state of one EvaluateStages.
+type stagedRun struct {
+	sides  []*stageRun
 	meets  []Meet
 	meetOf []map[int32]int // by stage and start; look-up only
 	came   []int           // by meet: how many parts stand first on their streams
 }
 
-// oneSide is one stage as the evaluation has come.
-type oneSide struct {
+// stageRun is one stage as the evaluation has come.
+type stageRun struct {
 	m         *Model
 	order     []int32
 	t         *Timeline
@@ -84,7 +84,7 @@ type oneSide struct {
 }
 
 // advance goes on with a stage until it waits for a start that has not begun.
-func (x *sideBySide) advance(stage int) (moved bool) {
+func (x *stagedRun) advance(stage int) (moved bool) {
 	s := x.sides[stage]
 	for ; s.at < len(s.order); s.at++ {
 		v := s.order[s.at]
@@ -98,7 +98,7 @@ func (x *sideBySide) advance(stage int) (moved bool) {
 			stream := s.m.Stream[v]
 			s.pending[stream], s.flying[v] = append(s.pending[stream], v), true
 			if len(s.pending[stream]) == 1 {
-				x.first(stage, stream)
+				x.reachHead(stage, stream)
 			}
 			moved = true
 			continue
@@ -119,10 +119,10 @@ func (x *sideBySide) advance(stage int) (moved bool) {
 	return moved
 }
 
-func (s *oneSide) issue(v int32) { s.t.Issue[v], s.t.Begin[v] = s.now, s.now }
+func (s *stageRun) issue(v int32) { s.t.Issue[v], s.t.Begin[v] = s.now, s.now }
 
-// first deals with a start that has come to be the first of its stream.
-func (x *sideBySide) first(stage int, stream int32) {
+// reachHead deals with a start that has come to be the first of its stream.
+func (x *stagedRun) reachHead(stage int, stream int32) {
 	s := x.sides[stage]
 	v := s.pending[stream][0]
 	k, ok := x.meetOf[stage][v]
@@ -136,7 +136,7 @@ func (x *sideBySide) first(stage int, stream int32) {
 }
 
 // run begins a collective whose parts all stand first on their streams.
-func (x *sideBySide) run(parts []Site) {
+func (x *stagedRun) run(parts []Site) {
 	begin, dur := 0.0, 0.0
 	for _, p := range parts {
 		s := x.sides[p.Stage]
@@ -152,7 +152,7 @@ func (x *sideBySide) run(parts []Site) {
 	for _, p := range parts {
 		stream := x.sides[p.Stage].m.Stream[p.Node]
 		if len(x.sides[p.Stage].pending[stream]) > 0 {
-			x.first(p.Stage, stream)
+			x.reachHead(p.Stage, stream)
 		}
 	}
 }

@@ -83,9 +83,9 @@ func join(p *problem, s schedule, opts Options, cap int64, limit func(key int32)
 	streams := j.prepare()
 	var out []joined
 	for _, items := range streams {
-		j.late(items, false)
+		j.joinLater(items, false)
 		j.early(items, false)
-		j.late(items, true)
+		j.joinLater(items, true)
 		j.early(items, true)
 		for i := range items {
 			if it := &items[i]; !it.dead && (len(it.members) > 1 || p.isBucket(it.members[0])) {
@@ -208,8 +208,8 @@ func (j *joiner) items(end []float64, done float64) [][]item {
 	return streams
 }
 
-// late lets reductions, or all, join a later collective, from the end of the stream.
-func (j *joiner) late(items []item, all bool) {
+// joinLater lets reductions, or all, join a later collective, from the end of the stream.
+func (j *joiner) joinLater(items []item, all bool) {
 	open := map[int32]int{} // key -> item that others may join; only looked up, never ranged over
 	for i := len(items) - 1; i >= 0; i-- {
 		it := &items[i]

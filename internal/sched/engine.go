@@ -180,7 +180,7 @@ func (e *engine) run(pol policy) schedule {
 			e.bound.ran(c, e.now)
 			if e.hopeless() {
 				e.spare = e.out.order
-				return givenUp()
+				return hopeless()
 			}
 			continue
 		}

@@ -175,13 +175,13 @@ func (x *exacter) dominated(s *exactState) bool {
 	x.times = v
 	list := x.seen[s.done]
 	for _, w := range list {
-		if noLater(w, v) {
+		if allAtMost(w, v) {
 			return true
 		}
 	}
 	keep := list[:0]
 	for _, w := range list {
-		if !noLater(v, w) {
+		if !allAtMost(v, w) {
 			keep = append(keep, w)
 		}
 	}
@@ -189,7 +189,7 @@ func (x *exacter) dominated(s *exactState) bool {
 	return false
 }
 
-func noLater(a, b []float64) bool {
+func allAtMost(a, b []float64) bool {
 	for i := range a {
 		if a[i] > b[i] {
 			return false

@@ -99,5 +99,5 @@ func (e *engine) hopeless() bool {
 	return e.rival != nil && !(schedule{makespan: e.bound.makespan(e.now, e.free), peak: e.cert.peak}).better(e.rival)
 }
 
-// givenUp is what a run returns that has become hopeless; nothing is worse.
-func givenUp() schedule { return schedule{makespan: math.Inf(1)} }
+// hopeless is what a run returns that has become hopeless; nothing is worse.
+func hopeless() schedule { return schedule{makespan: math.Inf(1)} }

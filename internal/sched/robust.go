@@ -104,7 +104,7 @@ func (a *attempt) addSlack(b *bucketed) (*bucketed, error) {
 // runs, and never more than were asked for.
 func (a *attempt) variant(c scenario) *attempt {
 	p := *a.p
-	p.m = scaled(a.p.m, c)
+	p.m = inScenario(a.p.m, c)
 	p.dur = slices.Clone(p.dur)
 	for j := range p.dur {
 		p.dur[j] *= c.of(p.kind[j])
@@ -121,8 +121,8 @@ func (a *attempt) variant(c scenario) *attempt {
 	return v
 }
 
-// scaled returns the model in a scenario.
-func scaled(m *sim.Model, c scenario) *sim.Model {
+// inScenario returns the model in a scenario.
+func inScenario(m *sim.Model, c scenario) *sim.Model {
 	out := *m
 	out.Dur = slices.Clone(m.Dur)
 	for i := range out.Dur {

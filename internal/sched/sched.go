@@ -320,7 +320,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if best != nil && !a.near(best) {
-		if best, err = again(a.p, best, a.opts, cap, a.goal); err != nil {
+		if best, err = reschedule(a.p, best, a.opts, cap, a.goal); err != nil {
 			return nil, err
 		}
 	}

@@ -43,15 +43,15 @@ func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64)
 			peak, at := p.packedPeak(b.jobs, run, len(found))
 			switch {
 			case max(peak, b.t.Peak) > cap:
-				found = dissolve(p, found, b.jobs, at)
+				found = withoutHolding(p, found, b.jobs, at)
 			case b.t.Makespan > base.Makespan*(1+1e-12):
-				found = delayed(p, found, run, b.order, base, b.t)
+				found = withoutDelaying(p, found, run, b.order, base, b.t)
 			case air < math.MaxInt64:
 				bytes, at := inFlight(p.m, b.t)
 				if bytes <= air {
 					return b, nil
 				}
-				found = grounded(p, found, b.t, at)
+				found = withoutInFlight(p, found, b.t, at)
 			default:
 				return b, nil
 			}
@@ -108,8 +108,8 @@ func inFlight(m *sim.Model, t *sim.Timeline) (bytes int64, at float64) {
 	return bytes, at
 }
 
-// grounded returns the buckets without those that are in flight at a time.
-func grounded(p *problem, found []joined, t *sim.Timeline, at float64) []joined {
+// withoutInFlight returns the buckets without those that are in flight at a time.
+func withoutInFlight(p *problem, found []joined, t *sim.Timeline, at float64) []joined {
 	return slices.DeleteFunc(slices.Clone(found), func(b joined) bool {
 		v := p.node[b.members[0]]
 		return t.Issue[v] <= at && at < t.End[v]
@@ -127,10 +127,10 @@ func evaluate(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*b
 	return b, run, err
 }
 
-// again schedules anew with the buckets of b as single collectives, which take
+// reschedule schedules anew with the buckets of b as single collectives, which take
 // less time than their members did, and lets them join further. It returns b if
 // that does not shorten the makespan.
-func again(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*bucketed, error) {
+func reschedule(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*bucketed, error) {
 	q := p.merge(b.jobs, b.found)
 	ref, floor := q.inputJobs(), b.t.Peak
 	if least, peak := q.minMemory(cap); peak <= cap {
@@ -198,9 +198,9 @@ func (p *problem) buckets(found []joined) []sim.Bucket {
 	return out
 }
 
-// delayed returns the buckets without those for which, or for a collective behind
+// withoutDelaying returns the buckets without those for which, or for a collective behind
 // which, the compute stream stands still longer than before.
-func delayed(p *problem, found []joined, run, order []int32, base, t *sim.Timeline) []joined {
+func withoutDelaying(p *problem, found []joined, run, order []int32, base, t *sim.Timeline) []joined {
 	bad := make([]bool, len(found))
 	last := make([]int32, p.m.Streams) // last bucket of each stream
 	for i := range last {
@@ -233,9 +233,9 @@ func delayed(p *problem, found []joined, run, order []int32, base, t *sim.Timeli
 	return out
 }
 
-// dissolve returns the buckets without those that hold memory at place at of an
+// withoutHolding returns the buckets without those that hold memory at place at of an
 // order of jobs, from their first operand to the last use of a result.
-func dissolve(p *problem, found []joined, jobs []int32, at int32) []joined {
+func withoutHolding(p *problem, found []joined, jobs []int32, at int32) []joined {
 	pos := make([]int32, len(jobs))
 	for i, j := range jobs {
 		pos[j] = int32(i)
