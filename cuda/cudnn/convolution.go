@@ -111,10 +111,10 @@ func (r *reading) every(p func(d window.Dim) bool) bool {
 	return !slices.ContainsFunc(r.dims, func(d window.Dim) bool { return !p(d) })
 }
 
-func undilatedBase(d window.Dim) bool { return d.Base == 1 }
-func unitStride(d window.Dim) bool   { return d.Stride == 1 }
+func undilatedBase(d window.Dim) bool    { return d.Base == 1 }
+func unitStride(d window.Dim) bool       { return d.Stride == 1 }
 func crossCorrelation(d window.Dim) bool { return !d.Reverse || d.Size == 1 }
-func trueConvolution(d window.Dim) bool   { return d.Reverse || d.Size == 1 }
+func trueConvolution(d window.Dim) bool  { return d.Reverse || d.Size == 1 }
 
 // forward is the call as a convolution.
 func (r *reading) forward() *convolution {
