@@ -1,16 +1,12 @@
 package ir_test
 
 import (
-	"errors"
 	"math/rand/v2"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/text/texttest"
 	"github.com/seed-ee968945/concert/ir"
@@ -18,16 +14,7 @@ import (
 
 // reference reads the language reference and its grammar.
 func reference(t testing.TB) (string, *texttest.Grammar) {
-	t.Helper()
-	doc, err := os.ReadFile("../docs/ir.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := texttest.New("Module", texttest.Blocks(string(doc))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(doc), g
+	return texttest.Reference(t, "Module", "../docs/ir.md")
 }
 
 // words makes sentences that mean something now and then.
@@ -74,35 +61,13 @@ func TestSentences(t *testing.T) {
 	if testing.Short() {
 		n = 100
 	}
-	read := 0
-	for _, s := range sentences(g, n) {
-		if err := g.Match(s + "\n"); err != nil {
-			t.Fatalf("%v\n%s", err, s)
+	g.CheckParser(t, sentences(g, n), outsideGrammar, func(text string) (bool, error) {
+		m, err := ir.Parse("sentence.ir", text)
+		if err != nil {
+			return false, err
 		}
-		m, err := ir.Parse("sentence.ir", s)
-		if err == nil {
-			read++
-			err = m.Verify()
-		}
-		if err == nil {
-			continue
-		}
-		var findings *diag.Error
-		if !errors.As(err, &findings) {
-			t.Fatalf("%v is no list of findings\n%s", err, s)
-		}
-		for _, f := range findings.Findings {
-			if !f.Pos.Known() && f.Rule != "group" {
-				t.Errorf("no position: %v\n%s", f, s)
-			}
-			if f.Rule == "syntax" && !slices.ContainsFunc(outsideGrammar, func(s string) bool { return strings.Contains(f.Msg, s) }) {
-				t.Errorf("%v\n%s", f, s)
-			}
-		}
-	}
-	if read == 0 {
-		t.Errorf("of %d sentences none was read", 3*n)
-	}
+		return true, m.Verify()
+	})
 }
 
 // outsideGrammar lists complaints about form that the grammar does not know.

@@ -1,16 +1,12 @@
 package program_test
 
 import (
-	"errors"
 	"math/rand/v2"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/internal/text/texttest"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -18,20 +14,7 @@ import (
 // reference reads the language reference and its grammar, which goes on where the
 // IR's first part ends.
 func reference(t testing.TB) (string, *texttest.Grammar) {
-	t.Helper()
-	doc, err := os.ReadFile("../docs/program.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shared, err := os.ReadFile("../docs/ir.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := texttest.New("Program", append(texttest.Blocks(string(doc)), texttest.Blocks(string(shared))[0])...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(doc), g
+	return texttest.Reference(t, "Program", "../docs/program.md", "../docs/ir.md")
 }
 
 const head = `program @p world 2
@@ -81,35 +64,13 @@ func TestSentences(t *testing.T) {
 	if testing.Short() {
 		n = 100
 	}
-	read := 0
-	for _, s := range sentences(g, n) {
-		if err := g.Match(s + "\n"); err != nil {
-			t.Fatalf("%v\n%s", err, s)
+	g.CheckParser(t, sentences(g, n), outsideGrammar, func(text string) (bool, error) {
+		_, err := program.Parse("sentence.prog", text)
+		if err != nil && strings.HasPrefix(err.Error(), "program ") {
+			return false, nil // from Validate
 		}
-		_, err := program.Parse("sentence.prog", s)
-		if err == nil {
-			read++
-			continue
-		}
-		var findings *diag.Error
-		if !errors.As(err, &findings) {
-			if !strings.HasPrefix(err.Error(), "program ") {
-				t.Errorf("%v\n%s", err, s)
-			}
-			continue
-		}
-		for _, f := range findings.Findings {
-			if !f.Pos.Known() {
-				t.Errorf("no position: %v\n%s", f, s)
-			}
-			if f.Rule == "syntax" && !slices.ContainsFunc(outsideGrammar, func(s string) bool { return strings.Contains(f.Msg, s) }) {
-				t.Errorf("%v\n%s", f, s)
-			}
-		}
-	}
-	if read == 0 {
-		t.Errorf("of %d sentences none was read", 3*n)
-	}
+		return err == nil, err
+	})
 }
 
 // outsideGrammar lists complaints about form that the grammar does not know.
