@@ -21,23 +21,10 @@ var traced = []struct{ name, makespan, bound, peak string }{
 	{"llama70b_fsdp8_tp8.bw", "493.21", "287.82", "39.96"},
 }
 
-func model(t testing.TB, name string) *sim.Model {
-	t.Helper()
-	g, err := simtest.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := g.Model()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 func TestTracedProgramsToThePrintedDigit(t *testing.T) {
 	for _, want := range traced {
 		t.Run(want.name, func(t *testing.T) {
-			m := model(t, want.name)
+			m := simtest.Model(t, want.name)
 			tl, err := sim.Evaluate(m, m.InputOrder(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +45,7 @@ func TestTracedProgramsToThePrintedDigit(t *testing.T) {
 
 func BenchmarkLowerBound(b *testing.B) {
 	for _, x := range traced {
-		m := model(b, x.name)
+		m := simtest.Model(b, x.name)
 		b.Run(x.name, func(b *testing.B) {
 			for range b.N {
 				sim.LowerBound(m)
@@ -68,7 +55,7 @@ func BenchmarkLowerBound(b *testing.B) {
 }
 
 func BenchmarkEvaluate(b *testing.B) {
-	m := model(b, "llama70b_fsdp8_tp8.bw")
+	m := simtest.Model(b, "llama70b_fsdp8_tp8.bw")
 	order := m.InputOrder()
 	for range b.N {
 		if _, err := sim.Evaluate(m, order, nil); err != nil {

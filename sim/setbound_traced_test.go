@@ -18,14 +18,7 @@ func TestSetBoundOnTracedGraphs(t *testing.T) {
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".graph.json.gz")
-		g, err := simtest.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := g.Model()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := simtest.Model(t, name)
 		tl, err := sim.Evaluate(m, m.InputOrder(), nil)
 		if err != nil {
 			t.Fatal(err)

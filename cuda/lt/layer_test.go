@@ -199,92 +199,128 @@ func (l *layerBench) tune(t *testing.T) {
 // that many nanoseconds and no bandwidth stands where attention and the reductions
 // between devices are.
 func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays int) (us float64, sum []byte) {
+	r := &layerRecorder{layerBench: l, t: t, form: f, late: late, idle: idle, weights: l.g.in + 1<<20}
+	for range layers {
+		r.layer()
+	}
+	if f.side > 0 {
+		r.cmds.Record(l.other, l.mark)
+		r.cmds.Wait(l.g.s, l.mark)
+	}
+	us = l.replay(t, &r.cmds, replays)
+	return us, append(l.g.read(r.act(0), 2*hidden), l.g.read(r.act(9), 2*hidden)...)
+}
+
+// layerRecorder records the commands of layers.
+type layerRecorder struct {
+	*layerBench
+	t          *testing.T
+	form       layerForm
+	late, idle uint64
+	weights    driver.Ptr // of the next matmul
+	cmds       driver.Commands
+}
+
+const hidden, inner, q, kv = rows16 * 4096, rows16 * 3584, rows16 * 1024, rows16 * 256
+
+func (r *layerRecorder) layer() {
+	act := r.act
+	r.fetch(r.qkv)
+	r.mixed(act(0), r.slow(act(9), act(12), hidden), act(1), hidden, hidden, hidden)
+	r.matmul(r.qkv, act(1), act(2), act(3), act(4))
+	r.fetch(r.o)
+	r.mixed(act(2), act(3), act(5), q, kv, q)
+	r.mixed(r.slow(act(5), act(13), q), act(4), act(10), q, kv, q)
+	r.matmul(r.o, act(10), act(6))
+	r.fetch(r.gu)
+	r.mixed(r.slow(act(6), act(14), hidden), act(1), act(0), hidden, hidden, hidden)
+	r.matmul(r.gu, act(0), act(7), act(8))
+	r.fetch(r.dn)
+	r.mixed(act(7), act(8), act(11), inner, inner, inner)
+	r.matmul(r.dn, act(11), act(9))
+}
+
+// act is the memory of an activation.
+func (r *layerRecorder) act(i int) driver.Ptr { return r.g.out + driver.Ptr(i)<<20 }
+
+func (r *layerRecorder) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// slow takes r.idle nanoseconds for an activation, and returns where it is then.
+func (r *layerRecorder) slow(a, out driver.Ptr, n uint64) driver.Ptr {
+	if r.idle == 0 {
+		return a
+	}
+	r.cmds.Launch(r.g.s, r.mix, 16, 512, 0, pack(uint64(a), uint64(a), uint64(out), n, n, n, r.idle))
+	return out
+}
+
+// fetch prefetches the next matmul's weights in another stream.
+func (r *layerRecorder) fetch(next []Problem) {
+	if r.form.side == 0 {
+		return
+	}
+	var list []library.Memory
+	from := r.weights
+	for _, p := range next {
+		list = append(list, library.Memory{At: from, Bytes: uint64(2 * p.M * p.K)})
+		from += driver.Ptr(2 * p.M * p.K)
+	}
+	r.cmds.Record(r.g.s, r.mark)
+	r.cmds.Wait(r.other, r.mark)
+	r.g.h.addPrefetch(&r.cmds, r.other, list, r.form.side)
+}
+
+func (r *layerRecorder) mixed(a, b, out driver.Ptr, na, nb, n uint64) {
+	r.cmds.Launch(r.g.s, r.mix, 16, 512, 0, pack(uint64(a), uint64(b), uint64(out), na, nb, n, r.late))
+}
+
+// matmul multiplies an activation by the next weights: as a group, if the form has groups.
+func (r *layerRecorder) matmul(ps []Problem, a driver.Ptr, outs ...driver.Ptr) {
+	g, f := r.g, r.form
+	var sets []Operands
+	for i, p := range ps {
+		sets = append(sets, Operands{a, r.weights, outs[i]})
+		r.weights += driver.Ptr(2 * p.M * p.K)
+	}
+	if len(ps) > 1 && !f.first && !f.apart {
+		if grp, err := g.h.Group(ps); err == nil {
+			early := int64(-1)
+			if f.early {
+				early = f.ahead
+			}
+			r.must(grp.add(&r.cmds, g.s, sets, early))
+			return
+		}
+	}
+	for i, p := range ps {
+		plan, err := g.h.Plan(p)
+		if f.first {
+			list, lerr := g.h.Candidates(p, 1, 0, 132)
+			r.must(lerr)
+			plan, err = g.h.PlanWith(p, list[0])
+		}
+		r.must(err)
+		if s := plan.algo.Skinny; s != (Skinny{}) && f.early && i == 0 && len(ps) == 1 {
+			plan.kernel.addSkinny(&r.cmds, g.s, s, []Problem{p}, sets[i].A, []driver.Ptr{sets[i].B}, []driver.Ptr{sets[i].Out}, f.ahead)
+			continue
+		}
+		r.must(plan.AddTo(&r.cmds, g.s, sets[i].A, sets[i].B, sets[i].Out))
+	}
+}
+
+// replay captures the commands of layers, and returns the median time of a layer, in microseconds.
+func (l *layerBench) replay(t *testing.T, cmds *driver.Commands, replays int) float64 {
 	g := l.g
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	var cmds driver.Commands
-	at := g.in + 1<<20 // weights
-	act := func(i int) driver.Ptr { return g.out + driver.Ptr(i)<<20 }
-	slow := func(a, out driver.Ptr, n uint64) driver.Ptr {
-		if idle == 0 {
-			return a
-		}
-		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(a), uint64(out), n, n, n, idle))
-		return out
-	}
-	weights := func(ps []Problem) (list []library.Memory) {
-		from := at
-		for _, p := range ps {
-			list = append(list, library.Memory{At: from, Bytes: uint64(2 * p.M * p.K)})
-			from += driver.Ptr(2 * p.M * p.K)
-		}
-		return list
-	}
-	// fetch brings the next matmul's weights nearer while others work.
-	fetch := func(next []Problem) {
-		if f.side > 0 {
-			cmds.Record(g.s, l.mark)
-			cmds.Wait(l.other, l.mark)
-			g.h.addPrefetch(&cmds, l.other, weights(next), f.side)
-		}
-	}
-	mixed := func(a, b, out driver.Ptr, na, nb, n uint64) {
-		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(b), uint64(out), na, nb, n, late))
-	}
-	product := func(ps []Problem, a driver.Ptr, outs ...driver.Ptr) {
-		var sets []Operands
-		for i, p := range ps {
-			sets = append(sets, Operands{a, at, outs[i]})
-			at += driver.Ptr(2 * p.M * p.K)
-		}
-		if len(ps) > 1 && !f.first && !f.apart {
-			if grp, err := g.h.Group(ps); err == nil {
-				early := int64(-1)
-				if f.early {
-					early = f.ahead
-				}
-				must(grp.add(&cmds, g.s, sets, early))
-				return
-			}
-		}
-		for i, p := range ps {
-			plan, err := g.h.Plan(p)
-			if f.first {
-				list, lerr := g.h.Candidates(p, 1, 0, 132)
-				must(lerr)
-				plan, err = g.h.PlanWith(p, list[0])
-			}
-			must(err)
-			if s := plan.algo.Skinny; s != (Skinny{}) && f.early && i == 0 && len(ps) == 1 {
-				plan.kernel.addSkinny(&cmds, g.s, s, []Problem{p}, sets[i].A, []driver.Ptr{sets[i].B}, []driver.Ptr{sets[i].Out}, f.ahead)
-				continue
-			}
-			must(plan.AddTo(&cmds, g.s, sets[i].A, sets[i].B, sets[i].Out))
-		}
-	}
-	const hidden, inner, q, kv = rows16 * 4096, rows16 * 3584, rows16 * 1024, rows16 * 256
-	for range layers {
-		fetch(l.qkv)
-		mixed(act(0), slow(act(9), act(12), hidden), act(1), hidden, hidden, hidden)
-		product(l.qkv, act(1), act(2), act(3), act(4))
-		fetch(l.o)
-		mixed(act(2), act(3), act(5), q, kv, q)
-		mixed(slow(act(5), act(13), q), act(4), act(10), q, kv, q)
-		product(l.o, act(10), act(6))
-		fetch(l.gu)
-		mixed(slow(act(6), act(14), hidden), act(1), act(0), hidden, hidden, hidden)
-		product(l.gu, act(0), act(7), act(8))
-		fetch(l.dn)
-		mixed(act(7), act(8), act(11), inner, inner, inner)
-		product(l.dn, act(11), act(9))
-	}
-	if f.side > 0 {
-		cmds.Record(l.other, l.mark)
-		cmds.Wait(g.s, l.mark)
 	}
 	must(g.drv.CaptureBegin(g.ctx, g.s))
 	runErr := g.drv.Run(g.ctx, cmds.On(g.s))
@@ -315,7 +351,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 		times = append(times, float64(ms)*1e3/layers)
 	}
 	slices.Sort(times)
-	return times[len(times)/2], append(g.read(act(0), 2*hidden), g.read(act(9), 2*hidden)...)
+	return times[len(times)/2]
 }
 
 // What a plan's algorithm needs is loaded when the plan is made ready without running:

@@ -56,7 +56,7 @@ func TestTracedGraphs(t *testing.T) {
 	for _, c := range []struct {
 		cost Cost
 		load func(testing.TB, string) *sim.Model
-	}{{nil, load}, {cost, load}, {nil, imported}, {cost, imported}} {
+	}{{nil, simtest.Model}, {cost, simtest.Model}, {nil, imported}, {cost, imported}} {
 		sum := 0.0
 		for _, name := range arena {
 			m := c.load(t, name)
@@ -109,7 +109,7 @@ func TestScheduleIsDeterministic(t *testing.T) {
 	for _, name := range []string{"gpt_ddp8.bw", "llama8b_tpsp8.bw", "tiny_moe2.bw"} {
 		var first string
 		for range 3 {
-			r, err := Schedule(load(t, name), Options{Cost: cost})
+			r, err := Schedule(simtest.Model(t, name), Options{Cost: cost})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestScheduleIsDeterministic(t *testing.T) {
 }
 
 func TestInFlightLimit(t *testing.T) {
-	m := load(t, "llama8b_fsdp8.bw")
+	m := simtest.Model(t, "llama8b_fsdp8.bw")
 	const limit = 256 << 20
 	r, err := Schedule(m, Options{InFlight: limit})
 	if err != nil {

@@ -18,14 +18,7 @@ func TestExport(t *testing.T) {
 	}
 	cost := simtest.ArenaCost()
 	for _, name := range arena {
-		g, err := simtest.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := g.Model()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := simtest.Model(t, name)
 		for suffix, c := range map[string]Cost{"": nil, ".buckets": cost} {
 			r, err := Schedule(m, Options{Cost: c})
 			if err != nil {

@@ -12,22 +12,9 @@ import (
 var arena = []string{"gpt_ddp8.bw", "llama8b_fsdp8.fw", "llama8b_fsdp8.bw", "llama8b_tp8_infer.fw",
 	"llama8b_tpsp8.fw", "llama8b_tpsp8.bw", "mixtral_ep8_fsdp8.fw", "llama70b_fsdp8_tp8.fw", "llama70b_fsdp8_tp8.bw"}
 
-func load(t testing.TB, name string) *sim.Model {
-	t.Helper()
-	g, err := simtest.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := g.Model()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 func TestMinMemoryOrders(t *testing.T) {
 	for _, name := range arena {
-		p := contract(load(t, name), nil)
+		p := contract(simtest.Model(t, name), nil)
 		traced := p.peak(p.inputJobs())
 		ref, floor := p.minMemory(0)
 		if floor > traced || floor != p.peak(ref) {

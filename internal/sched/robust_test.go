@@ -21,7 +21,7 @@ func TestRobust(t *testing.T) {
 		{"llama8b_l4_fsdp4.fw", 0.66, 0.03}, {"llama8b_l4_fsdp4.bw", 0.75, 0}, {"llama8b_l4_tpsp4.bw", 1, 0},
 		{"mixtral_l2_ep4_fsdp4.fw", 0.8, 0}, {"mixtral_l2_ep4_fsdp4.bw", 0.8, 0}, {"llama8b_fsdp8.bw", 1, 0}, {"gpt_ddp8.bw", 1, 0},
 	} {
-		m := load(t, c.name)
+		m := simtest.Model(t, c.name)
 		m.Dur = slices.Clone(m.Dur)
 		for i := range m.Dur {
 			if m.Kind[i] == sim.Compute {
@@ -64,7 +64,7 @@ func TestRobust(t *testing.T) {
 func TestSpans(t *testing.T) {
 	cost := simtest.ArenaCost()
 	for _, name := range []string{"llama8b_l4_fsdp4.bw", "mixtral_l2_ep4_fsdp4.fw", "llama8b_tpsp8.bw"} {
-		m := load(t, name)
+		m := simtest.Model(t, name)
 		r, err := Schedule(m, Options{Cost: cost})
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestFeed(t *testing.T) {
 
 // TestVariantRuns: nobody who asks for few policies gets more of them in a scenario.
 func TestVariantRuns(t *testing.T) {
-	m := load(t, "llama8b_l4_fsdp4.fw")
+	m := simtest.Model(t, "llama8b_l4_fsdp4.fw")
 	for runs, want := range map[int]int{0: againRuns, 1: 1, 6: 6, DefaultRuns: againRuns} {
 		a, err := newAttempt(m, Options{Cost: simtest.ArenaCost(), Runs: runs})
 		if err != nil {

@@ -37,7 +37,7 @@ func BenchmarkChain(b *testing.B) {
 func BenchmarkArena(b *testing.B) {
 	cost := simtest.ArenaCost()
 	for _, name := range arena {
-		m := load(b, name)
+		m := simtest.Model(b, name)
 		b.Run(name, func(b *testing.B) {
 			for range b.N {
 				if _, err := Schedule(m, Options{Cost: cost}); err != nil {

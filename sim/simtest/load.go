@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/sim"
@@ -64,6 +65,20 @@ func Root() string {
 			return wd
 		}
 	}
+}
+
+// Model returns the simulator model of testdata/graphs/NAME.graph.json.gz.
+func Model(t testing.TB, name string) *sim.Model {
+	t.Helper()
+	g, err := Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := g.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // Load reads testdata/graphs/NAME.graph.json.gz.
