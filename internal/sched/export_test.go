@@ -18,7 +18,14 @@ func TestExport(t *testing.T) {
 	}
 	cost := simtest.ArenaCost()
 	for _, name := range arena {
-		m := simtest.Model(t, name)
+		g, err := simtest.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := g.Model()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for suffix, c := range map[string]Cost{"": nil, ".buckets": cost} {
 			r, err := Schedule(m, Options{Cost: c})
 			if err != nil {
