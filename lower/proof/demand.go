@@ -97,14 +97,25 @@ func (d *demands) alike(x, y termID, ask box) bool {
 		return false
 	}
 	for k := range s.args {
-		if !d.agree(s.args[k], t.args[k], b.asked(s, k, ask)) {
-			return false
+		for _, part := range b.parts(s, k, ask) {
+			if !d.agree(s.args[k], t.args[k], part) {
+				return false
+			}
 		}
 	}
 	return true
 }
 
-// asked is what t asks for of its operand k, if of t itself a box is asked for.
+// parts are what t asks for of its operand k, if of t itself a box is asked for: a box, or what a
+// slice_scatter leaves of one.
+func (b *book) parts(t *term, k int, ask box) []box {
+	if t.op == ir.OpSliceScatter && k == 0 && len(ask) == len(t.typ.Shape()) {
+		return b.kept(t, ask)
+	}
+	return []box{b.asked(t, k, ask)}
+}
+
+// asked is parts of what asks for a box.
 func (b *book) asked(t *term, k int, ask box) box {
 	from := b.terms[t.args[k]].typ
 	all := b.whole(from)
@@ -126,8 +137,13 @@ func (b *book) asked(t *term, k int, ask box) box {
 			lo += n
 		}
 		return ask.cut(d, lo, lo+all[d][1])
-	case t.op == ir.OpSliceScatter:
-		return b.scattered(t, k, ask)
+	case t.op == ir.OpSliceScatter && k == 1:
+		if lo, hi, ok := b.replaced(t, ask); ok {
+			d := int(t.attrs.Int("dim", 0))
+			all = slices.Clone(ask)
+			all[d] = [2]int64{lo, hi}
+		}
+		return all
 	case t.op == ir.OpIndex || t.op == ir.OpEmbedding:
 		return b.indexed(t, k, ask)
 	case k == 0 && (t.op == ir.OpScatter || t.op == ir.OpIndexPut || t.op == ir.OpIndexAdd), k == 1 && t.op == ir.OpGather:
@@ -219,33 +235,38 @@ func (b *book) spread(all box, from ir.Type, ask box) box {
 	return all
 }
 
-// scattered is asked for a slice_scatter: of operand 1 the elements that lie in the box, and
-// nothing of operand 0 where these are all that the box has.
-func (b *book) scattered(t *term, k int, ask box) box {
-	all := b.whole(b.terms[t.args[k]].typ)
+// replaced are the rows of operand 1 of a slice_scatter that lie in the box; false if that is not
+// told.
+func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 	d := int(t.attrs.Int("dim", 0))
-	size, part := t.typ.Shape()[d], b.terms[t.args[1]].typ.Shape()[d]
+	n, ok := b.terms[t.args[1]].typ.Shape()[d].Const()
 	start, step := t.attrs.Int("start", 0), t.attrs.Int("step", 1)
-	switch {
-	case k == 0 && size.Equal(part):
-		return box{{0, 0}}
-	case k == 0:
-		all = ask
-	}
-	n, ok := part.Const()
-	if r, known := b.m.Bounds(size); !ok || !known || start < 0 || step < 1 || start+(n-1)*step >= r.Min {
-		return all // where they lie is not told
+	if r, known := b.m.Bounds(t.typ.Shape()[d]); !ok || !known || step < 1 || start+(n-1)*step >= r.Min {
+		return 0, 0, false
 	}
 	nth := func(at int64) int64 { return min(max((at-start+step-1)/step, 0), n) } // the first at or behind an element
-	lo, hi := nth(ask[d][0]), nth(ask[d][1])
-	switch {
-	case k == 1:
-		all = slices.Clone(ask)
-		all[d] = [2]int64{lo, hi}
-	case hi-lo == ask[d][1]-ask[d][0]:
-		return box{{0, 0}}
+	lo, hi = nth(ask[d][0]), nth(ask[d][1])
+	return lo, max(lo, hi), true
+}
+
+// kept is what a slice_scatter asks for of operand 0: what of the box lies in front of what is
+// replaced, and behind it.
+func (b *book) kept(t *term, ask box) []box {
+	d, step := int(t.attrs.Int("dim", 0)), t.attrs.Int("step", 1)
+	if t.typ.Shape()[d].Equal(b.terms[t.args[1]].typ.Shape()[d]) {
+		return nil
 	}
-	return all
+	lo, hi, ok := b.replaced(t, ask)
+	switch n := ask[d][1] - ask[d][0]; {
+	case !ok || lo == hi || step > 1 && hi-lo > 1 && hi-lo < n:
+		return []box{ask}
+	case hi-lo == n:
+		return nil
+	}
+	front, behind := slices.Clone(ask), slices.Clone(ask)
+	front[d][1] = t.attrs.Int("start", 0) + lo*step
+	behind[d][0] = front[d][1] + hi - lo
+	return []box{front, behind}
 }
 
 // behind is what a window asks for of the tensor that it is a window on: exact where its

@@ -56,6 +56,16 @@ var unreadCases = []unreadCase{
   %s = slice %n {dim=0, end=4, start=3} : f32[1,8] !{fusion=0}
   %r = relu %s : f32[1,8] !{fusion=0}
   return %r`, "start=1", "start=2"},
+	{"what two replace together", "%a: f32[8,8], %b: f32[3,8], %c: f32[5,8]", `
+  %x = slice_scatter %a, %b {dim=0, end=3, start=0} : f32[8,8] !{fusion=0}
+  %y = slice_scatter %x, %c {dim=0, end=8, start=3} : f32[8,8] !{fusion=0}
+  %r = relu %y : f32[8,8] !{fusion=0}
+  return %r`, "start=3", "start=2"},
+	{"what is replaced again", "%a: f32[8,8], %b: f32[1,8], %c: f32[3,8]", `
+  %x = slice_scatter %a, %b {dim=0, end=4, start=3} : f32[8,8] !{fusion=0}
+  %y = slice_scatter %x, %c {dim=0, end=5, start=2} : f32[8,8] !{fusion=0}
+  %r = relu %y : f32[8,8] !{fusion=0}
+  return %r`, "start=2", "start=4"},
 	{"the rows of a copy", "%a: f32[8,8], %b: f32[2,8]", `
   %n = slice_scatter %a, %b {dim=0, end=8, start=6} : f32[8,8] !{fusion=0}
   %c = clone %n : f32[8,8] !{fusion=0}
