@@ -242,13 +242,7 @@ func (c *call) sliceAttrs(x *ir.Value) attr.List {
 		return c.SizedSlice(d)
 	}
 	n := traced.SizeAt(x, d)
-	clampTo := func(v int64) int64 {
-		if v < 0 {
-			v += n
-		}
-		return min(max(v, 0), n)
-	}
-	start, end, step := clampTo(c.Int("start", 0)), clampTo(c.Int("end", math.MaxInt64)), c.Int("step", 1)
+	start, end, step := clampTo(c.Int("start", 0), n), clampTo(c.Int("end", math.MaxInt64), n), c.Int("step", 1)
 	if step < 1 {
 		c.Reject("step", c.Arg("step"), "step %d is not positive", step)
 	}
@@ -258,6 +252,14 @@ func (c *call) sliceAttrs(x *ir.Value) attr.List {
 		l = l.With("step", attr.Int(min(step, max(n, 1)))) // a longer step takes the same elements
 	}
 	return l
+}
+
+// clampTo is a bound of a slice of n elements, as Python reads it.
+func clampTo(v, n int64) int64 {
+	if v < 0 {
+		v += n
+	}
+	return min(max(v, 0), n)
 }
 
 func sliceScatter(c *call) error {

@@ -116,13 +116,15 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		if len(given) != 1 {
 			continue
 		}
-		_, sized := n.Const()
+		size, sized := n.Const()
 		v, number := given[0].Const()
 		switch {
 		case !number:
 			bounds[k], open = given[0], true
+		case sized:
+			bounds[k] = ir.D(clampTo(v, size))
 		case v < 0:
-			bounds[k], open = n.Add(given[0]), open || !sized
+			bounds[k], open = n.Add(given[0]), true
 		case v < traced.MaxElems:
 			bounds[k] = given[0]
 		}
