@@ -42,7 +42,8 @@ func TestNew(t *testing.T) {
 	}
 	want = append(want, "inc", "flip", "addto", "twice", "view", "barrier", "writes and aliases", "write to an input", "write to a view", "write to a wait's result",
 		"async input", "async output", "returned twice", "input returned", "dead", "bucket", "empty", "scalar", "strided", "symbolic", "falling", "uneven",
-		"a collective in a body", "group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge")
+		"a collective in a body", "group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge",
+		"rows over rows", "from the end", "long chain of rows")
 	for _, w := range want {
 		if all[w] == 0 {
 			t.Errorf("no program has: %s", w)
@@ -110,6 +111,19 @@ func features(m *ir.Module, all map[string]int) {
 		}
 		if n.Op() == ir.OpCall {
 			callFeatures(n, all)
+		}
+		if n.Op() == ir.OpIota && n.Attrs().Int("step", 1) < 0 {
+			all["from the end"]++
+		}
+		rows := 0
+		for v := n; v.Op() == ir.OpSliceScatter; v = v.Arg(0).Def() {
+			rows++
+		}
+		if rows > 1 {
+			all["rows over rows"]++
+		}
+		if rows > 8 {
+			all["long chain of rows"]++
 		}
 		for _, r := range n.Results() {
 			if len(r.Uses()) == 0 && n.Pure() {

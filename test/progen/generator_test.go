@@ -114,6 +114,10 @@ func New(seed uint64) Case {
 	if seed%4 == 3 {
 		g.aroundProduct()
 	}
+	if seed%8 == 1 {
+		g.longForm()
+		g.step()
+	}
 	if seed%8 == 5 && !g.joint && !g.edges {
 		for range 1 + g.r.IntN(2) {
 			g.control()
