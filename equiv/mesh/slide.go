@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
@@ -123,6 +124,9 @@ func (u *use) runningSum() {
 // extremes are the numbers of a type that no maximum and no minimum sees.
 func (t *table) extremes(dt ir.DType) (arg, arg) {
 	if dt.IsFloat() {
+		if lo, hi := dt.Ends(); !math.IsInf(hi, 1) {
+			return arg{base: t.one, coef: lo}, arg{base: t.one, coef: hi}
+		}
 		return arg{base: t.leaf(least), coef: 1}, arg{base: t.leaf(largest), coef: 1}
 	}
 	lo, hi := dt.Range()

@@ -134,3 +134,26 @@ func TestRange(t *testing.T) {
 		}
 	}
 }
+
+// Nothing lies beyond the ends of a floating-point type, which are numbers of it.
+func TestEnds(t *testing.T) {
+	b := make([]byte, 8)
+	for d := F64; d < numDTypes; d++ {
+		if !d.IsFloat() {
+			continue
+		}
+		least, largest := d.Ends()
+		for _, end := range []float64{least, largest} {
+			StoreFloat(d, b, end)
+			if got := LoadFloat(d, b); got != end {
+				t.Errorf("%v: the end %v is stored as %v", d, end, got)
+			}
+		}
+		for code := range 256 {
+			b[0] = byte(code)
+			if x := LoadFloat(d, b); d.IsFloat8() && (x < least || x > largest) {
+				t.Errorf("%v: %v is not between %v and %v", d, x, least, largest)
+			}
+		}
+	}
+}

@@ -68,6 +68,20 @@ func (d DType) Largest() float64 {
 	return 0
 }
 
+// Ends are the numbers of a floating-point type below and above which there is none:
+// infinities, where it has them.
+func (d DType) Ends() (least, largest float64) {
+	if d.IsFloat8() {
+		switch form := float8s[d-F8E5M2].form; form {
+		case scale:
+			return 1 / d.Largest(), d.Largest()
+		case finite, noSign:
+			return -d.Largest(), d.Largest()
+		}
+	}
+	return math.Inf(-1), math.Inf(1)
+}
+
 // infinity is the pattern behind that of the largest number.
 func (f *float8) infinity() byte {
 	switch f.form {

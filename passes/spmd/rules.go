@@ -1,7 +1,6 @@
 package spmd
 
 import (
-	"math"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sharding"
@@ -63,16 +62,11 @@ func (w row) reduction(n *ir.Node) string {
 
 // neutral is the number that a reduction does not see.
 func neutral(reduce string, dt ir.DType) any {
-	low, high := any(math.Inf(-1)), any(math.Inf(1))
-	if !dt.IsFloat() {
-		bits := uint(8 * dt.Size())
-		low, high = int64(math.MinInt64)>>(64-bits), int64(math.MaxInt64)>>(64-bits)
-		if dt.IsUnsigned() {
-			low, high = int64(0), int64(-1)
-			if bits < 64 {
-				high = int64(1)<<bits - 1
-			}
-		}
+	var low, high any
+	if dt.IsFloat() {
+		low, high = dt.Ends()
+	} else {
+		low, high = dt.Range()
 	}
 	switch ir.Reduction(reduce) {
 	case ir.Product:

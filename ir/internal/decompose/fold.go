@@ -148,33 +148,19 @@ func begin(e emit, what string, body Body, p *probed, inits, folded []*ir.Value)
 
 // identity is the number that changes no other, of floats or of integers; false if k has none.
 func identity(k kind, dt ir.DType) (f float64, i int64, ok bool) {
-	low, high := extremes(dt)
+	low, high := dt.Range()
+	least, largest := dt.Ends()
 	switch k {
 	case kindAdd:
 		return math.Copysign(0, -1), 0, true // +0 would change -0
 	case kindMul:
 		return 1, 1, true
 	case kindMax:
-		return math.Inf(-1), low, true
+		return least, low, true
 	case kindMin:
-		return math.Inf(1), high, true
+		return largest, high, true
 	}
 	return 0, 0, false
-}
-
-// extremes are the least and the greatest number of an integer type or bool. That of u64 is
-// in the bits of -1.
-func extremes(dt ir.DType) (low, high int64) {
-	bits := 8 * dt.Size()
-	switch {
-	case dt == ir.Bool:
-		return 0, 1
-	case dt == ir.U64:
-		return 0, -1
-	case dt.IsUnsigned():
-		return 0, 1<<bits - 1
-	}
-	return -1 << (bits - 1), 1<<(bits-1) - 1
 }
 
 // nothing is the identity of k, which has one.

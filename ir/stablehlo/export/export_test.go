@@ -142,6 +142,22 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// Of a type without infinities, extremes begin at the last numbers that there are.
+func TestExtremes(t *testing.T) {
+	m, err := ir.Parse("f8.ir", `world 1
+func @f(%x: f8e4m3fn[3,4]) -> (f8e4m3fn[3], f8e4m3fn[3], i64[3]) {
+  %a = amax %x {dims=[1]} : f8e4m3fn[3]
+  %b = amin %x {dims=[1]} : f8e4m3fn[3]
+  %c = argmax %x {dim=1} : i64[3]
+  return %a, %b, %c
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameNumbers(t, m, false)
+}
+
 // sameNumbers writes the functions of a module; some of what hand-written ones have StableHLO
 // cannot say.
 func sameNumbers(t *testing.T, m *ir.Module, some bool) {

@@ -84,11 +84,11 @@ func extreme(largest bool) func(*emitter, []val) val {
 // place of.
 func (e *emitter) worst(dt ir.DType, largest bool, of ir.DType) val {
 	if dt.IsFloat() {
-		sign := 1
+		least, greatest := dt.Ends()
 		if largest {
-			sign = -1
+			return e.number(least, dt, nil)
 		}
-		return e.number(math.Inf(sign), dt, nil)
+		return e.number(greatest, dt, nil)
 	}
 	low, high := of.Range()
 	if largest {
