@@ -1,8 +1,6 @@
 package stablehlo
 
 import (
-	"strings"
-
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
@@ -360,57 +358,4 @@ func composite(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		return nil, err
 	}
 	return im.call(f, in)
-}
-
-// customCall imports calls of what is not an operation: checks, or has become one since.
-func customCall(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
-	a, ok := o.Attr("call_target_name")
-	if !ok && len(o.Flags) > 0 {
-		a = o.Flags[0]
-	}
-	if r, ok := im.rules[a.Text]; ok && (strings.HasPrefix(a.Text, "check.") || strings.HasPrefix(a.Text, "concert.")) {
-		return r.run(im, o, in)
-	}
-	switch {
-	case a.Text == "Sharding" && len(in) == 1:
-		return unsharded(im, o, in)
-	case a.Text == "mhlo.topk":
-		return calledTopK(im, o, in)
-	}
-	if out, ok, err := im.library(o, a.Text, in); ok {
-		return out, err
-	}
-	if !im.opaque {
-		return nil, im.errorf("op not supported: custom_call @%s", a.Text)
-	}
-	return im.opaqueCall(o, a.Text, in)
-}
-
-// opaqueCall is a call of what concert does not know: whoever runs it does.
-func (im *importer) opaqueCall(o *mlir.Operation, target string, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	var types []ir.Type
-	for _, t := range o.Outs {
-		to, err := im.tensorType(t)
-		if err != nil {
-			return nil, im.errorf("%v", err)
-		}
-		types = append(types, to)
-	}
-	attrs := ir.A("target", target)
-	if c, ok := o.Attr("backend_config"); ok && c.Kind == mlir.KindString && c.Text != "" {
-		attrs = ir.A("payload", c.Text, "target", target)
-	}
-	return im.decomposed(im.emitAll(ir.OpCall, nil, attrs, args, types...))
-}
-
-// unsharded is a value whose sharding is named: on one rank it has no pieces.
-func unsharded(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
-	if im.cur.world > 1 {
-		return nil, im.errorf("op not supported: %s on several ranks: the program is global and wants a partitioner", o.Name)
-	}
-	return in, nil
 }

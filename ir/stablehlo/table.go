@@ -162,6 +162,7 @@ func rules() map[string]rule {
 	}
 	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
+		t["check."+k] = t["check.expect_"+k]
 	}
 	for _, name := range []string{"sharding_constraint", "reshard", "all_gather", "all_slice", "all_to_all", "collective_permute", "replicated_to_unreduced", "sharded_to_unreduced", "propagation_barrier", "data_flow_edge"} {
 		t["sdy."+name] = rule{1, name == "sharding_constraint", resharded}

@@ -119,3 +119,125 @@ module @some_get_zeros {
     func.return
   }
 }
+
+// -----
+
+// all_reduce i8 and replica
+module {
+func.func @f(%x: tensor<2x4xi8>) -> tensor<2x4xi8> {
+  %r = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}> ({
+  ^bb0(%x: tensor<i8>, %y: tensor<i8>):
+    %z = stablehlo.and %x, %y : tensor<i8>
+    stablehlo.return %z : tensor<i8>
+  }) : (tensor<2x4xi8>) -> tensor<2x4xi8>
+  return %r : tensor<2x4xi8>
+}
+func.func @main() {
+  %a0 = stablehlo.constant dense<"0x01FB020706070501"> : tensor<2x4xi8>
+  %a1 = stablehlo.constant dense<"0x04FD00FF05FF06FD"> : tensor<2x4xi8>
+  %a2 = stablehlo.constant dense<"0x06FF05030306FC00"> : tensor<2x4xi8>
+  %a3 = stablehlo.constant dense<"0x0404FF01FBFBFC06"> : tensor<2x4xi8>
+  %r:4 = "interpreter.run_parallel"(%a0, %a1, %a2, %a3) {programs=[[@f, @f], [@f, @f]]} : (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>) -> (tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>, tensor<2x4xi8>)
+  check.expect_eq_const %r#0, dense<"0x00FB000302060400"> : tensor<2x4xi8>
+  check.expect_eq_const %r#1, dense<"0x0404000101FB0404"> : tensor<2x4xi8>
+  check.expect_eq_const %r#2, dense<"0x00FB000302060400"> : tensor<2x4xi8>
+  check.expect_eq_const %r#3, dense<"0x0404000101FB0404"> : tensor<2x4xi8>
+  return
+}
+}
+
+// -----
+
+// broadcast bf16 replica
+module {
+func.func @f(%x: tensor<4x4xbf16>) -> tensor<4x4xbf16> {
+  %r = "stablehlo.collective_broadcast"(%x) <{replica_groups = dense<[[1]]> : tensor<1x1xi64>}> : (tensor<4x4xbf16>) -> tensor<4x4xbf16>
+  return %r : tensor<4x4xbf16>
+}
+func.func @main() {
+  %a0 = stablehlo.constant dense<"0x803F80C080C080C00000804080BF40C080C000400040404080BF40C080BF8040"> : tensor<4x4xbf16>
+  %a1 = stablehlo.constant dense<"0x0040803F8040803F80C080BF00400000000080C000C0804080408040404040C0"> : tensor<4x4xbf16>
+  %a2 = stablehlo.constant dense<"0x80BF803F40C080BF40C08040803F803F00C0000000C000400040804080400040"> : tensor<4x4xbf16>
+  %a3 = stablehlo.constant dense<"0x80C080BF80404040404080C00040000000C080C080BF0040004080BF404080C0"> : tensor<4x4xbf16>
+  %r:4 = "interpreter.run_parallel"(%a0, %a1, %a2, %a3) {programs=[[@f, @f], [@f, @f]]} : (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>) -> (tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>, tensor<4x4xbf16>)
+  check.expect_eq_const %r#0, dense<"0x0000000000000000000000000000000000000000000000000000000000000000"> : tensor<4x4xbf16>
+  check.expect_eq_const %r#1, dense<"0x0000000000000000000000000000000000000000000000000000000000000000"> : tensor<4x4xbf16>
+  check.expect_eq_const %r#2, dense<"0x80BF803F40C080BF40C08040803F803F00C0000000C000400040804080400040"> : tensor<4x4xbf16>
+  check.expect_eq_const %r#3, dense<"0x80C080BF80404040404080C00040000000C080C080BF0040004080BF404080C0"> : tensor<4x4xbf16>
+  return
+}
+}
+
+// -----
+
+// reduce_scatter i1 and flat
+module {
+func.func @f(%x: tensor<2x4xi1>) -> tensor<2x2xi1> {
+  %r = "stablehlo.reduce_scatter"(%x) <{scatter_dimension = 1 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids, replica_groups = dense<[[1, 2], [3, 0]]> : tensor<2x2xi64>}> ({
+  ^bb0(%x: tensor<i1>, %y: tensor<i1>):
+    %z = stablehlo.and %x, %y : tensor<i1>
+    stablehlo.return %z : tensor<i1>
+  }) : (tensor<2x4xi1>) -> tensor<2x2xi1>
+  return %r : tensor<2x2xi1>
+}
+func.func @main() {
+  %a0 = stablehlo.constant dense<[[true, true, false, true], [false, true, false, false]]> : tensor<2x4xi1>
+  %a1 = stablehlo.constant dense<[[false, true, false, false], [true, true, false, false]]> : tensor<2x4xi1>
+  %a2 = stablehlo.constant dense<[[true, true, true, true], [true, false, true, false]]> : tensor<2x4xi1>
+  %a3 = stablehlo.constant dense<[[false, true, true, false], [true, false, false, false]]> : tensor<2x4xi1>
+  %r:4 = "interpreter.run_parallel"(%a0, %a1, %a2, %a3) {programs=[[@f, @f], [@f, @f]]} : (tensor<2x4xi1>, tensor<2x4xi1>, tensor<2x4xi1>, tensor<2x4xi1>) -> (tensor<2x2xi1>, tensor<2x2xi1>, tensor<2x2xi1>, tensor<2x2xi1>)
+  check.expect_eq_const %r#0, dense<[[false, false], [false, false]]> : tensor<2x2xi1>
+  check.expect_eq_const %r#1, dense<[[false, true], [true, false]]> : tensor<2x2xi1>
+  check.expect_eq_const %r#2, dense<[[false, false], [false, false]]> : tensor<2x2xi1>
+  check.expect_eq_const %r#3, dense<[[false, true], [false, false]]> : tensor<2x2xi1>
+  return
+}
+}
+
+// -----
+
+// reduce_scatter ui32 and flat
+module {
+func.func @f(%x: tensor<2x4xui32>) -> tensor<2x1xui32> {
+  %r = "stablehlo.reduce_scatter"(%x) <{scatter_dimension = 1 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}> ({
+  ^bb0(%x: tensor<ui32>, %y: tensor<ui32>):
+    %z = stablehlo.and %x, %y : tensor<ui32>
+    stablehlo.return %z : tensor<ui32>
+  }) : (tensor<2x4xui32>) -> tensor<2x1xui32>
+  return %r : tensor<2x1xui32>
+}
+func.func @main() {
+  %a0 = stablehlo.constant dense<"0x0000000006000000070000000600000001000000070000000600000002000000"> : tensor<2x4xui32>
+  %a1 = stablehlo.constant dense<"0x0700000004000000010000000500000001000000070000000300000007000000"> : tensor<2x4xui32>
+  %a2 = stablehlo.constant dense<"0x0600000002000000050000000600000006000000030000000000000004000000"> : tensor<2x4xui32>
+  %a3 = stablehlo.constant dense<"0x0100000000000000000000000000000001000000070000000100000001000000"> : tensor<2x4xui32>
+  %r:4 = "interpreter.run_parallel"(%a0, %a1, %a2, %a3) {programs=[[@f, @f, @f, @f]]} : (tensor<2x4xui32>, tensor<2x4xui32>, tensor<2x4xui32>, tensor<2x4xui32>) -> (tensor<2x1xui32>, tensor<2x1xui32>, tensor<2x1xui32>, tensor<2x1xui32>)
+  check.expect_eq_const %r#0, dense<"0x0000000000000000"> : tensor<2x1xui32>
+  check.expect_eq_const %r#1, dense<"0x0000000003000000"> : tensor<2x1xui32>
+  check.expect_eq_const %r#2, dense<"0x0000000000000000"> : tensor<2x1xui32>
+  check.expect_eq_const %r#3, dense<"0x0000000000000000"> : tensor<2x1xui32>
+  return
+}
+}
+
+// -----
+
+// all_gather i32 both
+module {
+func.func @f(%x: tensor<2x4xi32>) -> tensor<4x4xi32> {
+  %r = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[1], [0]]> : tensor<2x1xi64>}> : (tensor<2x4xi32>) -> tensor<4x4xi32>
+  return %r : tensor<4x4xi32>
+}
+func.func @main() {
+  %a0 = stablehlo.constant dense<"0xFEFFFFFF0200000000000000FBFFFFFF010000000500000006000000FCFFFFFF"> : tensor<2x4xi32>
+  %a1 = stablehlo.constant dense<"0xFFFFFFFFFBFFFFFFFCFFFFFF01000000FBFFFFFF060000000600000006000000"> : tensor<2x4xi32>
+  %a2 = stablehlo.constant dense<"0xFEFFFFFF00000000FCFFFFFFFEFFFFFF00000000020000000300000007000000"> : tensor<2x4xi32>
+  %a3 = stablehlo.constant dense<"0x050000000100000002000000FDFFFFFFFBFFFFFF040000000400000007000000"> : tensor<2x4xi32>
+  %r:4 = "interpreter.run_parallel"(%a0, %a1, %a2, %a3) {programs=[[@f, @f], [@f, @f]]} : (tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>) -> (tensor<4x4xi32>, tensor<4x4xi32>, tensor<4x4xi32>, tensor<4x4xi32>)
+  check.expect_eq_const %r#0, dense<"0xFEFFFFFF0200000000000000FBFFFFFF010000000500000006000000FCFFFFFFFFFFFFFFFBFFFFFFFCFFFFFF01000000FBFFFFFF060000000600000006000000"> : tensor<4x4xi32>
+  check.expect_eq_const %r#1, dense<"0xFEFFFFFF0200000000000000FBFFFFFF010000000500000006000000FCFFFFFFFFFFFFFFFBFFFFFFFCFFFFFF01000000FBFFFFFF060000000600000006000000"> : tensor<4x4xi32>
+  check.expect_eq_const %r#2, dense<"0xFEFFFFFF00000000FCFFFFFFFEFFFFFF00000000020000000300000007000000050000000100000002000000FDFFFFFFFBFFFFFF040000000400000007000000"> : tensor<4x4xi32>
+  check.expect_eq_const %r#3, dense<"0xFEFFFFFF00000000FCFFFFFFFEFFFFFF00000000020000000300000007000000050000000100000002000000FDFFFFFFFBFFFFFF040000000400000007000000"> : tensor<4x4xi32>
+  return
+}
+}
