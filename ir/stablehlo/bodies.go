@@ -246,7 +246,7 @@ func (im *importer) size(b *mlir.Block) extent {
 	for _, o := range b.Ops {
 		e.ops++
 		switch strings.TrimPrefix(o.Name, "stablehlo.") {
-		case "while", "dot_general", "dot", "convolution", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast", "collective_reduce":
+		case "while", "dot_general", "dot", "convolution", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast", "collective_reduce", "sdy.manual_computation", "sdy.all_reduce", "sdy.reduce_scatter":
 			e.heavy = true
 		case "rng":
 			e.draws = true

@@ -301,10 +301,26 @@ func (r *random) indexed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Valu
 	return out
 }
 
-// reshaped joins two dimensions, or cuts one.
+// reshaped joins two dimensions, cuts one, or lays the elements out in any others.
 func (r *random) reshaped(x *ir.Value, s []int64) *ir.Value {
 	t := slices.Clone(s)
-	if d := r.IntN(len(s)); d+1 < len(s) && r.IntN(2) == 0 {
+	if d := r.IntN(len(s)); r.IntN(4) == 0 {
+		left := int64(1)
+		for _, k := range s {
+			left *= k
+		}
+		t = nil
+		for _, k := range []int64{2, 3, 5, 7, 2, 3} {
+			if left%k == 0 {
+				left, t = left/k, append(t, k)
+			}
+		}
+		t = append(t, left)
+		for len(t) > 1+r.IntN(3) {
+			t = append(t[:len(t)-2:len(t)-2], t[len(t)-2]*t[len(t)-1])
+		}
+		r.Shuffle(len(t), func(i, j int) { t[i], t[j] = t[j], t[i] })
+	} else if d+1 < len(s) && r.IntN(2) == 0 {
 		t = slices.Concat(s[:d], []int64{s[d] * s[d+1]}, s[d+2:])
 	} else {
 		for _, k := range []int64{2, 3, 5} {

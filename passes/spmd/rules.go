@@ -1,6 +1,7 @@
 package spmd
 
 import (
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sharding"
@@ -130,7 +131,7 @@ var rows = map[ir.Op]row{
 	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {whole: pinned, inner: sliding, extra: laidOver, emit: convolved},
 	ir.OpCat: {inner: sliding, extra: exchanged(joinedOf), emit: concatenated}, ir.OpSplit: {inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
-	ir.OpView: {linear: always, parts: true, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
+	ir.OpView: {linear: always, parts: true, whole: unaligned, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
 	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, parts: true, inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
@@ -161,6 +162,14 @@ func grouped(p *partitioner, c *choice) ir.Attrs {
 		}
 	}
 	return a
+}
+
+// unaligned reports factors of a reshape that only one of the two shapes has.
+func unaligned(_ *ir.Node, r *sharding.Rule, f int) bool {
+	has := func(t sharding.Tensor) bool {
+		return slices.ContainsFunc(t, func(l []int) bool { return slices.Contains(l, f) })
+	}
+	return !has(r.Operands[0]) || !has(r.Results[0])
 }
 
 // viewed is a view, of a copy where pieces do not lie so that they can be viewed.

@@ -119,7 +119,7 @@ func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value)
 			y, out = v, append(out, v)
 			r.annotate(y)
 		}
-		if y.Type().DType() != dt { // places
+		if y.Type().DType() != dt || y.Type().Rank() != len(s) { // places
 			break
 		}
 	}

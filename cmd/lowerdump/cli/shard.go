@@ -30,9 +30,9 @@ of a loop, a branch and a manual computation.
 With -suggest FILE is an unannotated single-device program in any format, and -mesh the axes of a
 mesh. The search tries roles for each axis (batch, with replicated or sharded parameters; sequence;
 tensor parallelism; experts), and for two parts of an axis that is the only one, and simulates each
-candidate. The output is the Pareto frontier of time and memory, and the annotations of the fastest candidate that fits into -memory. -o writes the
-annotated program for opt -passes=spmd. Without roles in FILE, parameters are the inputs with the
-type of a result.
+candidate. The output is the Pareto frontier of time and memory, and the annotations of the fastest
+candidate that fits into -memory. -o writes the annotated program for opt -passes=spmd. Without
+roles in FILE, parameters are the inputs with the type of a result.
 
 Examples:
   lowerdump shard -suggest -mesh=data=8,model=8 -o annotated.ir step.ir

@@ -404,3 +404,42 @@ func.func @main() {
  "check.expect_eq"(%res#3, %e1) : (tensor<2x1xi32>, tensor<2x1xi32>) -> ()
  return
 }
+
+// -----
+
+// A branch with a manual computation, which communicates, is a body of its own.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}, %arg1: tensor<i32>) -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) {
+ %c = stablehlo.constant dense<3> : tensor<i32>
+ %p = stablehlo.compare LT, %arg1, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
+ %0 = "stablehlo.if"(%p) ({
+  %m = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}]>] out_shardings=[<@m, [{"x"}]>] manual_axes={"x"} (%b: tensor<2xi32>) {
+   %r = stablehlo.reverse %b, dims = [0] : tensor<2xi32>
+   sdy.return %r : tensor<2xi32>
+  } : (tensor<4xi32>) -> tensor<4xi32>
+  stablehlo.return %m : tensor<4xi32>
+ }, {
+  stablehlo.return %arg0 : tensor<4xi32>
+ }) : (tensor<i1>) -> tensor<4xi32>
+ return %0 : tensor<4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %low = stablehlo.constant dense<2> : tensor<i32>
+ %high = stablehlo.constant dense<3> : tensor<i32>
+ %res:2 = "interpreter.run_parallel"(%s0, %low, %s1, %low) {programs = [[@f, @f]]} : (tensor<2xi32>, tensor<i32>, tensor<2xi32>, tensor<i32>) -> (tensor<2xi32>, tensor<2xi32>)
+ %e0 = stablehlo.constant dense<[2, 1]> : tensor<2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[4, 3]> : tensor<2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %other:2 = "interpreter.run_parallel"(%s0, %high, %s1, %high) {programs = [[@f, @f]]} : (tensor<2xi32>, tensor<i32>, tensor<2xi32>, tensor<i32>) -> (tensor<2xi32>, tensor<2xi32>)
+ "check.expect_eq"(%other#0, %s0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ "check.expect_eq"(%other#1, %s1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ return
+}
