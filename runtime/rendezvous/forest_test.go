@@ -318,6 +318,10 @@ func (f *forest) act(l *leaf) {
 		l.w, l.got, l.script = nil, append(l.got, "over"), nil
 	}
 	l.late = what == 'T'
+	if what == 'G' && err == nil { // gives up: rank 0 does not answer in time
+		l.g.withdraw(l.p, context.DeadlineExceeded)
+		l.w, l.got = nil, append(l.got, "-")
+	}
 }
 
 // die ends a rank's process. One that has not said hello would be waited for, until time is

@@ -81,7 +81,7 @@ func TestTree(t *testing.T) {
 		kill := rng.IntN(3)
 		cancels := rng.IntN(4) == 0
 		if cancels {
-			f.ranks[rng.IntN(len(f.ranks))].script = []byte([]string{"ASTL", "ASCSAL", "TSFSAL", "ASL"}[rng.IntN(4)])
+			f.ranks[rng.IntN(len(f.ranks))].script = []byte([]string{"ASTL", "ASCSAL", "TSFSAL", "ASL", "GL"}[rng.IntN(5)])
 		}
 		at := rng.IntN(40 * len(f.ranks))
 		for step := 0; ; step++ {
