@@ -109,10 +109,11 @@ func (m *Member) late(waited time.Duration) error {
 	}
 	peer := m.Index
 	if ended && !w.copies {
-		w.copies = true
-		return w.post(m, func() error {
+		err := w.post(m, func() error {
 			return d.Copy(c, m.Rank.Setup(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
 		})
+		w.copies = err == nil
+		return err
 	} else if ended {
 		peer = missing(func(i int) uint32 { return m.OwnWord(flagsSeen + i) }, which, m.Group.Size(), m.Index)
 	}

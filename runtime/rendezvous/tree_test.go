@@ -79,8 +79,8 @@ func TestTree(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		f := newForest(rng, 2+rng.IntN(3), 1+rng.IntN(24), []byte("ASFSAL"))
 		kill := rng.IntN(3)
-		cancels := rng.IntN(4) == 0
-		if cancels {
+		cancels := max(rng.IntN(12)-8, 0)
+		for range cancels {
 			f.ranks[rng.IntN(len(f.ranks))].script = []byte([]string{"ASTL", "ASCSAL", "TSFSAL", "ASL", "GL"}[rng.IntN(5)])
 		}
 		at := rng.IntN(40 * len(f.ranks))
@@ -94,7 +94,7 @@ func TestTree(t *testing.T) {
 			}
 			turns[rng.IntN(len(turns))]()
 		}
-		if err := f.check(len(f.dead) == 0 && !cancels); err != nil {
+		if err := f.check(len(f.dead) == 0 && cancels == 0); err != nil {
 			t.Fatalf("seed %d: base %d, world %d, dead %v: %v", seed, f.t.base, f.t.world, f.dead, err)
 		}
 		deaths += len(f.dead)
