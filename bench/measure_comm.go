@@ -87,7 +87,7 @@ func (c *measuredProgram) forked(stream int, run, beside func(x *rt.Exec)) func(
 }
 
 // sweep measures collectives of one tensor, by size, on every group size, in the form
-// that they have beside compute, for passes want to know what they hide, and alone.
+// that they have overlapped with compute, for passes want to know what they hide, and alone.
 func (k *meter) sweep(ctx context.Context) error {
 	c := k.c
 	for s, st := range c.p.Streams {

@@ -32,7 +32,7 @@ type besideOps struct {
 	kind   int
 }
 
-// going sums up how collectives of one key, or op, went on beside compute, or chains
+// going sums up how collectives of one key, or op, went on overlapped with compute, or chains
 // beside collectives.
 type going struct {
 	did, over, lasted float64 // what was done of them beside the other, while that ran, and in all
@@ -293,7 +293,7 @@ func (f *fitting) kind(d disturbed) int {
 const leastCovered = 0.2
 
 // collective observes how a collective went on: it took so long, of which compute ran
-// for over. What was not done beside compute went on as fast as alone.
+// for over. What did not overlap with compute went on as fast as alone.
 func (f *fitting) collective(op, key string, took, over float64) {
 	if alone, ok := f.m.Micros(key); ok {
 		f.went(f.comm, op, went{alone, took, over})

@@ -89,7 +89,7 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	return out, err
 }
 
-// hashIndices puts integers made by hash in the place of indices.
+// hashIndices puts integers made by hash in place of indices.
 func (j *Job) hashIndices() error {
 	hash := *j
 	hash.indices = nil

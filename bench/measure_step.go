@@ -148,7 +148,7 @@ func (k *meter) paced(ctx context.Context, s *rt.Step, n int) ([]float64, error)
 }
 
 // measureIsolated measures the chains with nothing beside them, and what a mark takes. The
-// collectives that stand before the end of a chain are done between it and the next one:
+// collectives that come before the end of a chain are done between it and the next one:
 // by then their operands are there, and nobody reads their results or writes where they
 // go. So the data are those of the step, which tell in what a product takes.
 func (k *meter) measureIsolated(ctx context.Context, out *inStep) (markUs float64, err error) {

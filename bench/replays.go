@@ -50,7 +50,7 @@ func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n in
 	return out, nil
 }
 
-// reportReplays says whether every replay left the same bits on every rank, how many
+// reportReplays reports whether every replay left the same bits on every rank, how many
 // outputs are the same on all ranks that have them, and whether those are that should be: which the
 // peer has the same on all of them.
 func (j *Job) reportReplays(t *Console, found []*outcome) error {

@@ -48,7 +48,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// beside has the specification's own tests, where they are at hand.
+// beside has the specification's own tests, where they are available.
 const beside = "../../shared/stablehlo"
 
 // leastPassed is how many chunks of the specification's tests pass, of those that are not

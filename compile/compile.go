@@ -56,7 +56,7 @@ type Target struct {
 	// Measured is a calibration; what it knows goes before attached costs. Nil: none.
 	Measured *calibration.File
 
-	// Reprice gives nodes what Costs says of them in the place of attached costs.
+	// Reprice gives nodes what Costs says of them in place of attached costs.
 	Reprice Reprice
 }
 
@@ -198,7 +198,7 @@ type compiler struct {
 }
 
 // fusionEnd is the number of passes up to the one that forms regions for kernels, 0 if none
-// does: what comes behind it places buffers, which launches do not depend on.
+// does: what follows it places buffers, which launches do not depend on.
 func fusionEnd(p *passes.Pipeline) int {
 	for i := range p.Len() {
 		if p.Pass(i).Regions {

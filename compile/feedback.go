@@ -16,7 +16,7 @@ import (
 
 // Passes schedule nodes before they form regions, and what a region takes is not what
 // its nodes take one by one: a schedule that counts on their sum starts gathers too late.
-// So the program is made to see which launches there will be, their times are given back
+// So the program is made to see which launches there will be, their times are fed back
 // to the nodes, and the passes run on these costs.
 
 // feedbacks is how often the program is made for that: with the costs of single nodes,

@@ -35,7 +35,7 @@ type Item struct {
 	Origins []any     // the caller's objects that it stands for
 	Group   *ir.Group // of a Start, a Wait, or a call that has one; else nil
 
-	// Members are the collectives that travel together in a Start or end together in a
+	// Members are the collectives that share a bucket in a Start or end together in a
 	// Wait, one for each collective that there was before buckets were formed.
 	Members []Member
 

@@ -187,7 +187,7 @@ func (m *Model) impl() string {
 	return m.Impl
 }
 
-// Reprice attaches to the nodes of f what the model says of them, in the place of what was
+// Reprice attaches to the nodes of f what the model says of them, in place of what was
 // attached: to collectives only, or to all. Those that it does not know keep their cost;
 // the others are entered into from.
 func (m *Model) Reprice(f *ir.Func, all bool, from map[*ir.Node]Source) {

@@ -121,7 +121,7 @@ func (c *curve) at(size int64) float64 {
 func H200() *Table { return tableOf(ncclH200(), 5.0/8) }
 
 // Concert returns this runtime's own collectives as calibrated on four H200s of one host:
-// of calibration.Own in the form for beside compute, which leaves it its multiprocessors, and
+// of calibration.Own in the form for overlapped with compute, which leaves it its multiprocessors, and
 // of calibration.OwnAlone in the form for nothing beside them. Smaller groups are taken to cost as
 // much, larger ones half a microsecond more for each rank. It knows all_gather,
 // reduce_scatter, all_reduce and all_to_all.

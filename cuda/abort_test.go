@@ -80,7 +80,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// gaveUp says whether a group is broken because a wait in it took too long.
+// gaveUp reports whether a group is broken because a wait in it took too long.
 func gaveUp(err error) bool {
 	return errors.Is(err, symm.ErrTimeout) || errors.Is(err, symm.ErrCanceled)
 }

@@ -308,7 +308,7 @@ func TestSkewedReplays(t *testing.T) {
 }
 
 // TestExpertAllToAll sends rows to experts, several on each rank, in the layout that grouped
-// products want: by expert, each expert's rows behind each other by the rank they come from,
+// products want: by expert, each expert's rows one after the other by the rank they come from,
 // and every expert's beginning aligned. Nobody's rows leave an expert's bin empty, which
 // takes one unit all the same. It is an uneven all_to_all for each of a rank's experts.
 func TestExpertAllToAll(t *testing.T) {

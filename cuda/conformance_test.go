@@ -242,7 +242,7 @@ func servedCases(n int) map[string]int {
 	return served
 }
 
-// runs says whether to run a case, or only to plan it. The fake driver runs all of them on
+// runs reports whether to run a case, or only to plan it. The fake driver runs all of them on
 // 2 to 4 ranks of one process and samples where ranks are many, or processes, which run the
 // same code. 16 ranks are many streams for few GPUs, too, where those of the copy engines would
 // share the hardware's queues and wait for each other.
@@ -265,7 +265,7 @@ func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
 // inProcesses says that this is a rank of several processes on fake devices.
 func inProcesses() bool { return process != nil && !*onGPU }
 
-// sampled says whether sweeps take a sample of their cases: those of the race detector do.
+// sampled reports whether sweeps take a sample of their cases: those of the race detector do.
 func sampled() bool { return testing.Short() && process == nil && !*onGPU }
 
 // numbersOnly skips a test of what kernels compute in short runs. These are for the race

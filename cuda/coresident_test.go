@@ -178,7 +178,7 @@ func (g *coresidentT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count
 	return nil
 }
 
-// TestStagedSegments compares the fold of several tensors, one behind the other in
+// TestStagedSegments compares the fold of several tensors, one after the other in
 // staging, with the sums of the host, at sizes that fill no unit, and with nothing at all.
 func TestStagedSegments(t *testing.T) {
 	g := newCoresidentT(t)

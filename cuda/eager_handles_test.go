@@ -71,7 +71,7 @@ func (idle) Run(driver.Ctx, []uint64) error                                     
 func (idle) Launch(driver.Ctx, driver.Stream, driver.Func, int, int, int, []byte) error { return nil }
 
 // bucket gives a call of a member that is made again and again: an all_reduce of three
-// tensors whose handle is given back, and the same prepared.
+// tensors whose handle is released, and the same prepared.
 func (r *rigT) bucket(t testing.TB, m *coll.Member, off uint64) (eager, prepared func() error) {
 	t.Helper()
 	var bufs [3]symm.Buffer

@@ -253,7 +253,7 @@ func (u *usesT) works(ctx context.Context) (err error) {
 
 var errInjected = errors.New("injected")
 
-// agreed meets the other process and says whether a rank has failed.
+// agreed meets the other process and reports whether a rank has failed.
 func (u *usesT) agreed(ctx context.Context, err error) (bool, error) {
 	text := "well"
 	if err != nil {
@@ -330,7 +330,7 @@ func stride() int {
 	return 1
 }
 
-// inUse uses a group whose nth call fails, and says whether there is such a call.
+// inUse uses a group whose nth call fails, and reports whether there is such a call.
 func inUse(t *testing.T, f *fake.Driver, n int) bool {
 	t.Helper()
 	before := leak.Now()

@@ -50,7 +50,7 @@ func BenchmarkScatterMatmul(b *testing.B) {
 	})
 }
 
-// adds are calls behind each other, forms those of a rank that are timed: the collective, the matmul, one behind the
+// adds are calls one after the other, forms those of a rank that are timed: the collective, the matmul, one behind the
 // other, and both at once.
 type (
 	adds  []func(*driver.Commands)
@@ -144,7 +144,7 @@ func (x *matmulsT) time(of forms) (out [4]float64, err error) {
 	return out, nil
 }
 
-// lifo gives back in turn what was made.
+// lifo releases in turn what was made.
 type lifo struct{ list []func() error }
 
 func (l *lifo) undo() (err error) {

@@ -275,7 +275,7 @@ func TestMulticastReplay(t *testing.T) {
 }
 
 // TestMulticastBeforeEngines: where the tuning asks for both, multicast goes before copy
-// engines, but not beside compute, from which it would take multiprocessors.
+// engines, but not overlapped with compute, from which it would take multiprocessors.
 func TestMulticastBeforeEngines(t *testing.T) {
 	_, w := multicastWorld(t, 2, nil)
 	r := newRigIn(t, w.Driver(), w)

@@ -95,7 +95,7 @@ func multicastRig(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver
 	return f, r
 }
 
-// through says whether c goes through multicast.
+// through reports whether c goes through multicast.
 func (r *rigT) through(c caseT, areas []areaT) bool {
 	m := r.g.Members()[0]
 	p, err := m.Prepare(r.op(c, areas, m.Rank.ID))

@@ -163,7 +163,7 @@ func (c caseT) partly(got, want, before []byte) (right int, err error) {
 	return right, nil
 }
 
-// enough says whether a rank wrote what is its part: all of its result by packets of one
+// enough reports whether a rank wrote what is its part: all of its result by packets of one
 // hop, its slice by two, and its slice or piece of every rank's result where it writes
 // into peers' memory.
 func (c caseT) enough(n, ours, written, all int) error {
@@ -187,7 +187,7 @@ func (c caseT) enough(n, ours, written, all int) error {
 	return nil
 }
 
-// rest says whether the units of an all_reduce cannot be dealt out evenly.
+// rest reports whether the units of an all_reduce cannot be dealt out evenly.
 func (c caseT) rest() bool {
 	return c.kind == kernels.AllReduce && (len(c.counts) > 1 || c.counts[0]*c.t.Size()%(16*8) != 0)
 }

@@ -221,7 +221,7 @@ func TestScatterMatmul(t *testing.T) {
 }
 
 // TestScatterMatmulAmongOthers mixes matmuls that scatter with other calls that go through staging, in an order of
-// its own in each round: each finds staging free, whatever was in front of it, while ranks come late.
+// its own in each round: each finds staging free, whatever was before it, while ranks come late.
 func TestScatterMatmulAmongOthers(t *testing.T) {
 	s, rounds := scatterT{dtype.BF16, 40, 64, 72, false, false, kernels.Sum}, 20
 	if *onGPU {

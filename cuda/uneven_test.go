@@ -44,7 +44,7 @@ type unevenT struct {
 	src, dst uint64     // areas of all pieces
 }
 
-// newUneven places the pieces of every rank one behind the other, at offsets that shift
+// newUneven places the pieces of every rank one after the other, at offsets that shift
 // says, with guards around each that is received.
 func (r *rigT) newUneven(g *coll.Group, sizes [][]uint64, rng *rand.Rand, shift uint64) *unevenT {
 	n := len(sizes)

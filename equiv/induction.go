@@ -43,7 +43,7 @@ type computed struct {
 	input int // number of the input that it is, -1 for none
 }
 
-// induct reads a while by induction, and says whether that can be done.
+// induct reads a while by induction, and reports whether that can be done.
 func (r *reader) induct(n *ir.Node) bool {
 	if n.Op() != ir.OpWhile || r.repeated != "" || n.Effects()&^ir.EffectCommunicates != 0 {
 		return false

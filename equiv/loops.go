@@ -15,7 +15,7 @@ import (
 // maxRounds bounds the operations of the rounds of a loop, and of the loops in it.
 const maxRounds = 1 << 15
 
-// rounds reads a while round by round, and says whether that can be done: each round's condition
+// rounds reads a while round by round, and reports whether that can be done: each round's condition
 // has to be known.
 func (r *reader) rounds(n *ir.Node) bool {
 	if n.Op() != ir.OpWhile || r.repeated != "" {

@@ -25,7 +25,7 @@ func catOfParts(z *normalizer, t *term) (termID, bool) {
 	return z.joined(intmath.Product(shape[:t.attrs.Int("dim", 0)]), t.args)
 }
 
-// joined is the term whose blocks are those of the parts, one behind the other; false where
+// joined is the term whose blocks are those of the parts, one after the other; false where
 // none is known but their concatenation.
 func (z *normalizer) joined(outer int64, parts []termID) (termID, bool) {
 	if len(parts) == 1 {

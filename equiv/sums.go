@@ -167,7 +167,7 @@ func reduceOfLinear(z *normalizer, t *term) (termID, bool) {
 
 // narrowed looks at a conversion to 16-bit floats of a sum over ranks in f32, which is
 // how the IR defines the sum of 16-bit floats. Where reassociation is allowed, rounding
-// goes in front of divisions and sums.
+// goes before divisions and sums.
 func narrowed(z *normalizer, t *term) (termID, bool) {
 	x := z.at(t.args[0])
 	if t.op != ir.OpConvert || !t.dt.IsFloat() || !x.dt.IsFloat() || t.dt.Size() >= x.dt.Size() ||

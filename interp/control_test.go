@@ -23,7 +23,7 @@ func @euclid(%a: i64[1], %b: i64[1]) -> (i64[1], i64[1]) {
 }
 `
 
-// The greatest common divisor, where ranks go round as often as their own numbers ask for, and
+// The greatest common divisor, where ranks iterate as often as their own numbers ask for, and
 // some not at all.
 func TestLoopByRank(t *testing.T) {
 	f := parse(t, `world 3

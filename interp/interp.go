@@ -77,7 +77,7 @@ func OutputSlots(f *ir.Func) []Slot {
 }
 
 // Next returns the inputs of the next step of a loop: those of the last one, with what they
-// were donated to in the place of donated inputs. It copies nothing. The error says which rank
+// were donated to in place of donated inputs. It copies nothing. The error says which rank
 // has another number of inputs or results than f.
 func Next(f *ir.Func, inputs, results [][]Tensor) ([][]Tensor, error) {
 	in, out := InputSlots(f), OutputSlots(f)

@@ -86,7 +86,7 @@ func (fb FuncBuilder) Cost(ms float64) *FuncBuilder {
 // Origin attaches the caller's own object, which passes keep (Node.Origins).
 func (fb FuncBuilder) Origin(o any) *FuncBuilder { fb.spec.Origin = o; return &fb }
 
-// After makes operations stand behind those that compute some values, without reading
+// After makes operations come after those that compute some values, without reading
 // them: an order-only edge. Of a view it is what computes the elements.
 func (fb FuncBuilder) After(vs ...*Value) *FuncBuilder {
 	fb.spec.After = nil
@@ -257,7 +257,7 @@ func (fb *FuncBuilder) comm(op Op, g *Group, l Attrs, xs []*Value) *Value {
 }
 
 // AllReduce starts reducing the ranks' operands; every rank gets every result.
-// Several operands travel together, here and in every other collective.
+// Several operands share a bucket, here and in every other collective.
 func (fb *FuncBuilder) AllReduce(r Reduction, g *Group, xs ...*Value) *Value {
 	return fb.comm(OpAllReduce, g, A("reduce", string(r)), xs)
 }

@@ -71,7 +71,7 @@ func (fb *FuncBuilder) Addmm(c, a, b *Value, beta, alpha float64) *Value {
 
 // GroupedMatmul returns a product for each group of rows ([m,k] by [g,k,n]), of columns
 // ([g,m,k] by [k,n]) or of inner indices ([m,k] by [k,n], giving [g,m,n]), where group i
-// ends before ends[i] and begins where the one in front of it ends.
+// ends before ends[i] and begins where the one before it ends.
 func (fb *FuncBuilder) GroupedMatmul(a, b, ends *Value) *Value {
 	return fb.one(OpGroupedMatmul, nil, []*Value{a, b, ends})
 }

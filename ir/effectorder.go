@@ -1,6 +1,6 @@
 package ir
 
-// EffectOrder says what has to stand before a node besides its operands, because of
+// EffectOrder says what has to come before a node besides its operands, because of
 // effects. Every pass that moves nodes, the simulator and the schedulers ask it:
 //
 //   - a node that writes in place follows all who name the old contents, a view too, a wait

@@ -14,14 +14,14 @@ import "slices"
 // what moves nodes asks EffectOrder, which knows the edges. What replaces a node has its
 // edges (Func.Derive).
 
-// After lists the nodes that n has to stand behind without reading them, in the order in
+// After lists the nodes that n has to come after without reading them, in the order in
 // which the edges were added. The caller must not change the list.
 func (n *Node) After() []*Node { return n.after }
 
 // Ordered reports whether n has order-only edges at either end.
 func (n *Node) Ordered() bool { return len(n.after)+len(n.before) > 0 }
 
-// AddAfter adds order-only edges: n has to stand behind each of the others, which the
+// AddAfter adds order-only edges: n has to come after each of the others, which the
 // verifier checks. Edges that are there already are not added again.
 func (f *Func) AddAfter(n *Node, others ...*Node) {
 	for _, o := range others {

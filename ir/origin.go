@@ -25,7 +25,7 @@ func (n *Node) Origins() []any {
 	return out
 }
 
-// Member is a collective that travels in a bucket.
+// Member is a collective that is in a bucket.
 type Member struct {
 	Name    string
 	Sources []NodeID // the nodes that it was made from, or its own id if it was made from none

@@ -7,7 +7,7 @@ import "slices"
 //	%sizes = read_size %counts {symbols=["u0", "u1"]} : i64[2]
 //	%sent = all_to_all %rows on @ep {in_splits=["u0,u1"], out_splits=["u2,u3"]} : async f32[u2+u3,8]
 //
-// What names such a symbol stands behind it, which EffectOrder knows and the verifier checks.
+// What names such a symbol comes after it, which EffectOrder knows and the verifier checks.
 // In functions that do not read it a symbol is a size as any other, which the caller gives.
 // Memory is laid out for Symbol.Max; a value outside of 0..Max is an error on all ranks.
 
@@ -78,7 +78,7 @@ func (n *Node) ownSymbols(names []string) []string {
 	return names
 }
 
-// ruleSizes checks who reads which symbol, and that its users stand behind that.
+// ruleSizes checks who reads which symbol, and that its users come after that.
 func ruleSizes(v *verifier) {
 	readers := sizeReaders(v.f)
 	if readers == nil {

@@ -131,7 +131,7 @@ type Call struct {
 	Threads int // block, 0 for the planner's
 }
 
-// fast says whether the kernels specialised for sums of common floats serve c.
+// fast reports whether the kernels specialised for sums of common floats serve c.
 func (c *Call) fast() bool {
 	switch c.DType {
 	case dtype.F32, dtype.BF16, dtype.F16:
@@ -141,7 +141,7 @@ func (c *Call) fast() bool {
 	return (c.N == 2 || c.N == 4 || c.N == 8) && (c.Red == Sum || c.Red == Avg)
 }
 
-// multicast says whether the kernels that use multicast may serve c.
+// multicast reports whether the kernels that use multicast may serve c.
 func (c *Call) multicast() bool {
 	if !c.Multicast || !c.Symmetric {
 		return false
@@ -150,7 +150,7 @@ func (c *Call) multicast() bool {
 	return c.Op == AllGather || c.Op == AllReduce && c.Red == Sum && common && !c.RankOrder
 }
 
-// sent says whether matmuls may have sent the pieces of c.
+// sent reports whether matmuls may have sent the pieces of c.
 func (c *Call) sent(total uint64, sc Scratch) bool {
 	return c.Op == ReduceScatter && c.fast() && c.DType != dtype.F32 && len(c.Segs) == 1 && c.Segs[0].align() == 4 &&
 		total <= sc.StagingSize/uint64(c.N)
@@ -164,7 +164,7 @@ func (c *Call) prefersMulticast(t *Tuning, full uint64) bool {
 	return limit > 0 && full >= limit && c.multicast()
 }
 
-// PrefersMulticast says whether Plan with Auto would choose multicast for c.
+// PrefersMulticast reports whether Plan with Auto would choose multicast for c.
 func (c *Call) PrefersMulticast(t Tuning) bool {
 	var total uint64
 	for _, s := range c.Segs {
@@ -181,7 +181,7 @@ func (c *Call) full(total uint64) uint64 {
 	return total
 }
 
-// Reduces says whether kernels compute the reduction in the element type itself. The
+// Reduces reports whether kernels compute the reduction in the element type itself. The
 // integers that came later than the kernels have none; see ReduceAs.
 func Reduces(red Reduction, t dtype.DType) bool {
 	return t.Valid() && t < dtype.Bool && (red != Avg || t.IsFloat())

@@ -82,12 +82,12 @@ func (m *Manifest) Names() []string {
 	return out
 }
 
-// UsesMulticast says whether an image holds kernels that use multicast, which nothing loads
+// UsesMulticast reports whether an image holds kernels that use multicast, which nothing loads
 // unless it is asked for (symm.WorldOptions.Multicast). They need sm_90 and never ran. They
 // may do without machine code: where they were made there was no ptxas to assemble them.
 func UsesMulticast(image string) bool { return strings.HasSuffix(image, "_multicast") }
 
-// IsMatmul says whether an image holds matmuls, which worlds do not load: the library that
+// IsMatmul reports whether an image holds matmuls, which worlds do not load: the library that
 // launches them does (cuda/wgmma).
 func IsMatmul(image string) bool { return strings.HasPrefix(image, "matmul_") }
 

@@ -146,7 +146,7 @@ func (sc Scratch) area(a Algo) span {
 }
 
 // spans are the places that a launch's peers write at on a rank, as the sources compute
-// them: packets of every source in both halves, or chunks of every block and source.
+// them: packets of every source in forward and backward, or chunks of every block and source.
 func (l *Launch) spans(op Collective) (spans []span) {
 	a := &l.Args
 	add := func(at, bytes uint64, format string, v ...any) {

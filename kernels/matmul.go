@@ -145,10 +145,10 @@ func (t *MatmulTile) cluster() int64 { return t.Below * t.Beside * t.Split }
 // resident is how many clusters run at the same time, one at least.
 func (t *MatmulTile) resident(sms int) int64 { return max(1, int64(sms)/t.cluster()) }
 
-// whole says whether a block sums over all of K.
+// whole reports whether a block sums over all of K.
 func (t *MatmulTile) whole() bool { return t.Split == 1 }
 
-// sumsAs says whether tiles cut the sum over K in the same parts.
+// sumsAs reports whether tiles cut the sum over K in the same parts.
 func (t *MatmulTile) sumsAs(o *MatmulTile) bool {
 	return t.Split == o.Split && (t.Rows == 64) == (o.Rows == 64)
 }

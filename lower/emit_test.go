@@ -57,7 +57,7 @@ func (e *emittedTree) place(t *testing.T, name string, data []byte) {
 	}
 }
 
-// addTraced adds both halves of a traced step.
+// addTraced adds forward and backward of a traced step.
 func (e *emittedTree) addTraced(t *testing.T, name string, kernels bool) {
 	pair, err := step.Load(filepath.Join(e.root, "testdata", "graphs"), name)
 	if err != nil {

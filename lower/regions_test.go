@@ -137,7 +137,7 @@ func TestRandomRegions(t *testing.T) {
 }
 
 // loadsFirst demands of each kernel with a result on an operand that its text loads the operand
-// once, in front of the one store, and that the compiler is told where there are other results.
+// once, before the one store, and that the compiler is told where there are other results.
 func loadsFirst(t *testing.T, p *program.Program) {
 	t.Helper()
 	for i := range p.Instrs {

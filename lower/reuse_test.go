@@ -22,7 +22,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// memoryPipelines are what the tests run in front of lowering: nothing, reuse of
+// memoryPipelines are what the tests run before lowering: nothing, reuse of
 // everything but inputs, reuse of everything with planned offsets, and that around
 // regions.
 var memoryPipelines = []string{"", "reuse-buffers", "reuse-buffers{inputs=dying},plan-memory", fusedPipeline}

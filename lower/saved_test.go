@@ -20,7 +20,7 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// halves partitions a joint function and lowers both halves.
+// halves partitions a joint function and lowers forward and backward.
 func halves(t *testing.T, f *ir.Func, budget float64) (mods []*rt.Module, bw *ir.Func) {
 	t.Helper()
 	p, err := standard.Table().Parse(fmt.Sprintf("partition{budget=%g}", budget))

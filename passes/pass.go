@@ -73,7 +73,7 @@ type Stat struct {
 	Doc  string
 }
 
-// Constraint says that one pass has to stand before another wherever both stand
+// Constraint says that one pass has to come before another wherever both stand
 // in a pipeline: every occurrence of Before precedes every occurrence of After.
 type Constraint struct {
 	Before, After string

@@ -46,7 +46,7 @@ func NewTable(passes []Pass, constraints []Constraint, pipelines []NamedPipeline
 
 // Extend returns a table with more passes, constraints and pipelines, checked as NewTable
 // does: a compiler's own passes beside the standard ones, in pipelines of either. New passes
-// stand behind those of t. The error names the rule of NewTable that is broken.
+// come after those of t. The error names the rule of NewTable that is broken.
 func (t *Table) Extend(passes []Pass, constraints []Constraint, pipelines []NamedPipeline) (*Table, error) {
 	all := make([]Pass, 0, len(t.passes)+len(passes))
 	for _, p := range t.passes {

@@ -16,10 +16,10 @@ import (
 //	end                        ...
 //	                         end
 //
-// A loop runs what stands before its test, goes on with what stands behind it as long as the
+// A loop runs what comes before its test, goes on with what comes after it as long as the
 // number that test reads is not 0, and then begins again. A case runs the branch of its number,
 // the last one if there is none of that number. Each of these lines joins all streams: what
-// stands before it has finished when what stands behind it begins, on all streams of the rank.
+// comes before it has finished when what comes after it begins, on all streams of the rank.
 // So nothing of one round runs beside anything of another, and nothing inside beside what
 // stands around it. Events that are recorded inside are waited for inside, in the same branch.
 

@@ -10,7 +10,7 @@ import (
 
 // Chain is launches and copies that follow each other in a stream: nothing stands
 // between them that the stream waits for. Devices may do several of them by one
-// launch, or begin one before the one in front of it has ended, so that a chain takes
+// launch, or begin one before the one before it has ended, so that a chain takes
 // less time than its instructions one by one.
 type Chain struct {
 	Stream int

@@ -108,11 +108,11 @@ type CheckOptions struct {
 	// InFlight bounds how many collectives may be in flight at once on a rank; 0
 	// means DefaultInFlight, a negative number no bound.
 	InFlight int
-	// InPlace says whether a launch may have a result that is exactly the elements
+	// InPlace reports whether a launch may have a result that is exactly the elements
 	// of that operand; nil: every launch may. Copies always may, and collectives
 	// with the operand that belongs to the result.
 	InPlace func(in *Instr, operand int) bool
-	// Pointwise says whether element i of the results of an operation follows from
+	// Pointwise reports whether element i of the results of an operation follows from
 	// elements i of its operands alone; nil: of every operation. A kernel of such
 	// operations may have a result on an operand.
 	Pointwise func(op string) bool

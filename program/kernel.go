@@ -142,7 +142,7 @@ func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
 	return min(n, grid), nil
 }
 
-// ShapeAt returns a shape with the given sizes in the place of SizeParam. The error says which
+// ShapeAt returns a shape with the given sizes in place of SizeParam. The error says which
 // size is missing or negative.
 func ShapeAt(shape, sizes []int64) ([]int64, error) {
 	if !slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }) {

@@ -10,7 +10,7 @@ import (
 // Program.Ranks.
 type Stages []*Program
 
-// String is the text of all programs, one behind the other.
+// String is the text of all programs, one after the other.
 func (s Stages) String() string {
 	var b []byte
 	for _, p := range s {
@@ -29,7 +29,7 @@ func (s Stages) Of(rank int) *Program {
 	return nil
 }
 
-// ParseStages reads the text of programs that stand one behind the other. Errors are those of
+// ParseStages reads the text of programs that stand one after the other. Errors are those of
 // Parse, with the lines of the whole text.
 func ParseStages(name, s string) (Stages, error) {
 	var out Stages

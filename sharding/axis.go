@@ -95,7 +95,7 @@ type Ref struct {
 	Whole bool // then Pre is 1 and Size the axis's
 }
 
-// next is what stands before the part behind this one.
+// next is what comes before the part behind this one.
 func (a Ref) next() int64 { return a.Pre * a.Size }
 
 // Contains reports whether every place of b is one of a.

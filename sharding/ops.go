@@ -171,7 +171,7 @@ func topk(x *node) *Rule {
 	return r.Done()
 }
 
-// matmul is a product of matrices or batches of them, perhaps with an addend in front.
+// matmul is a matmul or batches of them, perhaps with an addend in front.
 func matmul(x *node) *Rule {
 	k := len(x.ins) - 2
 	a, b, out := x.ins[k], x.ins[k+1], x.outs[0]

@@ -221,7 +221,7 @@ func (r random) chain(n int) *Graph {
 }
 
 // TestPropagate checks on random programs that the result is a fixpoint, that it is the same
-// each time, that what was given stays in front of what was added, that axes do not overlap,
+// each time, that what was given stays before what was added, that axes do not overlap,
 // and that each inferred sharding says why.
 func TestPropagate(t *testing.T) {
 	for seed := range uint64(60) {

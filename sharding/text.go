@@ -95,7 +95,7 @@ func ParseMesh(text string) (*Mesh, error) {
 }
 
 // Parse reads a sharding in the form of [Sharding.String], and reports how many bytes it is
-// long: more may stand behind it.
+// long: more may come after it.
 func Parse(text string, meshes Meshes) (*Sharding, int, error) {
 	r := &reader{s: text}
 	s := r.sharding(meshes)

@@ -239,7 +239,7 @@ func (b *Builder) Pick(operand int32, k int) int32 {
 // Start adds a collective that runs for ms milliseconds on the stream of
 // key.Group and allocates one storage per result. size is the number of bytes
 // that its cost depends on: max(operand bytes, result bytes), added over the
-// members of a collective that is a bucket already. bucketable says whether it
+// members of a collective that is a bucket already. bucketable reports whether it
 // may join a bucket.
 func (b *Builder) Start(ms float64, key Key, bucketable bool, size int64, operands []int32, bytes ...int64) int32 {
 	return b.Add(Spec{Kind: Start, Ms: ms, Operands: operands, Reads: b.reads(operands), Alloc: bytes, Key: key, Bucketable: bucketable, Bytes: size})

@@ -15,7 +15,7 @@ type FuncOptions struct {
 	// same operation, group and attributes. Nil stands for all.
 	Bucketable func(*ir.Node) bool
 
-	// Tag further restricts who may travel together: only collectives with equal
+	// Tag further restricts who may share a bucket: only collectives with equal
 	// tags may. Nil stands for one tag for all.
 	Tag func(*ir.Node) string
 }
@@ -200,7 +200,7 @@ func (c *converter) ms(n *ir.Node) float64 {
 	return 0
 }
 
-// bucketKey is what collectives must share to travel together: all attributes,
+// bucketKey is what collectives must have in common to share a bucket: all attributes,
 // but for the sizes of an all_to_all with uneven parts. Those are listed by
 // operand; it is enough that both have such lists.
 func bucketKey(n *ir.Node) Key {

@@ -98,7 +98,7 @@ func @large(%x: f32[128]) -> (f32[128]) {
 	}
 }
 
-// A view that nothing reads stands before a write of what it views, as it names the old contents.
+// A view that nothing reads comes before a write of what it views, as it names the old contents.
 func TestViewBeforeWrite(t *testing.T) {
 	m, err := ir.Parse("view.ir", `world 1
 func @f(%x: f32[4]) -> (f32[4]) {

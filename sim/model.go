@@ -60,7 +60,7 @@ func (l *Lists) At(i int32) []int32 { return l.Val[l.Off[i]:l.Off[i+1]] }
 // Len returns the number of lists.
 func (l *Lists) Len() int { return len(l.Off) - 1 }
 
-// Key is what collectives must share to travel in one bucket.
+// Key is what collectives must have in common to share a bucket.
 type Key struct {
 	Op        string // operator, for example "all_gather"
 	Group     string // process group

@@ -17,7 +17,7 @@ import (
 )
 
 // Own is the implementation of this runtime's collectives, in the form that they have
-// beside compute.
+// overlapped with compute.
 const Own = "concert"
 
 // OwnAlone are the same collectives in the form that they have with nothing beside them.
@@ -175,7 +175,7 @@ func (f *File) ChainMicros(key string) (float64, bool) {
 	return i.Us, ok
 }
 
-// Speed is how fast the collective of that key goes on beside compute, as a part of
+// Speed is how fast the collective of that key goes on overlapped with compute, as a part of
 // its speed alone.
 func (f *File) Speed(key string) (float64, bool) {
 	i, _ := find(f.Instructions, key)

@@ -215,7 +215,7 @@ func (s *step) Release() error {
 	return l.b.in(func() error { e.low.free(); return nil })
 }
 
-// free gives back what a step holds by itself.
+// free releases what a step holds by itself.
 func (s *step) free() {
 	for _, f := range slices.Backward(s.frees) {
 		f()

@@ -18,7 +18,7 @@ import (
 // Operands are given one by one or many at a time: a bucket goes in as few launches as
 // its types and its number (kernels.MaxSegs) allow, without being packed. Those whose
 // Src and Dst lie in symmetric memory go as Op.Symmetric promises: at the same offset on
-// every rank, apart from results or operands in the place of a slice. So an operand is in
+// every rank, apart from results or operands in place of a slice. So an operand is in
 // symmetric memory on all ranks or on none. The others travel as packets through the
 // group's scratch, in as many launches as that needs.
 //
@@ -35,7 +35,7 @@ func (m *Comm) AllReduce(ctx context.Context, s driver.Stream, red kernels.Reduc
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllReduce, red: red}, ops, nil)
 }
 
-// AllGather puts the operands of all ranks behind each other into the result of each,
+// AllGather puts the operands of all ranks one after the other into the result of each,
 // which has n times as many elements. In place, the buffer is the result, and its n-th
 // part with this rank's number is the operand; full.Slice gives it.
 func (m *Comm) AllGather(ctx context.Context, s driver.Stream, ops ...symm.Operand) (Work, error) {
@@ -49,7 +49,7 @@ func (m *Comm) ReduceScatter(ctx context.Context, s driver.Stream, red kernels.R
 }
 
 // AllToAll sends the n-th parts of an operand to the ranks, one each, and puts what comes
-// from them behind each other.
+// from them one after the other.
 func (m *Comm) AllToAll(ctx context.Context, s driver.Stream, ops ...symm.Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllToAll}, ops, nil)
 }
@@ -165,7 +165,7 @@ func (m *Comm) collective(ctx context.Context, s driver.Stream, call eagerCall, 
 	return w, nil
 }
 
-// takes says whether a member takes a call on a stream at all.
+// takes reports whether a member takes a call on a stream at all.
 func (m *Comm) takes(ctx context.Context, s driver.Stream) error {
 	if m == nil {
 		return symm.Invalid("comm", "it is nil")

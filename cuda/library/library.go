@@ -68,7 +68,7 @@ type Joiner interface {
 	Join(next []Step) (joined Step, n int, err error)
 }
 
-// DependentLauncher is a Step that can begin before the kernel in front of it in its stream has
+// DependentLauncher is a Step that can begin before the kernel before it in its stream has
 // ended, see driver.Commands.LaunchDependent.
 type DependentLauncher interface {
 	Step
@@ -93,7 +93,7 @@ type Prefetcher interface {
 // and a program whose sizes never repeat makes steps without end.
 type Releaser interface {
 	Step
-	// Release gives back what the step holds. Library.Close does so for all others.
+	// Release releases what the step holds. Library.Close does so for all others.
 	Release() error
 }
 

@@ -89,7 +89,7 @@ func (h *Handle) groupWith(ps []Problem, a Algo) (*Group, error) {
 }
 
 // AddTo adds the launch. All sets have the same A. No result may overlap an operand or
-// another result. With early the launch may begin before the kernel in front of it in
+// another result. With early the launch may begin before the kernel before it in
 // the stream has ended, see driver.Commands.LaunchDependent: that kernel must not write any
 // B.
 func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Operands, early bool) error {

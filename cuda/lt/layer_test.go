@@ -17,7 +17,7 @@ import (
 )
 
 // layerKernels stand for the generated kernels between matmuls: mix makes a row of
-// activations of the elements of its sources, and lets what is behind it begin at
+// activations of the elements of its sources, and lets what follows it begin at
 // once. With late it dawdles before it writes, so that who does not wait reads the old
 // row.
 const layerKernels = `

@@ -65,7 +65,7 @@ func (h *Handle) take(p Problem, limit uint64) (*Plan, error) {
 	return l, err
 }
 
-// drop gives back a plan that a step took. It reports whether what the library has of it
+// drop releases a plan that a step took. It reports whether what the library has of it
 // is gone, as nobody else has the plan.
 func (h *Handle) drop(l *Plan) bool {
 	h.mu.Lock()

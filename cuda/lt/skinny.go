@@ -205,7 +205,7 @@ func (s Skinny) tiles(p *Problem) int64 {
 }
 
 // addSkinny adds the launch: struct args of skinny.cu. If early is not negative it may
-// begin before the kernel in front of it has ended, and fetches up to that many bytes
+// begin before the kernel before it has ended, and fetches up to that many bytes
 // of weights into the cache meanwhile.
 func (k kernel) addSkinny(cmds *driver.Commands, s driver.Stream, n Skinny, ps []Problem, y driver.Ptr, x, d []driver.Ptr, early int64) {
 	p := &ps[0]

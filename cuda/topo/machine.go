@@ -92,7 +92,7 @@ type Fabric struct {
 	Health  string `json:"health,omitempty"` // healthy, unhealthy, limited capacity; empty when not told
 }
 
-// Usable says whether GPUs of the same cluster and clique can reach each other.
+// Usable reports whether GPUs of the same cluster and clique can reach each other.
 func (f *Fabric) Usable() bool {
 	return f != nil && f.State == "completed" && f.Status == "" && f.Health != "unhealthy" && f.Cluster != ""
 }

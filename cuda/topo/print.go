@@ -73,7 +73,7 @@ func (m *Machine) matrix(s *strings.Builder) {
 	w.Flush()
 }
 
-// peer says whether the pair has all the access that symmetric memory needs.
+// peer reports whether the pair has all the access that symmetric memory needs.
 func (p *Pair) peer() bool { return p.Read == OK && p.Write == OK && p.Atomics == OK }
 
 func or(s, other string) string {

@@ -79,7 +79,7 @@ func (l *Library) PlanScatter(c *library.Call, to []driver.Ptr, rank int) (libra
 	}, binary.LittleEndian.AppendUint32(nil, uint32(first)))
 }
 
-// isRows says whether t is so many rows, one behind the other.
+// isRows reports whether t is so many rows, one after the other.
 func isRows(t library.Tensor, rows, cols int64) bool {
 	return len(t.Shape) == 2 && t.Shape[0] == rows && t.Shape[1] == cols && t.Strides[1] == 1 && (rows == 1 || t.Strides[0] == cols)
 }

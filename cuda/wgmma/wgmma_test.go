@@ -236,7 +236,7 @@ func (l *Library) planTile(c *library.Call, t kernels.MatmulTile, early bool) (l
 	return l.launch(c, p, m, early)
 }
 
-// planBehind is Plan of a matmul that begins when what is in front of it has ended.
+// planBehind is Plan of a matmul that begins when what is before it has ended.
 func (l *Library) planBehind(c *library.Call) (library.Step, error) {
 	p, err := problemOf(c)
 	if err != nil {
@@ -463,7 +463,7 @@ func gatherCall() (*library.Call, *kernels.Args) {
 		&kernels.Args{N: 2, Rank: 1}
 }
 
-// Of matmuls that gather, those are left to a gather and a matmul whose rows do not lie one behind the other.
+// Of matmuls that gather, those are left to a gather and a matmul whose rows do not lie one after the other.
 func TestGatherNotServed(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {

@@ -54,7 +54,7 @@ type part struct {
 	start, size int64
 }
 
-// outermost is the size of a dimension of a tensor in front of which all are 1; false of others.
+// outermost is the size of a dimension of a tensor before which all are 1; false of others.
 func outermost(t ir.Type, dim int) (int64, bool) {
 	s, ok := t.Shape().Static()
 	if !ok || t.IsAsync() || dim < 0 || dim >= len(s) || slices.ContainsFunc(s[:dim], func(n int64) bool { return n != 1 }) {

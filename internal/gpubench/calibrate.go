@@ -15,7 +15,7 @@ import (
 // calibrate finds the sizes at which protocols take over from each other in a group of
 // this many ranks and writes them to the calibration file, which keeps what it holds of
 // other groups. What the planner then reaches is for lowerdump calibrate to measure. With
-// cuBLASLt it also finds from where the forms beside compute pay.
+// cuBLASLt it also finds from where the forms overlapped with compute pay.
 func (b *bench) calibrate() error {
 	if b.n != len(b.w.Local()) {
 		return errors.New("one process calibrates for all: leave -procs out")
@@ -164,7 +164,7 @@ func (b *bench) thresholds() (kernels.Tuning, error) {
 	return t, err
 }
 
-// overlapThresholds finds from where the forms beside compute cost less in all: the time
+// overlapThresholds finds from where the forms overlapped with compute cost less in all: the time
 // of the collective beside products, and what the products lose to it.
 func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	if b.max < movedBytes+3*matrix {

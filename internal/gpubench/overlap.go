@@ -52,7 +52,7 @@ func (f form) String() string {
 	return s
 }
 
-// forms lists what may serve beside compute: copies, the planner's kernels, and
+// forms lists what may serve overlapped with compute: copies, the planner's kernels, and
 // kernels of few blocks with multiprocessors set aside for them.
 func forms(bytes uint64) []form {
 	out := []form{

@@ -24,7 +24,7 @@ const (
 	soakGuard   = 32   // elements before and behind a result that are watched
 )
 
-// besideEngine stands for copies and flags in the forms beside compute.
+// besideEngine stands for copies and flags in the forms overlapped with compute.
 const besideEngine = kernels.Algo(100)
 
 // soakCall is a collective of one to three tensors of random sizes and alignments.

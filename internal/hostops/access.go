@@ -279,7 +279,7 @@ const (
 	domF64
 )
 
-// isInt says whether the domain holds integers. Both hold the same bits: sums,
+// isInt reports whether the domain holds integers. Both hold the same bits: sums,
 // products and equality are those of int64 in either, order and quotients are not.
 func (d domain) isInt() bool { return d <= domU64 }
 

@@ -27,7 +27,7 @@ type reduction struct {
 	i    fold[int64]
 	u    *fold[uint64] // nil: the bits of i
 	mean bool          // divide by the number of elements at the end; the result is a float
-	// init, if it is set, gives what integers of a type begin with, in the place of i and u.
+	// init, if it is set, gives what integers of a type begin with, in place of i and u.
 	init func(dtype.DType) int64
 }
 

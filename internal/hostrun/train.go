@@ -173,7 +173,7 @@ type Trainee struct {
 	tangents []rt.Value
 }
 
-// On makes the buffers on a rank, and adds both halves.
+// On makes the buffers on a rank, and adds forward and backward.
 func (t *Training) On(ctx context.Context, r *rt.Rank) (*Trainee, error) {
 	x := &Trainee{Training: t, r: r, buffers: map[string]*rt.Buffer{}}
 	if err := x.add(ctx, t.Fw.Module, t.fw); err != nil {
@@ -217,7 +217,7 @@ func (x *Trainee) add(ctx context.Context, m *rt.Module, names map[string]string
 	return x.r.Add(ctx, m, b)
 }
 
-// Step runs both halves once, each by a function that is given its inputs, and returns the
+// Step runs forward and backward once, each by a function that is given its inputs, and returns the
 // loss. It fails if anything else is given to the host.
 func (x *Trainee) Step(fw, bw func(inputs []rt.Value) ([]rt.Value, error)) (loss []byte, err error) {
 	got, err := fw(x.first)
@@ -260,7 +260,7 @@ func (x *Trainee) State() ([]interp.Tensor, error) {
 	return out, nil
 }
 
-// Close drops both halves and frees the buffers.
+// Close drops forward and backward and frees the buffers.
 func (x *Trainee) Close(ctx context.Context) error {
 	t := x.Training
 	if err := x.r.Drop(ctx, t.Bw.Module); err != nil {

@@ -81,7 +81,7 @@ func (g gathering) free(s *State, rank, call int) {
 	}
 }
 
-// begins says whether a block of the call that follows so many runs: those before have ended, and
+// begins reports whether a block of the call that follows so many runs: those before have ended, and
 // there is room for it.
 func (g gathering) begins(s *State, rank, block, calls int) bool {
 	over := 0

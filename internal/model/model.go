@@ -51,7 +51,7 @@ func (s *State) Put(p int, addr, val uint8) { s.issue(p, storeOf(addr, val, fals
 // Add issues an atomic addition of one.
 func (s *State) Add(p int, addr uint8) { s.issue(p, storeOf(addr, 1, true)) }
 
-// Flushed says whether all stores of p have been delivered.
+// Flushed reports whether all stores of p have been delivered.
 func (s *State) Flushed(p int) bool { return s.np[p] == 0 }
 
 // issue keeps the pending stores ordered by address, so that equal sets of stores
@@ -83,7 +83,7 @@ func (s *State) deliver(p, i int) {
 	}
 }
 
-// first says whether no earlier store of process p to the same place is before store i.
+// first reports whether no earlier store of process p to the same place is before store i.
 func (s *State) first(p, i int) bool {
 	return i == 0 || s.pend[p][i-1].addr() != s.pend[p][i].addr()
 }
@@ -105,7 +105,7 @@ func (s *State) encode(b []byte) []byte {
 
 // Model is a protocol. Step advances process p in s, in place, by one step that
 // looks at shared memory at most once; it reports whether the process could move,
-// and an error for wrong data. Done says whether p has finished. Landed, if set,
+// and an error for wrong data. Done reports whether p has finished. Landed, if set,
 // may object to a store that has just been delivered.
 type Model struct {
 	Procs  int

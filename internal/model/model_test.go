@@ -160,7 +160,7 @@ func barriers(rounds int, flush bool) Model {
 
 // direct models a collective that writes the peers' results between the barriers of
 // kernels/src/direct.h, and the kernel before and after it, which write the source and read
-// the result. One block a rank; release says whether the exit message waits for the
+// the result. One block a rank; release reports whether the exit message waits for the
 // block's stores, entry whether there is an entry barrier.
 //
 // 0 the result is given up (by the kernel before); 1 kernel end; 2 enter: add;

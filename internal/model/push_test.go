@@ -24,7 +24,7 @@ func (m pushMemory) pushed(rank, src int) uint8  { return uint8(m.depth*n*n + ra
 func (m pushMemory) credits(rank, src int) uint8 { return uint8((m.depth+1)*n*n + rank*n + src) }
 func (m pushMemory) exit(rank, src int) uint8    { return uint8((m.depth+2)*n*n + rank*n + src) }
 
-// before says whether the counter at has not reached want.
+// before reports whether the counter at has not reached want.
 func before(s *State, at uint8, want int) bool { return int8(s.Mem[at]-uint8(want)) < 0 }
 
 // fold reads what peer k has staged of a chunk.

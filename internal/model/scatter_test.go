@@ -72,7 +72,7 @@ func (g scattering) model() Model {
 	}
 }
 
-// begins says whether a block, or what adds up, of the call that follows so many runs.
+// begins reports whether a block, or what adds up, of the call that follows so many runs.
 func (g scattering) begins(s *State, rank, of, calls int) bool {
 	over, behind := 0, calls // of the blocks; what adds up ends behind them
 	if of == g.blocks && g.flaw != scatterEarly {

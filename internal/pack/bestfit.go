@@ -104,7 +104,7 @@ func newGreedy(ctx context.Context, p *Problem, goal int64) *greedy {
 	return &greedy{p: p, goal: goal, f: newFitter(ctx, p), best: make([]int64, len(p.Buffers)), height: infinity}
 }
 
-// keep keeps a placement if it is the best, and says whether to stop.
+// keep keeps a placement if it is the best, and reports whether to stop.
 func (g *greedy) keep(at []int64) (stop bool) {
 	if h := g.p.Height(at); h < g.height {
 		copy(g.best, at)

@@ -20,7 +20,7 @@ import (
 // known from local search for scheduling and bin packing). Taking out a buffer
 // costs its size times the square root of its lifetime, which is about how hard it
 // is to place again, and a quarter more each time that it happens, so that chains do
-// not go round in circles: buffers that fight over a region end up with it, the
+// not iterate in circles: buffers that fight over a region end up with it, the
 // others move elsewhere. (Twice as much each time ended about a
 // percent higher on the crowded parts of the arena's largest graph: costs reach their
 // limit before they tell buffers apart.) When all are placed the ceiling is lowered again.

@@ -66,7 +66,7 @@ func (s *searcher) choose(f *frame) int {
 	return pick
 }
 
-// closed says whether no unplaced item fits beneath any candidate of column t.
+// closed reports whether no unplaced item fits beneath any candidate of column t.
 func (s *searcher) closed(f *frame, t int32, least int64) bool {
 	for i := range f.items {
 		it := &f.items[i]

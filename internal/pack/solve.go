@@ -116,7 +116,7 @@ type solver struct {
 	pad int64
 }
 
-// done says whether the placement is good enough.
+// done reports whether the placement is good enough.
 func (v *solver) done() bool { return v.res.Height <= max(v.goal, v.res.LowerBound) }
 
 // Efforts of the driver.
@@ -157,7 +157,7 @@ func (v *solver) search(ctx context.Context) {
 	}
 }
 
-// alive says whether it is worth going on: there is room between what is
+// alive reports whether it is worth going on: there is room between what is
 // refuted and what is placed, and effort left.
 func (v *solver) alive() bool {
 	return !v.done() && v.s.steps < v.effort && v.units(v.res.Height) > v.refuted+1 && v.s.ctx.Err() == nil

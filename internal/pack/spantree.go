@@ -58,7 +58,7 @@ func (t *spanTree) collect(lists [][]span, l, r int) [][]span {
 	return lists
 }
 
-// shared says whether node is an ancestor of column l.
+// shared reports whether node is an ancestor of column l.
 func (t *spanTree) shared(l, node int) bool {
 	a := l + t.size
 	for a > node {

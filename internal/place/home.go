@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// HomeKey is the annotation of a node whose result lies in the place of a donated input
+// HomeKey is the annotation of a node whose result lies in place of a donated input
 // that the node does not read: home=[w] says that result k lies in that of input number
 // home[k], -1: it does not. Where the node reads the input, inplace says it.
 const HomeKey = "home"
@@ -47,7 +47,7 @@ func (u *uses) storage(n *ir.Node, k int) ir.StorageID {
 	return -1
 }
 
-// home returns the hazard of putting tensor k of the results of n in the place of a
+// home returns the hazard of putting tensor k of the results of n in place of a
 // donated input, "" if there is none. Everything that uses the input has ended when n
 // begins, for the reasons that inPlace has, and n's launch does not read it. Behind n
 // nobody writes the place but who changes the result in place.
@@ -128,7 +128,7 @@ func (u *uses) flights(s ir.StorageID) []*ir.Node {
 	return out
 }
 
-// inherit lists the heirs and gives results in the place of donated inputs windows of
+// inherit lists the heirs and gives results in place of donated inputs windows of
 // their own name: what is read under the input's name behind them is wrong, and the
 // checker of programs tells by the name. home is by storage.
 func (l *Layout) inherit(u *uses, names map[string]bool, home []Window) {

@@ -156,7 +156,7 @@ func (u *uses) taken(root *ir.Value, k int) (int, error) {
 //
 // Why what it allows is right: the operand's storage is in no other use at n or
 // later. Uses by launches are on the compute stream in list order; a use by a
-// collective lasts until its wait, which stands before n. So everything that
+// collective lasts until its wait, which comes before n. So everything that
 // reads or writes these bytes has finished when n may start, except n's own
 // reads, and n is of those that read an element before they overwrite it. What a
 // collective in place has in flight nobody else uses before its wait, since the

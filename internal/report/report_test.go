@@ -54,7 +54,7 @@ func write(t testing.TB, name string) []byte {
 	return b.Bytes()
 }
 
-// The page stands alone, escapes its title, is the same every time, and stays small.
+// The page is alone, escapes its title, is the same every time, and stays small.
 func TestPage(t *testing.T) {
 	page := write(t, "llama70b_fsdp8_tp8.bw")
 	if len(page) > 2<<20 {

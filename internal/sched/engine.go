@@ -280,7 +280,7 @@ func (e *engine) emit(j int32) {
 }
 
 // land emits the waits of all collectives that have finished, but for those that have
-// to stand behind a job that has not run.
+// to come after a job that has not run.
 func (e *engine) land() {
 	for s := range e.flying {
 		for q := &e.flying[s]; !q.empty() && q.first().end <= e.now; q.head++ {

@@ -260,7 +260,7 @@ func (l *lazyOrder) demand(j int32) {
 // deferred returns the reference order ref with all jobs that begin at most ms
 // milliseconds before the end, by the given tails, moved behind all others. As a
 // job's tail is at least that of its successors, the order stays legal. A wait
-// stays where what it stands behind stays, its start above all, so that what the
+// stays where what it comes after stays, its start above all, so that what the
 // collective holds is freed as before.
 func (p *problem) deferred(ref []int32, tail []float64, ms float64) []int32 {
 	out := make([]int32, 0, len(ref))

@@ -14,7 +14,7 @@ import (
 // if it takes less, the stream stays idle until the next start.
 //
 // A loose schedule has the same order of compute, and of collectives on every stream,
-// but waits stand in front of the first job that needs them, and starts where the
+// but waits come before the first job that needs them, and starts where the
 // collective before them on their stream begins: so one is always queued behind the
 // one that runs. Both only take away reasons to wait, so that no job is later,
 // whatever the costs are. What it takes is memory, as operands of collectives are
@@ -31,7 +31,7 @@ type unit []int32
 // ascending order, the first is used that gains about as much as any where costs are
 // off; if none gains anything there, the order stays.
 //
-// Starts go on being raised while their stream would be idle, in front of others of
+// Starts go on being raised while their stream would be idle, before others of
 // their stream, too, if they fit in between and none of these is waited for earlier. By
 // the costs given nothing is later than it was. O(n log n) for each limit.
 //
@@ -222,7 +222,7 @@ func (l *slackAdder) last(s, u int32) int32 {
 	return at
 }
 
-// holds returns what is live if the waits of unit u move in front of unit to.
+// holds returns what is live if the waits of unit u move before unit to.
 func (l *slackAdder) holds(u, to int32) []span {
 	p := l.p
 	var out []span
@@ -378,7 +378,7 @@ func (n *line) push(c raised, begin float64) {
 	}
 }
 
-// fill moves a start into a gap of its stream that has room for all of it, in front of
+// fill moves a start into a gap of its stream that has room for all of it, before
 // collectives none of which is waited for earlier: if this one takes longer than was
 // counted on, they are late with less harm.
 func (l *slackAdder) fill(n *line, c raised, t *sim.Timeline) bool {

@@ -88,7 +88,7 @@ func (c *converter) module() error {
 	return c.aliases(f)
 }
 
-// aliases gives arguments to the results that they lie in the place of: {0}: (3, {}, may-alias).
+// aliases gives arguments to the results that they lie in place of: {0}: (3, {}, may-alias).
 func (c *converter) aliases(f *mlir.Func) error {
 	a, ok := get(c.m.attrs, "input_output_alias")
 	if !ok {

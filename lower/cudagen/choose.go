@@ -224,7 +224,7 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	return name, nil
 }
 
-// overwritten is what a slice_scatter along d was put together of, the slice_scatters in front of it
+// overwritten is what a slice_scatter along d was put together of, the slice_scatters before it
 // included, as far as they are in the region: loops that were unrolled write one row after the
 // other, and choices inside each other would be as deep as there are rows. False where a size is not
 // known here. Quadratic in the length of the chain at worst.

@@ -26,7 +26,7 @@
 // are contiguous along a thread's walk: those are accessed 16 bytes at a time.
 //
 // Without reductions each thread handles some consecutive elements of the results,
-// or the same elements of both halves of a row where cat joins the halves
+// or the same elements of forward and backward of a row where cat joins the halves
 // (rotary embeddings), since both come from the same operands.
 // With reductions, a warp or a block walks the columns of a row, once for each
 // level of dependent reductions, and once more for results

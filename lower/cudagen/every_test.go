@@ -86,7 +86,7 @@ func TestEveryOperation(t *testing.T) {
 	compare(t, wide, runOnHost(t, wide, "-DEXACT_MATH"), false)
 }
 
-// example is the kernel of a line with another element type in the place of f32; nil if
+// example is the kernel of a line with another element type in place of f32; nil if
 // the operation does not take it, or has no kernel.
 func example(t *testing.T, name, line, dt string) *trial {
 	t.Helper()

@@ -272,7 +272,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	f.planList(r)
 }
 
-// planHalves gives a thread the same element of both halves of a row where the
+// planHalves gives a thread the same element of forward and backward of a row where the
 // halves are put together by cat: as in a rotation of pairs, each half is computed
 // from both, which are then read once, and no thread has to ask which half it has.
 func (f *form) planHalves(r *region) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Prelude is the source that every kernel stands behind.
+// Prelude is the source that every kernel comes after.
 func Prelude() string { return prelude.Source }
 
 // Kernel is the CUDA source of one region and how to launch it. Its parameters
@@ -114,7 +114,7 @@ func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 	return g.finished(name, body), nil
 }
 
-// finished is the kernel of a body. Variables of the sizes that it names stand before it.
+// finished is the kernel of a body. Variables of the sizes that it names come before it.
 func (g *generator) finished(name, body string) *Kernel {
 	sizes := g.r.sizes
 	for i := len(sizes) - 1; i >= 0; i-- {

@@ -256,7 +256,7 @@ func (g *generator) rowPosition() lin {
 }
 
 // perElement builds the statements for each of a thread's consecutive elements
-// and returns what stands behind the loads of outer.
+// and returns what comes after the loads of outer.
 func (g *generator) perElement(outer *scope, fill func() error) ([]string, error) {
 	saved := g.body
 	defer func() { g.body = saved }()

@@ -141,7 +141,7 @@ func TestRandomRegions(t *testing.T) {
 }
 
 // Every region that the pass forms in traced steps becomes a kernel, and so does
-// every launch that stands alone, but for what libraries compute.
+// every launch that is alone, but for what libraries compute.
 func TestTracedRegions(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/graphs/tiny_*.graph.json.gz")
 	if err != nil || len(files) == 0 {

@@ -203,7 +203,7 @@ func TestSizedErrors(t *testing.T) {
 
 // Every region that the pass forms in random programs of which one size is known at run
 // time only becomes a kernel that gives the interpreter's bits whatever that size is, and
-// so does every launch that stands alone.
+// so does every launch that is alone.
 func TestRandomSizedRegions(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {

@@ -16,7 +16,7 @@ import (
 // there. Of all else that is written inside, nothing is known in a round, since the one before it may
 // have written it, and nothing behind the loop.
 //
-// A branch begins with what was there in front of the case, and ends with what the function's
+// A branch begins with what was there before the case, and ends with what the function's
 // branch gives in the places of the results. Behind the case nothing is known of what any branch
 // has written but them.
 
@@ -136,7 +136,7 @@ func (m *machine) bracket(i int, in *program.Instr) error {
 	return nil
 }
 
-// begin runs what stands in front of a loop or a case.
+// begin runs what comes before a loop or a case.
 func (m *machine) begin(i int, in *program.Instr) error {
 	k := m.want.blocks[in.Node]
 	op := ir.OpWhile

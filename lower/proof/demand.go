@@ -249,7 +249,7 @@ func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 	return lo, max(lo, hi), true
 }
 
-// kept is what a slice_scatter asks for of operand 0: what of the box lies in front of what is
+// kept is what a slice_scatter asks for of operand 0: what of the box lies before what is
 // replaced, and behind it.
 func (b *book) kept(t *term, ask box) []box {
 	d, step := int(t.attrs.Int("dim", 0)), t.attrs.Int("step", 1)

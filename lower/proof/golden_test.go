@@ -16,7 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/standard"
 )
 
-// pipelines are what tests run in front of lowering.
+// pipelines are what tests run before lowering.
 var pipelines = []string{"", "reuse-buffers{inputs=dying},plan-memory", "fuse,reuse-buffers{inputs=dying,updates=false},plan-memory", "fuse{kernels=true}"}
 
 // proved lowers the functions of a module in all ways and proves the programs. It returns

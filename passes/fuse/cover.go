@@ -15,7 +15,7 @@ import (
 // save is memory's time.
 
 // uncovers reports whether a computation runs beside a collective in one order of a
-// range of nodes and in front of its start or behind its wait in the other.
+// range of nodes and before its start or behind its wait in the other.
 func (u *fuser) uncovers(was, moved []int32) bool {
 	d := u.d
 	bounds := func(v int32) bool { return d.StartOf[v] >= 0 || d.Stream[v] >= 0 }

@@ -26,7 +26,7 @@ import (
 // kernels takes the run of nodes with one ID as the body of one launch. A region
 // operation with a body of its own would say the same and ask every reader of the
 // IR for a second kind of function. That a region is consecutive also makes it
-// convex: nothing that depends on one of its nodes stands before another.
+// convex: nothing that depends on one of its nodes comes before another.
 //
 // Tensors that only the region reads never reach memory. A region's operands and
 // results live together: all results are written before the last operand is free.
@@ -363,7 +363,7 @@ func (u *fuser) withViews(launches []int32) []int32 {
 // arrange returns the nodes at lo..hi-1 with the members next to each other: what
 // does not depend on a member in front and the rest behind (down), or what a
 // member depends on in front and the rest behind. Other regions stay whole. It
-// fails if a member depends on a node that has to stand behind, or if effects would
+// fails if a member depends on a node that has to come after, or if effects would
 // change their order.
 func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool) {
 	m := &u.parting

@@ -358,7 +358,7 @@ func (t *attempt) fits() bool {
 	return true
 }
 
-// width is how many nodes stand before the last one of the unit that ends at a position.
+// width is how many nodes come before the last one of the unit that ends at a position.
 func (t *attempt) width(end int) int {
 	for _, m := range t.moves {
 		if nodes := m.q.nodes; t.at[nodes[len(nodes)-1]] == end {

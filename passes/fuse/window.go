@@ -17,7 +17,7 @@ type window struct {
 	nodes    liveMemory // with every node by itself, nil without that bound
 	lastPos  []int32    // storage -> position of its last use
 
-	// Clocks in front of each position, as far as they are known: of the compute
+	// Clocks before each position, as far as they are known: of the compute
 	// stream, and when each communication stream is free.
 	known int32
 	now   []float64
@@ -133,7 +133,7 @@ func (w *window) memory(m *liveMemory, lo, hi int32, base int64) int64 {
 	return top
 }
 
-// clocks is the state in front of a position.
+// clocks is the state before a position.
 type clocks struct {
 	now  float64
 	free []float64
@@ -213,8 +213,8 @@ func (w *window) try(lo, hi int32) (memory, time bool) {
 	return true, !late(w.makespanFrom(c, hi, end), limit)
 }
 
-// makespanFrom is when everything has finished if the clocks in front of a position are c and
-// starts in front of it finish at end.
+// makespanFrom is when everything has finished if the clocks before a position are c and
+// starts before it finish at end.
 func (w *window) makespanFrom(c clocks, from int32, end func(start int32) float64) float64 {
 	if w.far == nil {
 		w.far = make([]float64, len(w.u.order))

@@ -206,7 +206,7 @@ func (h *hierarchy) undo() {
 	h.made = h.made[:0]
 }
 
-// replace puts the parts' values in the place of the wait's.
+// replace puts the parts' values in place of the wait's.
 func (h *hierarchy) replace(n, wait *ir.Node, out []*ir.Value) {
 	for k, v := range out {
 		h.f.ReplaceUses(wait.Result(k), v)

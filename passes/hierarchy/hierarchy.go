@@ -75,7 +75,7 @@ type hierarchy struct {
 	f      *ir.Func
 	size   int                  // of a domain
 	splits map[*ir.Group]*split // look-up only; nil for groups that are none
-	// declared are the module's groups in the place of those of splits; look-up only
+	// declared are the module's groups in place of those of splits; look-up only
 	declared map[*ir.Group]*ir.Group
 	writes   *ir.Writes
 	made     []*ir.Node // of the rewrite under way

@@ -15,7 +15,7 @@ import (
 // it belongs to, for buckets by layer.
 const LayerKey = "layer"
 
-// Modes of the option "mode": which collectives may travel together.
+// Modes of the option "mode": which collectives may share a bucket.
 const (
 	modeAuto   = "auto"   // all of a kind, where the cost model says that it pays
 	modeAll    = "all"    // all of a kind, wherever nothing is late for it
@@ -94,7 +94,7 @@ func (j joining) exclusion(n *ir.Node) string {
 	return ""
 }
 
-// tag separates collectives that may not travel together.
+// tag separates collectives that may not share a bucket.
 func (j joining) tag(n *ir.Node) string {
 	if j.mode == modeLayer {
 		return n.Meta().Str(LayerKey, "")
@@ -162,7 +162,7 @@ func intoOutput(v *ir.Value) bool {
 	return false
 }
 
-// formBucket puts one variadic collective in the place of the starts of b, annotated with the
+// formBucket puts one variadic collective in place of the starts of b, annotated with the
 // names of those that it stands for, once for each operand. The starts stand
 // together, and so do the waits, in the order that pos describes.
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // The scheduler counts every result as memory of its own, as the simulator does. What
-// reuse-buffers puts in the place of an operand later is free then: where the cap keeps
+// reuse-buffers puts in place of an operand later is free then: where the cap keeps
 // collectives from being hidden, larger ones are tried, and a schedule under one of them
 // is taken if, after reuse, it needs no more than the schedule under the cap or the
 // function as it came in. Where none is, the report says what the next useful cap is.

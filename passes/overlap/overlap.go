@@ -14,7 +14,7 @@ import (
 
 // Pass hands the whole function to the global scheduler (package
 // internal/sched, which explains how it decides) and writes its answer back: the
-// order of everything, and which collectives travel in one bucket. bucket asks
+// order of everything, and which collectives share a bucket. bucket asks
 // the same package for buckets only and keeps the order of computation; how a
 // bucket is written, and which collectives may be in one, is in its file.
 func Pass() passes.Pass {
@@ -216,7 +216,7 @@ func (s *scheduler) exposedBy(t *sim.Timeline, i int32) passes.Limit {
 	return passes.LimitSchedule
 }
 
-// launchesBefore counts, by node, the launches in front of it.
+// launchesBefore counts, by node, the launches before it.
 func (s *scheduler) launchesBefore(order []int32) []int32 {
 	out := make([]int32, len(order))
 	count := int32(0)

@@ -12,7 +12,7 @@ import (
 //
 // Every unit that could be repeated in backward has a vertex in(u), every root a
 // vertex out(r). The sink side of a cut is what backward has: in(u) there means
-// that u runs again, out(r) that r is at hand. The arcs:
+// that u runs again, out(r) that r is available. The arcs:
 //
 //	source -> in(u)    price of u's time: running it again costs time
 //	in(u) -> out(r)    price of r's bytes: r at hand, u not repeated: r is saved
@@ -20,7 +20,7 @@ import (
 //	out(r) -> sink     infinite, for each r that a backward unit reads
 //
 // A unit that must not be repeated has no in(u); its out(r) hang on the source.
-// Views have no vertices, parameters are at hand for nothing. An inner value of a
+// Views have no vertices, parameters are available for nothing. An inner value of a
 // checkpointed region has an infinite arc in(u) -> out(r): it cannot be saved. A
 // result of a region has a second vertex for its readers outside, which only
 // saving serves. So

@@ -28,7 +28,7 @@ type frame struct {
 	next int
 }
 
-// emitHalves adds both halves to a module: the joint function's own, or one that
+// emitHalves adds forward and backward to a module: the joint function's own, or one that
 // serves to judge them.
 func emitHalves(m *ir.Module, j *jointFunc, p *savePlan) (fw, bw *ir.Func) {
 	through := j.passedThrough(p)
@@ -176,7 +176,7 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 	e.to.ReadNewest(append(e.newest, made)...) // a saved tensor goes to backward as forward has left it
 }
 
-// copySaved copies results that are to lie in the place of a donated input, but came into
+// copySaved copies results that are to lie in place of a donated input, but came into
 // the half as inputs themselves.
 func (e *emitter) copySaved(args []*ir.Value, places []int) {
 	for _, d := range e.j.f.Donations() {
@@ -317,7 +317,7 @@ func (e *emitter) demandValue(v *ir.Value) {
 	}
 }
 
-// source is the node that has to be written so that v is at hand; nil if it is.
+// source is the node that has to be written so that v is available; nil if it is.
 func (e *emitter) source(v *ir.Value) *ir.Node {
 	if e.get(v) != nil || e.done[e.substitute(v).Def().ID()] {
 		return nil
@@ -325,7 +325,7 @@ func (e *emitter) source(v *ir.Value) *ir.Node {
 	return e.substitute(v).Def()
 }
 
-// substitute is the value that is read in the place of v: of a version that forward wrote,
+// substitute is the value that is read in place of v: of a version that forward wrote,
 // the name before, since what backward gets has these contents; of a twin, the one
 // that backward has in any case.
 func (e *emitter) substitute(v *ir.Value) *ir.Value {

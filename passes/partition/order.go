@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// What keeps a function from being split: storages that both halves touch.
+// What keeps a function from being split: storages that forward and backward touch.
 
 // checkOrder makes sure that running all of forward before all of backward keeps
 // the order of writes: backward must not read what a later forward unit

@@ -160,7 +160,7 @@ func runPartition(ctx *passes.Context, f *ir.Func) error {
 	return nil
 }
 
-// peaks is the peak memory of both halves in their order.
+// peaks is the peak memory of forward and backward in their order.
 func peaks(fw, bw *ir.Func) (fwPeak, bwPeak int64, err error) {
 	var out [2]int64
 	for i, f := range []*ir.Func{fw, bw} {

@@ -63,7 +63,7 @@ func collectives(f *ir.Func) int {
 	return n
 }
 
-// At every budget both halves run exactly the collectives that were traced, the
+// At every budget forward and backward run exactly the collectives that were traced, the
 // saved bytes stay within the budget, and more budget never costs time.
 func TestPartitionNeverRepeatsCollectives(t *testing.T) {
 	names := append([]string{"mixtral_l2_ep4_fsdp4", "llama8b_l4_tpsp4"}, tiny...)

@@ -43,7 +43,7 @@ func (j *jointFunc) regions() {
 }
 
 // pinReaders makes free units that read inner values of a region backward's:
-// saving what is made of such values would go round the user's wish not to keep
+// saving what is made of such values would iterate the user's wish not to keep
 // them.
 func (j *jointFunc) pinReaders() {
 	for i := range j.units {

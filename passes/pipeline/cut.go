@@ -23,7 +23,7 @@ const (
 const metaForward = "forward"
 
 // cut says which chunk computes what. A place is one in the list of forward's nodes; backward's
-// have places among them, so that a node never stands behind what it reads.
+// have places among them, so that a node never comes after what it reads.
 type cut struct {
 	ctx   *passes.Context
 	f     *ir.Func

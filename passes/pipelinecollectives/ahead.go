@@ -38,7 +38,7 @@ func (l *loop) startable() []*ir.Node {
 }
 
 // startAhead has each round start collectives for the next one: what they bring is carried. The
-// first round's start in front of the loop, and the last round stands behind it.
+// first round's start before the loop, and the last round comes after it.
 //
 //	loop n: w = gather(row(i)); use(w)  =>  w = gather(row(0)); loop n-1: v = gather(row(i+1)); use(w); w = v; end; use(w)
 func (l *loop) startAhead(comms []*ir.Node) *ir.Node {

@@ -98,7 +98,7 @@ func (l *loop) cut(nodes set) (out []*ir.Value) {
 }
 
 // storeBehind has each round run the collectives of the one before, which hands over what they
-// send. The first round stands in front of the loop, and the last one's collectives behind it.
+// send. The first round comes before the loop, and the last one's collectives behind it.
 //
 //	loop n: g = grad(i); store(reduce(g), i)  =>  g = grad(0); loop n-1: store(reduce(g), i-1); g = grad(i); end; store(reduce(g), n-1)
 func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {

@@ -121,7 +121,7 @@ func canCarry(vals []*ir.Value) bool {
 	return !slices.ContainsFunc(vals, func(v *ir.Value) bool { return v.Type().IsAsync() || !v.Type().Contiguous() })
 }
 
-// next is the loop that carries more, in front of the old one: its function has a body and a
+// next is the loop that carries more, before the old one: its function has a body and a
 // condition of their own, to be filled, whose inputs are what is carried, what is added, and the rest.
 type next struct {
 	*loop
@@ -197,7 +197,7 @@ func (x *next) leave(vals []*ir.Value) {
 	x.body.Append(ir.NodeSpec{Op: ir.OpReturn, Args: vals})
 }
 
-// place puts the new loop in front of the old one, with one round less.
+// place puts the new loop before the old one, with one round less.
 func (x *next) place(carried, added []*ir.Value) *ir.Node {
 	n := x.n
 	s := n.Spec()
@@ -208,7 +208,7 @@ func (x *next) place(carried, added []*ir.Value) *ir.Node {
 	return x.f.InsertBefore(n, s)
 }
 
-// finish puts values in the place of the old loop's results, and removes what nobody needs of
+// finish puts values in place of the old loop's results, and removes what nobody needs of
 // what has been put there since begin, and of the old loop.
 func (x *next) finish(begin *ir.Node, vals []*ir.Value) {
 	end := x.n.Next()

@@ -27,7 +27,7 @@ import (
 // Sinking goes through the program forward, too. A wait that blocks changes
 // places with the node behind it until it blocks no longer; a view of its
 // tensors joins it. Crossing a node that takes no time gains nothing by itself,
-// so what was crossed last is given back unless it took time. Hence every lasting
+// so what was crossed last is undone unless it took time. Hence every lasting
 // move brings a wait behind a node that takes time, and the sweep ends.
 //
 // The memory of every step is known exactly (ledger.go): a move that would raise
@@ -253,7 +253,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 	return issue, moves
 }
 
-// edge says why the group at lo..hi-1 cannot pass x in front of it.
+// edge says why the group at lo..hi-1 cannot pass x before it.
 func (r *reorderer) edge(x, lo, hi int32) passes.Limit {
 	for p := lo; p < hi; p++ {
 		if v := r.l.order[p]; slices.Contains(r.d.Pred.At(v), x) {

@@ -224,7 +224,7 @@ func (m *mover) emitUp() []int32 {
 }
 
 // bySlot lists the moved nodes by slot, each list in the old order; the first list is of
-// slot -1, in front of everything.
+// slot -1, before everything.
 func (m *mover) bySlot() lists {
 	var slots, vals []int32
 	for i := range m.d.Nodes {

@@ -233,7 +233,7 @@ func finiteScalar(p *ir.Node, dt ir.DType) bool {
 	return dt.IsFloat() && !p.Attrs().Bool("reverse", false) && !p.Attrs().Has("alpha") && c-c == 0 && !(factor && c == 0)
 }
 
-// swapsZeros reports whether a clamp may put a zero of one sign in the place of
+// swapsZeros reports whether a clamp may put a zero of one sign in place of
 // numbers beyond it and leave the other zero where it is: relu does.
 func swapsZeros(clamp *ir.Node, dt ir.DType) bool {
 	low, high := held(clamp.Attrs().Float("min", 1), dt), held(clamp.Attrs().Float("max", 1), dt)

@@ -53,7 +53,7 @@ type specialRun struct {
 
 // Every rule that is exact, or exact on integers and for min and max, keeps every
 // bit on signed zeros, infinities, NaN, denormals and the ends of integers: the
-// golden cases with each element type and reduction in the place of theirs. NaN
+// golden cases with each element type and reduction in place of theirs. NaN
 // may be another NaN.
 func TestSimplifyKeepsSpecialValues(t *testing.T) {
 	dir := "../../testdata/golden/simplify-collectives"

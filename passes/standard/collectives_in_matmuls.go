@@ -118,12 +118,12 @@ func matmulBefore(order []*ir.Node, at int) *ir.Node {
 	return nil
 }
 
-// doesWork says whether a node does anything, or waits for what others do.
+// doesWork reports whether a node does anything, or waits for what others do.
 func doesWork(n *ir.Node) bool {
 	return deps.Launches(n) || n.Op().IsCollective() || n.Op() == ir.OpWaitTensor || n.Op().Class() == ir.ClassOutput
 }
 
-// hasKernel says whether there are kernels that multiply a type.
+// hasKernel reports whether there are kernels that multiply a type.
 func hasKernel(t ir.Type) bool { return t.DType() == ir.BF16 || t.DType() == ir.F16 }
 
 // matmulAfter is the matmul that takes the rows of the gather that an order begins with, nil if
@@ -162,7 +162,7 @@ func fusibleMatmul(m, g *ir.Node) bool {
 		m.Arg(1).Type().Rank() == 2 && m.Result(0).Type().DType() == x.DType()
 }
 
-// alongRows reports whether a gather lays whole rows behind each other, or a reduce_scatter gives out such.
+// alongRows reports whether a gather lays whole rows one after the other, or a reduce_scatter gives out such.
 func alongRows(g *ir.Node) bool {
 	shape, ok := g.Arg(0).Type().Shape().Static()
 	return ok && intmath.Product(shape[:g.Attrs().Int("dim", 0)]) == 1

@@ -53,7 +53,7 @@ func standardPasses() []passes.Pass {
 	}
 }
 
-// standardOrder lists which pass has to stand before which, and why.
+// standardOrder lists which pass has to come before which, and why.
 func standardOrder() []passes.Constraint {
 	const lives = "what is dead where depends on the final order"
 	const fixed = "offsets hold for one order and one choice of buffers only"
@@ -114,7 +114,7 @@ func standardOrder() []passes.Constraint {
 
 type names []string
 
-// constraints is that each pass of before stands before each of after.
+// constraints is that each pass of before comes before each of after.
 func constraints(before, after names, why string) (out []passes.Constraint) {
 	for _, b := range before {
 		for _, a := range after {

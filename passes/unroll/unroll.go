@@ -12,7 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// Pass puts the rounds of a while in its place, one behind the other, where constants say how many
+// Pass puts the rounds of a while in its place, one after the other, where constants say how many
 // there are and a budget allows it. The loop's counter is then a number in every round, so that rows
 // that are read and written at it are slices: what one round puts into a stack and another takes
 // out is handed over (canonicalize), collectives of one round run beside the one before (overlap),
@@ -76,7 +76,7 @@ type unroller struct {
 	known *loops.Known
 }
 
-// loop unrolls n, and says whether it did.
+// loop unrolls n, and reports whether it did.
 func (u *unroller) loop(n *ir.Node) bool {
 	cond, body := n.Bodies()[0], n.Bodies()[1]
 	size := int64(len(cond.Order()) + len(body.Order()))
@@ -190,7 +190,7 @@ func (u *unroller) made(body *ir.Func) int64 {
 	return total
 }
 
-// inline puts so many rounds in the place of n.
+// inline puts so many rounds in place of n.
 func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
 	body, carried := n.Bodies()[1], n.Carried()
 	vals := slices.Clone(n.Args())

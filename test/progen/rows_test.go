@@ -11,7 +11,7 @@ var longForms = []func(*gen){(*gen).rowByRow, (*gen).rowByRow, (*gen).shiftedSum
 
 func (g *gen) longForm() { longForms[g.r.IntN(len(longForms))](g) }
 
-// some2 is a result in the place of another value, where an operation gives one.
+// some2 is a result in place of another value, where an operation gives one.
 func some2(l []*value, x *value) *value {
 	if v := first(l); v != nil {
 		return v

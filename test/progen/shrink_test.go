@@ -259,7 +259,7 @@ func shrinkWorld(r *reducer) {
 
 var number = regexp.MustCompile(`\b\d+\b`)
 
-// shrinkNumbers puts smaller numbers in the place of all equal ones in the body.
+// shrinkNumbers puts smaller numbers in place of all equal ones in the body.
 func shrinkNumbers(r *reducer) {
 	seen := map[string]bool{} // look-up only
 	for {
@@ -288,7 +288,7 @@ func shrinkNumbers(r *reducer) {
 
 var types = regexp.MustCompile(`\b(f64|f16|bf16|i64|i32|i8|u8|bool)\[`)
 
-// shrinkTypes puts f32 in the place of other element types.
+// shrinkTypes puts f32 in place of other element types.
 func shrinkTypes(r *reducer) {
 	for _, t := range types.FindAllString(r.best.Text, -1) {
 		r.tryText(strings.ReplaceAll(r.best.Text, " "+t, " f32["))
@@ -296,7 +296,7 @@ func shrinkTypes(r *reducer) {
 }
 
 // shrinkDeclarations removes inputs, groups and symbols that nobody needs, and puts
-// one group in the place of another.
+// one group in place of another.
 func shrinkDeclarations(r *reducer) {
 	for i := len(listText(r.best.Text).inputs) - 1; i >= 0; i-- {
 		l := listText(r.best.Text)

@@ -229,7 +229,7 @@ var flagsOf = map[string]func(*flag.FlagSet){
 // flagSet is anything that declares flags.
 type flagSet interface{ define(*flag.FlagSet) }
 
-// parse parses a command's flags, which may stand before and after the file
+// parse parses a command's flags, which may come before and after the file
 // names, and returns the files.
 func parse(name string, f flagSet, args []string) ([]string, error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)

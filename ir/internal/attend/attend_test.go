@@ -12,7 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// heads is attention with a mask, as JAX writes it and its gradient: heads stand behind the
+// heads is attention with a mask, as JAX writes it and its gradient: heads come after the
 // sequence, and the gradient of a division is a sum of two terms.
 const heads = `world 1
 func @f(%q: f32[2,4,3,5], %k: f32[2,6,3,5], %v: f32[2,6,3,5], %g: f32[2,4,3,5]) -> (f32[2,4,3,5], f32[6,4,5], f32[6,5,6], f32[6,6,5]) {

@@ -86,7 +86,7 @@ func (s *softmax) heads(w *writer, m matrix) *ir.Value {
 	return w.view(v, []int64{s.batch[0], s.batch[1], shape[n-2], shape[n-1]})
 }
 
-// like is a result [b, h, rows, columns] in the place of a product's, which may have its last
+// like is a result [b, h, rows, columns] in place of a product's, which may have its last
 // two dimensions the other way around.
 func (s *softmax) like(w *writer, v *ir.Value, n *ir.Node, flipped bool) *ir.Value {
 	if flipped {
@@ -129,7 +129,7 @@ func (s *softmax) added(w *writer) *ir.Value {
 	return w.view(w.op(ir.OpWhere, nil, args)[0], shape)
 }
 
-// rewrite puts attention in the place of the products, and removes what nothing reads then.
+// rewrite puts attention in place of the products, and removes what nothing reads then.
 func (s *softmax) rewrite() bool {
 	place := map[*ir.Node]int{} // look-up only
 	for i, n := range s.f.Order() {

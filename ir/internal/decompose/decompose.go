@@ -142,7 +142,7 @@ func check(what string, vs ...*ir.Value) error {
 	return nil
 }
 
-// distinct says which of dims is none of rank dimensions, or stands twice.
+// distinct says which of dims is none of rank dimensions, or appears twice.
 func distinct(what string, rank int, dims []int64) error {
 	for i, d := range dims {
 		if d < 0 || d >= int64(rank) {

@@ -118,7 +118,7 @@ func tree(e emit, body Body, xs []*ir.Value) ([]*ir.Value, error) {
 	return xs, nil
 }
 
-// begin folds the initial values in front of what is folded already. One that changes nothing
+// begin folds the initial values before what is folded already. One that changes nothing
 // is left out.
 func begin(e emit, what string, body Body, p *probed, inits, folded []*ir.Value) ([]*ir.Value, error) {
 	needed := false
@@ -256,7 +256,7 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 	return begin(e, "reduce_window", body, p, inits, out)
 }
 
-// running is the one dimension along which each window has all that is in front of a place, or
+// running is the one dimension along which each window has all that is before a place, or
 // behind it (back), and the place.
 func (w Window) running(shape []int64) (dim int64, back, ok bool) {
 	for d, n := range shape {
@@ -283,7 +283,7 @@ func (p *probed) sums(xs, inits []*ir.Value) bool {
 	return true
 }
 
-// runningSum is the sum of what is in front of a place along dimension d, or behind it, and of the
+// runningSum is the sum of what is before a place along dimension d, or behind it, and of the
 // place.
 func (e emit) runningSum(x *ir.Value, d int64, back bool) (*ir.Value, error) {
 	if !back {

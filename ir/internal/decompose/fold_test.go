@@ -165,7 +165,7 @@ func TestReduceWindow(t *testing.T) {
 	}
 }
 
-// Windows that see all in front of a place, or behind it, are running sums where they add.
+// Windows that see all before a place, or behind it, are running sums where they add.
 func TestRunningSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	shape := []int64{3, 9}

@@ -75,7 +75,7 @@ func mirrored(a, b *ir.Value, inputs []*ir.Value, depth int) bool {
 	return true
 }
 
-// replay computes a scalar v of a body of tensors in the place of its parameters.
+// replay computes a scalar v of a body of tensors in place of its parameters.
 func (e emit) replay(v *ir.Value, inputs, tensors []*ir.Value, done map[*ir.Value]*ir.Value) *ir.Value {
 	if i := slices.Index(inputs, v); i >= 0 {
 		return tensors[i]

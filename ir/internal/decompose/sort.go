@@ -9,12 +9,12 @@ import (
 )
 
 // maxRanked is how long lines are at most that are sorted by counting, for each element, those
-// that stand before it; longer ones are faster by a network.
+// that come before it; longer ones are faster by a network.
 const maxRanked = 1 << 16
 
 // Sort orders the lines of xs, which have one shape, along a dimension, all in the order that
 // a comparator asks for: a body of two parameters for each of them, next to each other, that
-// says whether the first elements stand before the second ones. What is equal stays in order.
+// reports whether the first elements come before the second ones. What is equal stays in order.
 //
 // A comparator that goes by one number after the other is found as such. Any other one makes
 // a bitonic network: each level exchanges pairs, and a line's positions break ties, so that
@@ -80,7 +80,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 }
 
 // network sorts lines [outer, whole, inner] of operands and, last, of positions. Those from
-// length on stand behind all others.
+// length on come after all others.
 type network struct {
 	e                           emit
 	before                      Body

@@ -41,7 +41,7 @@ func AnalyzeWith(f *ir.Func, opts sim.FuncOptions) (*Func, error) {
 	return d, nil
 }
 
-// Limit says what kind of reason makes b stand behind a, which is an edge of the model.
+// Limit says what kind of reason makes b come after a, which is an edge of the model.
 func (d *Func) Limit(a, b int32) passes.Limit {
 	const few = 8
 	if args := d.Nodes[b].Args(); len(args) <= few {

@@ -109,7 +109,7 @@ func (r *Round) Begin(body *ir.Func, vals []*ir.Value) {
 	}
 }
 
-// Replace puts values in the place of a loop's results. The caller, or who writes in place, must
+// Replace puts values in place of a loop's results. The caller, or who writes in place, must
 // not get one storage twice.
 func (r *Round) Replace(n *ir.Node, vals []*ir.Value) {
 	writes := ir.FindWrites(r.Func)
