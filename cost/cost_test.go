@@ -95,7 +95,7 @@ func TestMachineErrors(t *testing.T) {
 		{"{\n  \"gbps\": 1", "{\n  \"gbps\": -1", "m.json:10:11: machine x: inter.gbps: must not be negative, as -1"},
 		{`"base_us": 0`, `"base_us": 1e13`, "m.json:11:14: machine x: inter.base_us: 1e+13 is more than 1e+12"},
 		{`"f32": 2`, `"f32": 0`, "m.json:4:10: machine x: matmul_tflops.f32: must be positive, not 0"},
-		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is no type of matmuls: want bf16, f16, f32 or f64"},
+		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is not a type of matmuls: want bf16, f16, f32 or f64"},
 		{`"memory_gbps": 1,`, ``, "m.json:1:1: field \"memory_gbps\" is missing"},
 		{`"units": 1`, `"oversubscription": 0.5, "units": 1`, "m.json:6:38: machine x: oversubscription: must be at least 1, or 0"},
 		{`"units": 1`, `"units": "1"`, `m.json:6:30: field "units" cannot be a string: want a whole number that fits int`},

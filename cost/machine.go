@@ -134,7 +134,7 @@ func (m *Machine) Check() error {
 	}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
 		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
-			return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "matmul_tflops." + dt, Msg: "is no type of matmuls: want bf16, f16, f32 or f64"})
+			return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "matmul_tflops." + dt, Msg: "is not a type of matmuls: want bf16, f16, f32 or f64"})
 		}
 	}
 	if m.Oversubscription > 0 && m.Oversubscription < 1 {

@@ -125,7 +125,7 @@ func FuzzSentences(f *testing.F) {
 		}
 		printed := m.String()
 		if err := g.Match(printed); err != nil {
-			t.Fatalf("printed what is no sentence: %v\n%s", err, printed)
+			t.Fatalf("printed what is not a sentence: %v\n%s", err, printed)
 		}
 	})
 }

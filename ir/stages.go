@@ -141,7 +141,7 @@ func (g *Group) members() (n int) {
 func (v *verifier) wholeGroups(f *Func) {
 	for _, n := range f.Order() {
 		if n.group != nil && n.group.members() != v.m.World {
-			v.module(n.pos, "%%%s of @%s is on @%s, which not every rank is in, and @%s is no stage", n.name, f.Name, n.group.Name, f.Name)
+			v.module(n.pos, "%%%s of @%s is on @%s, which not every rank is in, and @%s is not a stage", n.name, f.Name, n.group.Name, f.Name)
 			return
 		}
 	}

@@ -125,7 +125,7 @@ func FuzzSentences(f *testing.F) {
 		}
 		printed := p.String()
 		if err := g.Match(printed); err != nil {
-			t.Fatalf("printed what is no sentence: %v\n%s", err, printed)
+			t.Fatalf("printed what is not a sentence: %v\n%s", err, printed)
 		}
 		if q, err := program.Parse("again", printed); err != nil || q.String() != printed {
 			t.Fatalf("does not read back: %v\n%s", err, printed)

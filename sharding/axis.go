@@ -81,7 +81,7 @@ func (m *Mesh) Part(name string, pre, size int64) (Ref, error) {
 	}
 	full := m.Axes[i].Size
 	if pre < 1 || size < 2 || pre > full || size > full || full%(pre*size) != 0 || size == full {
-		return Ref{}, fmt.Errorf("%q:(%d)%d is no part of an axis of %d", name, pre, size, full)
+		return Ref{}, fmt.Errorf("%q:(%d)%d is not a part of an axis of %d", name, pre, size, full)
 	}
 	return Ref{name, pre, size, false}, nil
 }

@@ -82,8 +82,8 @@ func TestTextIsRefused(t *testing.T) {
 		`<@mesh, [{"c"}]>`:                       `no axis "c"`,
 		`<@mesh, [{"a"}, {"a"}]>`:                "overlap",
 		`<@mesh, [{"a":(1)2}, {"a"}]>`:           "overlap",
-		`<@mesh, [{"a":(3)2}]>`:                  "no part",
-		`<@mesh, [{"a":(1)4}]>`:                  "no part",
+		`<@mesh, [{"a":(3)2}]>`:                  "not a part",
+		`<@mesh, [{"a":(1)4}]>`:                  "not a part",
 		`<@mesh, [{"a"}], replicated={"a"}>`:     "overlap",
 		`<@mesh, [{"a", ?, "b"}]>`:               "expected }",
 		`<@mesh, [{"a"}p-1]>`:                    "priority",
@@ -128,7 +128,7 @@ func TestAxes(t *testing.T) {
 		}
 		pf, pt := places(p)
 		if af, at := places(a); pf != af || at%pt != 0 {
-			t.Fatalf("%s is no split of %s", p, a)
+			t.Fatalf("%s is not a split of %s", p, a)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (b *Builder) Add(s Spec) int32 {
 	case Wait:
 		if s.StartOf >= 0 {
 			if s.StartOf >= n || b.m.Kind[s.StartOf] != Start {
-				b.fail(n, fmt.Sprintf("waits for node %d, which is no collective", s.StartOf))
+				b.fail(n, fmt.Sprintf("waits for node %d, which is not a collective", s.StartOf))
 				break
 			}
 			b.m.StartOf[n] = s.StartOf

@@ -159,7 +159,7 @@ func TestBuilderErrors(t *testing.T) {
 		{func(b *sim.Builder) { b.Pick(b.Input(true, 1), 1) }, "result 1"},
 		{func(b *sim.Builder) { b.Compute(1, []int32{b.Output()}) }, "output"},
 		{func(b *sim.Builder) { b.Add(sim.Spec{Kind: sim.Compute, Reads: []int32{2}}) }, "storage 2"},
-		{func(b *sim.Builder) { b.Add(sim.Spec{Kind: sim.Wait, StartOf: 4}) }, "no collective"},
+		{func(b *sim.Builder) { b.Add(sim.Spec{Kind: sim.Wait, StartOf: 4}) }, "not a collective"},
 	} {
 		b := sim.NewBuilder(0)
 		c.build(b)

@@ -53,7 +53,7 @@ func TestFile(t *testing.T) {
 	}
 	m.Instructions[0].Us = math.NaN()
 	if _, err := m.WriteTo(new(bytes.Buffer)); err == nil {
-		t.Error("a time that is no number was written")
+		t.Error("a time that is not a number was written")
 	}
 }
 
@@ -91,16 +91,16 @@ func TestFileErrors(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{`"step_us": 4.5`, `"step_us": 4`, "m.json: the digest is"},
 		{`"us":7`, `"us":8`, "the file was edited"},
-		{`"speed":0.75`, `"speed":1.75`, "m.json:15:66: instructions.0.speed: a speed of 1.75 is no part of 1"},
+		{`"speed":0.75`, `"speed":1.75`, "m.json:15:66: instructions.0.speed: a speed of 1.75 is not between 0 and 1"},
 		{`"machine"`, `"engine"`, `m.json:2:2: there is no field "engine"`},
 		{`"ranks": 4,`, `"ranks": x,`, "m.json:4:11: invalid character 'x'"},
 		{`"ranks": 4,`, `"ranks": "4",`, "m.json:4:14: field \"ranks\" cannot be a string"},
 		{`"step_us": 4.5`, `"step_us": 1e999`, `field "step_us" cannot be a number 1e999`},
 		{text, "null", "m.json:1:1: expected a JSON object, which starts with '{'"},
-		{`"compute":0.9,`, `"compute":9,`, "m.json:26:58: beside.1.compute: a speed of 9 is no part of 1"},
+		{`"compute":0.9,`, `"compute":9,`, "m.json:26:58: beside.1.compute: a speed of 9 is not between 0 and 1"},
 		{`"op":"all_gather"`, `"op":"all_gater"`, `m.json:9:9: collectives.0.op: "all_gater" is none of all_gather, all_reduce,`},
 		{`"bytes":1024,"us":3`, `"us":3`, `m.json:9:3: field "bytes" is missing`},
-		{`"bytes":1024,"us":3`, `"bytes":-1,"us":3`, `m.json:9:57: collectives.0.bytes: -1 is no size`},
+		{`"bytes":1024,"us":3`, `"bytes":-1,"us":3`, `m.json:9:57: collectives.0.bytes: -1 is not a size`},
 		{`"bytes":1024,"us":3`, `"bytes":1024,"us":0`, `m.json:9:67: collectives.0.us: must be positive, not 0`},
 		{`"impl":"nccl"`, `"impl":""`, `m.json:12:29: collectives.3.impl: is empty`},
 		{`"push":0,`, ``, `m.json:29:23: field "push" is missing`},

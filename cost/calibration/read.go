@@ -76,7 +76,7 @@ func Collectives() []string { return slices.Clone(measured) }
 func (f *File) check() error {
 	part := func(path string, v float64) error { // of a speed; 0: it was not measured
 		if !(v >= 0 && v <= 1) {
-			return &ValueError{Path: path, Msg: fmt.Sprintf("a speed of %v is no part of 1", v)}
+			return &ValueError{Path: path, Msg: fmt.Sprintf("a speed of %v is not between 0 and 1", v)}
 		}
 		return nil
 	}
@@ -88,9 +88,9 @@ func (f *File) check() error {
 		case c.Impl == "":
 			return &ValueError{Path: at + "impl", Msg: "is empty"}
 		case c.Ranks < 1 || c.Ranks > 1<<20:
-			return &ValueError{Path: at + "ranks", Msg: fmt.Sprintf("%d is no size of a group", c.Ranks)}
+			return &ValueError{Path: at + "ranks", Msg: fmt.Sprintf("%d is not a size of a group", c.Ranks)}
 		case c.Bytes < 0:
-			return &ValueError{Path: at + "bytes", Msg: fmt.Sprintf("%d is no size", c.Bytes)}
+			return &ValueError{Path: at + "bytes", Msg: fmt.Sprintf("%d is not a size", c.Bytes)}
 		}
 		if err := Figure(at+"us", c.Us, true); err != nil {
 			return err

@@ -331,7 +331,7 @@ func parseKey(name string) (Key, error) {
 	fn, out, ok := strings.Cut(name, "/out")
 	n, err := strconv.Atoi(out)
 	if !ok || err != nil || n < 0 {
-		return Key{}, fmt.Errorf("tensor %s is no output", name)
+		return Key{}, fmt.Errorf("tensor %s is not an output", name)
 	}
 	return Key{fn, n}, nil
 }

@@ -24,7 +24,7 @@ func runConvolution(c *call) error {
 	x, w, out := &c.ins[0], &c.ins[1], &c.outs[0]
 	r := len(x.Shape)
 	if r < 2 || len(w.Shape) != r || len(out.Shape) != r {
-		return c.inErr(1, ErrShape, "%v is no window for %v", w.Shape, x.Shape)
+		return c.inErr(1, ErrShape, "%v is not a window for %v", w.Shape, x.Shape)
 	}
 	dims := c.windowAttrs(w.Shape[2:])
 	groups, batches := c.intAttr("groups", 1), c.intAttr("batch_groups", 1)

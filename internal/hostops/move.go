@@ -184,7 +184,7 @@ func runClone(c *call) error {
 func runBitcast(c *call) error {
 	out, x := c.outs[0], &c.ins[0]
 	if out.DType.Size() != x.DType.Size() || out.DType == dtype.Bool || x.DType == dtype.Bool {
-		return c.outErr(0, ErrDType, "the bits of %v are no bits of %v", x.DType, out.DType)
+		return c.outErr(0, ErrDType, "cannot bitcast %v to %v", x.DType, out.DType)
 	}
 	if err := c.sameShape(); err != nil {
 		return err

@@ -101,7 +101,7 @@ func (p *Pair) readExpected(dir string, rank int, backward bool) ([]Expected, er
 	for _, t := range file.Tensors {
 		k, err := strconv.Atoi(strings.TrimPrefix(t.Name, "out"))
 		if err != nil || k < 0 || k >= len(traced) || traced[k] < 0 {
-			return nil, fmt.Errorf("%s: tensor %s is no output of @%s", path, t.Name, f.Name)
+			return nil, fmt.Errorf("%s: tensor %s is not an output of @%s", path, t.Name, f.Name)
 		}
 		out = append(out, Expected{backward, traced[k], slots[traced[k]].Name, interp.Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data}})
 	}

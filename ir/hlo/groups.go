@@ -105,7 +105,7 @@ func (p *scanner) ordered() []int64 {
 	if p.eat("T") {
 		at := p.i
 		if order = p.list("(", ")"); !permutation(order, len(sizes)) && p.err == nil {
-			p.failf(at, "%v is no order of %d dimensions", order, len(sizes))
+			p.failf(at, "%v is not an order of %d dimensions", order, len(sizes))
 		}
 	}
 	if p.err != nil {

@@ -185,7 +185,7 @@ func (c *operands) mixed() (dtype.DType, error) {
 	}
 	for _, key := range [...]string{"scalar", "min", "max"} {
 		if v := c.attrs.Float(key, 0); v < 0 {
-			return 0, fmt.Errorf("%s=%v is no value of u64", key, v)
+			return 0, fmt.Errorf("%s=%v is not a value of u64", key, v)
 		}
 	}
 	return dt, nil
@@ -216,7 +216,7 @@ func inferBitcast(c *operands) ([]Type, error) {
 	}
 	from, to := c.args[0].dt, w.dt
 	if from.Size() != to.Size() || from == dtype.Bool || to == dtype.Bool {
-		return nil, fmt.Errorf("the bits of %s are no bits of %s", from, to)
+		return nil, fmt.Errorf("cannot bitcast %s to %s", from, to)
 	}
 	return []Type{TensorOf(to, c.args[0].shape)}, nil
 }

@@ -37,7 +37,7 @@ func (m *machine) fused(in *program.Instr) error {
 		a := &application{node: in.Node, attrs: s.Attrs, group: -1}
 		var ok bool
 		if a.op, ok = ir.OpByName(s.Op); !ok || a.op.IsCollective() || a.op.IsView() || a.effects()&^ir.EffectSizes != 0 {
-			return fmt.Errorf("%s is no operation of a kernel", s.Op)
+			return fmt.Errorf("%s is not an operation of a kernel", s.Op)
 		}
 		for j := range s.Ins {
 			t := m.bodyType(&s.Ins[j], sizes)

@@ -64,7 +64,7 @@ func TestFindings(t *testing.T) {
 		{"a copy of another shape", "(%r.operand1: f32[8,4]) from", "(%r.operand1: f32[4,8]) from", "a copy of f32[8,4:1,8] to f32[4,8]"},
 		{"several tensors", "neg (%y: f32[2,4])", "neg (%z+32: f32[2,4:8,1])", "input 2 at 1056..1088, nothing at 1088..1104"},
 		{"another operation", "launch neg", "launch abs", "it is abs and not neg"},
-		{"no operation", "launch neg", "launch frobnicate", "frobnicate is no operation"},
+		{"no operation", "launch neg", "launch frobnicate", "frobnicate is not an operation"},
 		{"another group", "broadcast on @h", "broadcast on @g", "it has another group"},
 		{"another order of ranks", "@h = [[0, 1]]", "@h = [[1, 0]]", "it has another group"},
 		{"another attribute", "{root=1}", "{root=0}", "its attributes are {root=0} and not {root=1}"},

@@ -150,7 +150,7 @@ func (m *machine) instr(in *program.Instr) error {
 	}
 	var ok bool
 	if a.op, ok = ir.OpByName(in.Op); !ok || a.op.IsCollective() != (in.Kind == program.Collective) || a.op.IsView() {
-		return fmt.Errorf("%s is no operation that a program %ss", in.Op, in.Kind)
+		return fmt.Errorf("%s is not an operation that a program %ss", in.Op, in.Kind)
 	}
 	if in.Kind == program.Collective {
 		m.m.communicate(m.b, a)

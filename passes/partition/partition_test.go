@@ -205,7 +205,7 @@ func TestPartitionKeepsResults(t *testing.T) {
 				same(t, name+" scheduled", got, want)
 			}
 			if _, err := step.New(name, fw, bw); err != nil {
-				t.Errorf("%s at %g is no pair: %v", name, b, err)
+				t.Errorf("%s at %g is not a pair: %v", name, b, err)
 			}
 		}
 	}

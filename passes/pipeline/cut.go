@@ -54,7 +54,7 @@ func (c *cut) decide() error {
 	c.reductions()
 	c.places()
 	if len(c.forward) < c.shape.Chunks {
-		return fmt.Errorf("@%s: forward has %d operations that are no views, fewer than the %d chunks", c.f.Name, len(c.forward), c.shape.Chunks)
+		return fmt.Errorf("@%s: forward has %d operations that are not views, fewer than the %d chunks", c.f.Name, len(c.forward), c.shape.Chunks)
 	}
 	if err := c.divide(); err != nil {
 		return err

@@ -91,7 +91,7 @@ func NewSchedule(kind Kind, s Shape, t *Times) (*Schedule, error) {
 		}
 	case Interleaved:
 		if s.Micro%s.Stages != 0 {
-			return nil, fmt.Errorf("interleaved takes micro-batches in rounds of one for each of the %d stages; %d are no multiple", s.Stages, s.Micro)
+			return nil, fmt.Errorf("interleaved takes micro-batches in rounds of one for each of the %d stages; %d are not a multiple", s.Stages, s.Micro)
 		}
 		for st := range s.Stages {
 			ahead := 2*(s.Stages-st-1) + (per-1)*s.Stages + 1
@@ -106,7 +106,7 @@ func NewSchedule(kind Kind, s Shape, t *Times) (*Schedule, error) {
 		}
 		return s.fill(t)
 	default:
-		return nil, fmt.Errorf("%q is no schedule", kind)
+		return nil, fmt.Errorf("%q is not a schedule", kind)
 	}
 	return out, nil
 }

@@ -34,7 +34,7 @@ func TestProgress(t *testing.T) {
 func TestNoProgress(t *testing.T) {
 	p := newProgress(&bytes.Buffer{}, func(string) string { return "" })
 	if p != nil {
-		t.Fatal("a buffer is no terminal")
+		t.Fatal("a buffer is not a terminal")
 	}
 	end := p.phase("reading")
 	p.step(1, 2, "x")
