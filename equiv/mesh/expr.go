@@ -61,9 +61,10 @@ type table struct {
 	views map[string]viewed
 	one   *expr // any number is a multiple of it
 	buf   []byte
-	depth int // of views in the making
-	work  int // done: expressions that were made, and steps of views, which count as often as they are deep
-	most  int // of work
+	depth int  // of views in the making
+	apart bool // a part of what is joined along two dimensions
+	work  int  // done: expressions that were made, and steps of views, which count as often as they are deep
+	most  int  // of work
 }
 
 // DefaultBudget is 200 times what a step of 405 billion parameters on 512 ranks takes.

@@ -119,10 +119,13 @@ func (t *table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 		for _, x := range all {
 			loops = append(loops, loop{size: x.size, at: []digits.Digit{x.d}})
 		}
-		var w []digits.Digit
-		if len(rs) == 1 && v.fill != nil && v.dil == 1 && rs[0][len(rs[0])-1].coef == 1 {
+		c, e, w, ok := t.partly(v, loops, rs)
+		switch {
+		case ok:
+			coef, base = c, e
+		case len(rs) == 1 && v.fill != nil && v.dil == 1 && rs[0][len(rs[0])-1].coef == 1:
 			coef, base, w = t.bordered(v, loops, total(rs[0]))
-		} else {
+		default:
 			coef, base, w = t.slid(v, loops, rs)
 		}
 		k := 0
@@ -169,7 +172,14 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 		s.text += " " + strconv.FormatInt(r[len(r)-1].coef, 10)
 	}
 	s.args = []arg{{v.arg.base, 1, []digits.Digit{v.inner}}}
-	c, e, where, ok := t.split(s.args, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
+	e, where := t.make(s)
+	return v.arg.coef, e, where
+}
+
+// partly is a view of what is joined along another dimension: joined of views.
+func (t *table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
+	whole := arg{v.arg.base, 1, []digits.Digit{v.inner}}
+	c, e, where, ok := t.split([]arg{whole}, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
 		x := view{arg: arg{args[0].base, args[0].coef, nil}, inner: v.inner, off: v.off, dil: v.dil, fill: v.fill}
 		if l := digits.Joined(args[0].inner); len(l) == 1 {
 			x.inner = l[0]
@@ -179,17 +189,14 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 		for _, l := range parts {
 			x.axes = append(x.axes, axis{l.size, l.at[0], 0})
 		}
-		for k, n := range s.own {
-			x.axes = append(x.axes, axis{n, digits.Repeated(n), s.win.coefs[k]})
+		for _, r := range rs {
+			n := total(r)
+			x.axes = append(x.axes, axis{n, digits.Repeated(n), r[len(r)-1].coef})
 		}
 		c, e, where := t.view(x)
 		return c, e, singles(where)
 	}, t.add)
-	if !ok {
-		c = 1
-		e, where = t.make(s)
-	}
-	return v.arg.coef * c, e, where
+	return v.arg.coef * c, e, where, ok
 }
 
 // singles are digits of which each axis has one.

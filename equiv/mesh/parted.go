@@ -263,6 +263,38 @@ func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 	return c, e, w, d, true
 }
 
+// crossed joins operands that are joined along another dimension, such as what does not divide there:
+// part by part of that, if each part of all of them is one view.
+func (t *table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c float64, e *expr, where, along []digits.Digit, ok bool) {
+	if t.apart {
+		return 0, nil, nil, nil, false
+	}
+	t.apart = true
+	defer func() { t.apart = false }()
+	args = slices.Clone(args)
+	for k := range args {
+		args[k].inner = lists[k]
+	}
+	ok = attempt(func() (ok bool) {
+		c, e, where, ok = t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+			args, lists := slices.Clone(args), make([][]digits.Digit, len(args))
+			for k := range args {
+				args[k].inner, lists[k] = nil, args[k].inner
+			}
+			c, e, where, along := t.join(args, lists, loops)
+			if e.is(nameCat) || len(along) != 1 {
+				panic(uneven{})
+			}
+			return c, e, append(slices.Clone(where), along[0])
+		}, t.add)
+		return ok
+	})
+	if !ok {
+		return 0, nil, nil, nil, false
+	}
+	return c, e, where[:len(loops)], where[len(loops):], true
+}
+
 // lifted makes a view of a part of a joined tensor one of that, if it reads nothing of the others.
 func (v *view) lifted(e *expr) bool {
 	if !e.is(nameCat) || e.own[0].Dim == digits.None || v.dil > 1 {

@@ -92,6 +92,9 @@ func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 			return c, e, where, along
 		}
 	}
+	if c, e, where, along, ok := t.crossed(args, lists, loops); ok {
+		return c, e, where, along
+	}
 	whole := int64(0)
 	for _, l := range lists {
 		whole = intmath.GCD(whole, digits.Places(l))
@@ -250,6 +253,9 @@ func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 		if from <= start && to >= start+n {
 			x.coef = a.coef
 		}
+		for _, y := range a.inner {
+			x.inner = append(x.inner, digits.Repeated(y.Size))
+		}
 		return operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }}
 	}
 	var loops []loop
@@ -263,7 +269,11 @@ func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 	for _, l := range loops {
 		m.segs = append(m.segs, l.at[0])
 	}
-	return operandPart{arg{base: e, coef: c}, along, m.move}
+	x := arg{base: e, coef: c}
+	for _, y := range a.inner {
+		x.inner = append(x.inner, m.move(y))
+	}
+	return operandPart{x, along, m.move}
 }
 
 // byParts makes an operation once for each part of loop k of those that loops are merged to,

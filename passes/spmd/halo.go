@@ -137,19 +137,28 @@ func (p *partitioner) taken(v *ir.Value, t tensor, l layout, d int, w reach) *ir
 	}
 	_, moved := h.cost(p.g, t, l, w.count)
 	p.moved += moved
-	if h.low {
-		v = p.inside(v, ir.OpGe, 0, l, d, w)
-	}
-	if h.high {
-		v = p.inside(v, ir.OpLt, t.shape[d], l, d, w)
+	if h.low || h.high {
+		v = p.inside(v, h, t.shape[d], l, d, w)
 	}
 	return v
 }
 
 // inside has what stands for places outside of the tensor in those in front of its beginning,
 // or behind its end.
-func (p *partitioner) inside(v *ir.Value, o ir.Op, end int64, l layout, d int, w reach) *ir.Value {
-	in := p.one(o, ir.A("scalar", float64(end)), []*ir.Value{p.along(l.dims[d], w.first, w.step, w.count)})
+func (p *partitioner) inside(v *ir.Value, h halo, end int64, l layout, d int, w reach) *ir.Value {
+	at := p.along(l.dims[d], w.first, w.step, w.count)
+	var in *ir.Value
+	if h.low {
+		in = p.one(ir.OpGe, ir.A("scalar", 0.0), []*ir.Value{at})
+	}
+	if h.high {
+		before := p.one(ir.OpLt, ir.A("scalar", float64(end)), []*ir.Value{at})
+		if in == nil {
+			in = before
+		} else {
+			in = p.one(ir.OpLogicalAnd, nil, []*ir.Value{in, before})
+		}
+	}
 	if p.err != nil {
 		return v
 	}
