@@ -3,6 +3,7 @@ package stablehlo
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -45,16 +46,20 @@ type side struct {
 	batch, free, contracting []int64
 }
 
+// sizes are those of some dimensions.
+func (s side) sizes(dims []int64) []int64 {
+	out := make([]int64, len(dims))
+	for i, d := range dims {
+		out[i] = sizes(s.v)[d]
+	}
+	return out
+}
+
 // matrix brings a side to three dimensions, in the order of groups of its own.
 func (im *importer) matrix(s side, groups ...[]int64) (*ir.Value, error) {
-	shape := sizes(s.v)
 	var order, to []int64
 	for _, g := range groups {
-		n := int64(1)
-		for _, d := range g {
-			n *= shape[d]
-		}
-		order, to = append(order, g...), append(to, n)
+		order, to = append(order, g...), append(to, intmath.Product(s.sizes(g)))
 	}
 	v, err := im.permuted(s.v, order)
 	if err != nil {
@@ -116,16 +121,7 @@ func dotGeneral(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 
 // product multiplies two sides; the result has the batch, then what is free on either side.
 func (im *importer) product(l, r side, dt ir.DType) (*ir.Value, error) {
-	var shape []int64
-	for _, d := range l.batch {
-		shape = append(shape, sizes(l.v)[d])
-	}
-	for _, d := range l.free {
-		shape = append(shape, sizes(l.v)[d])
-	}
-	for _, d := range r.free {
-		shape = append(shape, sizes(r.v)[d])
-	}
+	shape := slices.Concat(l.sizes(l.batch), l.sizes(l.free), r.sizes(r.free))
 	a, err := im.matrix(l, l.batch, l.free, l.contracting)
 	if err != nil {
 		return nil, err

@@ -80,6 +80,7 @@ func tensorRules() map[string]rule {
 		"stablehlo.convolution":          {2, false, convolution},
 		"stablehlo.select_and_scatter":   {3, false, selectAndScatter},
 		"stablehlo.dot_general":          {2, false, dotGeneral},
+		"chlo.ragged_dot":                {3, false, raggedDot},
 
 		"stablehlo.bitcast_convert":   {1, false, bitcastConvert},
 		"stablehlo.reduce_precision":  {1, true, reducePrecision},
@@ -173,6 +174,10 @@ func rules() map[string]rule {
 	for _, name := range []string{"and", "or", "xor", "add", "subtract", "multiply", "divide", "remainder", "power", "atan2", "maximum", "minimum", "compare",
 		"select", "shift_left", "shift_right_logical", "shift_right_arithmetic"} {
 		r := t["stablehlo."+name]
+		t["chlo.broadcast_"+name] = rule{r.args, true, broadcasting(r)}
+	}
+	for _, name := range []string{"next_after", "zeta", "polygamma"} {
+		r := t["chlo."+name]
 		t["chlo.broadcast_"+name] = rule{r.args, true, broadcasting(r)}
 	}
 	return t

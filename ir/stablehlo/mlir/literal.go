@@ -92,7 +92,7 @@ func ElementType(name string) (ir.DType, error) {
 	return 0, fmt.Errorf("elements of type %s are not supported", name)
 }
 
-// Decode reads the elements of an attribute dense<...> : tensor<...>.
+// Decode reads the elements of an attribute dense<...> : tensor<...>, or dense_resource.
 func (m *Module) Decode(a Attr) (*Literal, error) {
 	if a.literal != nil {
 		return a.literal, nil
@@ -100,7 +100,7 @@ func (m *Module) Decode(a Attr) (*Literal, error) {
 	fail := func(at int, format string, args ...any) (*Literal, error) {
 		return nil, ErrorAt(m.Source, at, 1, "constant", format, args...)
 	}
-	if a.Kind != KindDense || a.Text != "dense" || a.Type == nil || !a.Type.Tensor {
+	if a.Kind != KindDense || a.Text != "dense" && a.Text != "dense_resource" || a.Type == nil || !a.Type.Tensor {
 		return fail(a.At, "expected dense<...> : tensor<...>")
 	}
 	dt, err := ElementType(a.Type.Elem)
@@ -112,6 +112,12 @@ func (m *Module) Decode(a Attr) (*Literal, error) {
 		return fail(a.At, "a constant of type %s", a.Type)
 	}
 	l := &Literal{DType: dt, Shape: a.Type.Shape}
+	if a.Text == "dense_resource" {
+		if l.Data, err = m.blob(strings.Trim(m.Source.Text[a.Start:a.End], "\" "), n*int64(dt.Size())); err != nil {
+			return fail(a.At, "%v", err)
+		}
+		return l, nil
+	}
 	p := &Parser{src: m.Source, s: m.Source.Text[:a.End], Pos: a.Start}
 	switch c := p.Peek(); {
 	case c == '"':
@@ -137,6 +143,23 @@ func (m *Module) Decode(a Attr) (*Literal, error) {
 		p.Failf(p.Pos, "expected the end of the elements, found %s", p.found())
 	}
 	return l, p.Err
+}
+
+// blob are the bytes of a resource, behind the four that say how they are aligned.
+func (m *Module) blob(name string, size int64) ([]byte, error) {
+	at, ok := m.blobs[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no resource %s behind the module", name)
+	}
+	p := &Parser{src: m.Source, s: m.Source.Text, Pos: at}
+	raw, err := hex.DecodeString(strings.TrimPrefix(p.Str(), "0x"))
+	if err != nil {
+		return nil, fmt.Errorf("resource %s: %v", name, err)
+	}
+	if int64(len(raw)) != size+4 {
+		return nil, fmt.Errorf("resource %s: %d bytes, want 4 and %d", name, len(raw), size)
+	}
+	return raw[4:], nil
 }
 
 // fill takes elements as bytes, or truth values as bits: all of them, or one for all.

@@ -44,7 +44,7 @@ func Parse(name, text string) (*Module, error) {
 // Parse is [Parse] of the chunk: positions, those of errors too, are in the whole file.
 func (c Chunk) Parse() (*Module, error) {
 	p := &Parser{src: c.src, s: c.src.Text[:c.end], Pos: c.start, alias: map[string]Attr{}}
-	m := &Module{Source: c.src, At: c.start, Alias: p.alias}
+	m := &Module{Source: c.src, At: c.start, Alias: p.alias, blobs: map[string]int{}}
 	p.space()
 	m.At = p.Pos
 	p.body(m, 0)
@@ -82,15 +82,32 @@ func (p *Parser) body(m *Module, closing byte) {
 			p.Expect("=", "behind the name of a type")
 			p.typ()
 		case strings.HasPrefix(p.s[p.Pos:], "{-#"):
-			n := strings.Index(p.s[p.Pos:], "#-}")
-			if n < 0 {
-				p.Failf(p.Pos, "resources without an end")
-				return
-			}
-			p.Pos += n + 3
+			p.Pos += 3
+			p.resources(m, "#-}")
 		default:
 			p.top(m)
 		}
+	}
+}
+
+// resources reads what stands behind a module, and notes where the data are that constants name.
+func (p *Parser) resources(m *Module, closing string) {
+	if !p.enter() {
+		return
+	}
+	defer func() { p.depth-- }()
+	for p.Peek(); p.Err == nil && !p.Eat(closing); p.Eat(",") {
+		name := p.Suffix("a resource")
+		switch p.Expect(":", "behind the name of a resource"); {
+		case p.Eat("{"):
+			p.resources(m, "}")
+		case p.Peek() == '"':
+			m.blobs[name] = p.Pos
+			p.Str()
+		case p.Word() == "" && p.Err == nil:
+			p.Failf(p.Pos, "expected a resource, found %s", p.found())
+		}
+		p.Peek()
 	}
 }
 

@@ -23,6 +23,8 @@ type Module struct {
 	Alias  map[string]Attr // attributes that the text names, by name
 	Source *diag.Source
 	At     int
+
+	blobs map[string]int // where the data of resources stand
 }
 
 // Func is a function of a module.

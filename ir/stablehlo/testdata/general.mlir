@@ -49,3 +49,63 @@ func.func @shapes() {
   check.expect_eq_const %s, dense<[1, 3]> : tensor<2xi32>
   func.return
 }
+
+// -----
+
+// Rows of groups, the last of which stands in none; columns of the other side in two dimensions.
+func.func @ragged_rows() {
+  %a = stablehlo.constant dense<[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]> : tensor<4x2xf32>
+  %b = stablehlo.constant dense<[[[[1.0, 0.0]], [[1.0, 1.0]]], [[[2.0, 1.0]], [[2.0, 0.0]]]]> : tensor<2x2x1x2xf32>
+  %sizes = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+  %r = "chlo.ragged_dot"(%a, %b, %sizes) <{precision_config = [#chlo<precision DEFAULT>, #chlo<precision DEFAULT>], ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0], rhs_group_dimensions = [0]>}> : (tensor<4x2xf32>, tensor<2x2x1x2xf32>, tensor<2xi32>) -> tensor<4x1x2xf32>
+  check.expect_eq_const %r, dense<[[[3.0, 2.0]], [[14.0, 3.0]], [[22.0, 5.0]], [[0.0, 0.0]]]> : tensor<4x1x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @ragged_sums() {
+  %a = stablehlo.constant dense<[[1.0, 2.0, 3.0, 4.0]]> : tensor<1x4xf32>
+  %b = stablehlo.constant dense<[[1.0], [10.0], [100.0], [1000.0]]> : tensor<4x1xf32>
+  %sizes = stablehlo.constant dense<[1, 0, 2]> : tensor<3xi32>
+  %r = "chlo.ragged_dot"(%a, %b, %sizes) <{ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0], lhs_ragged_dimensions = [1]>}> : (tensor<1x4xf32>, tensor<4x1xf32>, tensor<3xi32>) -> tensor<3x1x1xf32>
+  check.expect_eq_const %r, dense<[[[1.0]], [[0.0]], [[320.0]]]> : tensor<3x1x1xf32>
+  func.return
+}
+
+// -----
+
+func.func @broadcast_function() {
+  %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %b = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = chlo.broadcast_next_after %a, %b : (tensor<2xf32>, tensor<f32>) -> tensor<2xf32>
+  check.expect_eq_const %r, dense<[0x3F7FFFFF, 0x3FFFFFFF]> : tensor<2xf32>
+  func.return
+}
+
+// -----
+
+// Constants whose data stand behind the module.
+module {
+  func.func @resources() {
+    %x = stablehlo.constant dense_resource<blob> : tensor<2xf32>
+    check.expect_eq_const %x, dense<[1.0, 2.0]> : tensor<2xf32>
+    %y = stablehlo.constant dense_resource<"other blob"> : tensor<3xi1>
+    check.expect_eq_const %y, dense<[true, false, true]> : tensor<3xi1>
+    func.return
+  }
+}
+
+{-#
+  dialect_resources: {
+    builtin: {
+      blob: "0x040000000000803F00000040",
+      "other blob": "0x01000000010001"
+    }
+  },
+  external_resources: {
+    mlir_reproducer: {
+      verify_each: true
+    }
+  }
+#-}
