@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -274,37 +275,47 @@ func (b *book) kept(t *term, ask box) []box {
 // to the last.
 func (b *book) behind(t *term, ask box) box {
 	sizes, ok := t.in.Shape().Static()
-	strides := t.typ.Strides()
-	if !ok || !t.in.Contiguous() || strides == nil {
+	strides, weights := t.typ.Strides(), t.in.Strides()
+	if !ok || strides == nil || weights == nil || !t.in.NonOverlapping() {
 		return b.whole(*t.in)
 	}
-	weights := t.in.Strides()
+	out := make(box, len(sizes))
+	var axes []int // the furthest apart first
+	for j, n := range sizes {
+		if out[j] = [2]int64{0, 1}; n != 1 {
+			axes = append(axes, j)
+		}
+	}
+	slices.SortFunc(axes, func(i, j int) int { return cmp.Compare(weights[j], weights[i]) })
 	first := t.at / int64(t.in.DType().Size())
 	low, high := first, first // elements
-	out := make(box, len(sizes))
-	for j, w := range weights {
-		at := first / w
+	for _, j := range axes {
+		at := first / weights[j]
 		out[j] = [2]int64{at, at + 1}
-		first -= at * w
+		first -= at * weights[j]
 	}
-	exact := true
+	exact := first == 0
 	for d, r := range ask {
 		low, high = low+r[0]*strides[d], high+(r[1]-1)*strides[d]
-		j := slices.IndexFunc(weights, func(w int64) bool { return w <= strides[d] && strides[d]%w == 0 })
-		if j < 0 {
+		k := slices.IndexFunc(axes, func(j int) bool { return weights[j] <= strides[d] && strides[d]%weights[j] == 0 })
+		if k < 0 {
 			exact = exact && (strides[d] == 0 || r[1]-r[0] == 1 && r[0] == 0)
 			continue
 		}
+		j := axes[k]
 		c := strides[d] / weights[j]
 		out[j] = [2]int64{out[j][0] + r[0]*c, out[j][1] + (r[1]-1)*c}
 	}
-	for j, r := range out {
-		exact = exact && r[1] <= sizes[j]
+	for _, j := range axes {
+		exact = exact && out[j][1] <= sizes[j]
 	}
 	if exact {
 		return out
 	}
 	out = b.whole(*t.in)
+	if !t.in.Contiguous() {
+		return out
+	}
 	for j, w := range weights {
 		a, z := low/w, high/w
 		out[j] = [2]int64{a, z + 1}

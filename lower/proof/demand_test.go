@@ -66,6 +66,11 @@ var unreadCases = []unreadCase{
   %y = slice_scatter %x, %c {dim=0, end=5, start=2} : f32[8,8] !{fusion=0}
   %r = relu %y : f32[8,8] !{fusion=0}
   return %r`, "start=2", "start=4"},
+	{"a row of columns", "%a: f32[8,2], %b: f32[1,2]", `
+  %x = slice_scatter %a, %b {dim=0, end=4, start=3} : f32[8,2:1,8] !{fusion=0}
+  %s = slice %x {dim=0, end=3, start=2} : f32[1,2:1,8] !{fusion=0}
+  %r = relu %s : f32[1,2] !{fusion=0}
+  return %r`, "start=3", "start=2"},
 	{"the rows of a copy", "%a: f32[8,8], %b: f32[2,8]", `
   %n = slice_scatter %a, %b {dim=0, end=8, start=6} : f32[8,8] !{fusion=0}
   %c = clone %n : f32[8,8] !{fusion=0}
@@ -148,5 +153,27 @@ func (c unreadCase) run(t *testing.T) {
 func TestUnread(t *testing.T) {
 	for _, c := range unreadCases {
 		t.Run(c.name, c.run)
+	}
+}
+
+// What is replaced as a whole is what replaces it, whichever of several a launch is taken to give.
+func TestReplacedWhole(t *testing.T) {
+	m, err := ir.Parse("f.ir", `world 1
+func @f(%a: f32[2,3], %b: f32[2,3]) -> (f32[2,3]) {
+  %x = slice_scatter %a, %b {dim=1, end=3, start=0} : f32[2,3] !{fusion=0}
+  %y = slice_scatter %x, %b {dim=1, end=3, start=0} : f32[2,3] !{fusion=0}
+  %s = slice %y {dim=0, end=1} : f32[1,3]
+  return %x
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.FuncWith(m.Funcs()[0], lower.Options{Kernels: true})
+	if err == nil {
+		err = proof.Check(m.Funcs()[0], p)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, p)
 	}
 }

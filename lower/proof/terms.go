@@ -260,6 +260,8 @@ func (b *book) result(a *application, k int, self string) termID {
 		t = a.outs[k]
 	case a.effects()&ir.EffectRandom != 0:
 		self += "%" + a.node // the interpreter and the devices draw by name
+	case a.op == ir.OpSliceScatter && b.terms[a.args[1]].typ.Equal(t):
+		return a.args[1] // which replaces all
 	}
 	return b.number(term{kind: applied, op: a.op, group: a.group, index: int32(k), self: self, attrs: a.attrs, args: a.args, typ: t})
 }
