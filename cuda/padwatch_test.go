@@ -114,6 +114,7 @@ func TestWaitValueBehindWork(t *testing.T) {
 	if err := m.Err(); err != nil {
 		t.Fatalf("it timed out before it began: %v", err)
 	}
+	g.SetTimeout(plenty)
 	r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, 1), r.drv.StreamSync(r.w.Rank(1).Ctx, r.streams[1]), long.Members()[1].Signal(r.streams[1], 0, 0))
 	r.must(m.Check(t.Context(), s), long.Members()[0].Check(t.Context(), s))
 }
