@@ -143,7 +143,7 @@ func TestPlanOverHosts(t *testing.T) {
 	if after.Makespan >= before.Makespan || after.Exposed >= before.Exposed {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
-	helps, err := f.Helps()
+	helps, err := f.Bottlenecks()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestPlanStages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	helps, err := r.StageHelps(s)
+	helps, err := r.StageBottlenecks(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func BenchmarkPlanStages(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				helps, err := r.StageHelps(r.Module.Stages()[0])
+				helps, err := r.StageBottlenecks(r.Module.Stages()[0])
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -58,14 +58,14 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 	return out, nil
 }
 
-// StageHelps says what would make the step of stages shorter, as Function.Helps does: the
+// StageBottlenecks returns what would shorten a step of stages, as Function.Bottlenecks does: the
 // collectives between stages are one entry. Errors are MeasureStages'.
-func (r *Result) StageHelps(s *ir.Stages) ([]Help, error) {
+func (r *Result) StageBottlenecks(s *ir.Stages) ([]Bottleneck, error) {
 	p, err := newPlay(r.Module, s, r.costs)
 	if err != nil {
 		return nil, err
 	}
-	return p.helps(r.costs)
+	return p.bottlenecks(r.costs)
 }
 
 // play is functions that run side by side, or one alone.

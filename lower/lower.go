@@ -316,7 +316,7 @@ func (l *lowering) collective(n *ir.Node) error {
 	if n.Op() == ir.OpAsyncCall { // a call like any other, on another stream
 		in.Kind, in.Op, in.Attrs = program.Launch, ir.OpCall.Name(), n.Attrs().With("effects", attr.Strings("communicates"))
 	}
-	if n.Meta().Bool(place.InMatmulKey, false) && (n.Op() == ir.OpAllGather || place.Sent(n) != nil) {
+	if n.Meta().Bool(place.InMatmulKey, false) && (n.Op() == ir.OpAllGather || place.ScatteredMatmul(n) != nil) {
 		in.Attrs = in.Attrs.With(program.InMatmulKey, attr.Bool(true))
 	}
 	for i, a := range n.Args() {

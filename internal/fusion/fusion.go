@@ -97,13 +97,13 @@ func (r Region) Writes(n *ir.Node) bool {
 	return !n.Op().IsView() && slices.ContainsFunc(n.Results(), r.Escapes)
 }
 
-// Sized reports whether a size of n's operands or results is known at run time only.
-func Sized(n *ir.Node) bool {
-	return slices.ContainsFunc(n.Args(), Open) || slices.ContainsFunc(n.Results(), Open)
+// UsesDynamicSize reports whether a size of n's operands or results is known at run time only.
+func UsesDynamicSize(n *ir.Node) bool {
+	return slices.ContainsFunc(n.Args(), HasDynamicSize) || slices.ContainsFunc(n.Results(), HasDynamicSize)
 }
 
-// Open reports whether a size of v is known at run time only.
-func Open(v *ir.Value) bool {
+// HasDynamicSize reports whether a size of v is known at run time only.
+func HasDynamicSize(v *ir.Value) bool {
 	if v.Type().IsAsync() {
 		return false
 	}
@@ -120,10 +120,10 @@ func Reshapes(n *ir.Node) bool {
 	return false
 }
 
-// Folds reports which dimensions of its operand n walks for each element of its result,
+// ReducedDims reports which dimensions of its operand n walks for each element of its result,
 // if that is what it does: those that a reduction folds (all of them if it names none),
 // and that of a softmax or of a running sum.
-func Folds(n *ir.Node) (gone []bool, ok bool) {
+func ReducedDims(n *ir.Node) (gone []bool, ok bool) {
 	var dims []int64
 	switch n.Op() {
 	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
@@ -163,10 +163,10 @@ func isStatic(v *ir.Value, d int64) bool {
 	return ok
 }
 
-// RowsApart reports whether row i of n's result follows from row i of operands of a
+// RowsIndependent reports whether row i of n's result follows from row i of operands of a
 // number of rows that is known at run time only, whatever that number is. What needs no
 // operand, and views, count as such.
-func RowsApart(n *ir.Node) bool {
+func RowsIndependent(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
 		return true
@@ -180,7 +180,7 @@ func RowsApart(n *ir.Node) bool {
 	case ir.OpCumsum:
 		return false // one thread walks what is a row here
 	}
-	gone, ok := Folds(n)
+	gone, ok := ReducedDims(n)
 	if !ok {
 		return n.Op().Info().Elementwise
 	}
@@ -189,5 +189,5 @@ func RowsApart(n *ir.Node) bool {
 			return false
 		}
 	}
-	return Open(n.Arg(0)) // else it has rows of another number
+	return HasDynamicSize(n.Arg(0)) // else it has rows of another number
 }

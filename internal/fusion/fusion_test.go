@@ -63,11 +63,11 @@ func TestNode(t *testing.T) {
 	} {
 		nodes := inside(parse(t, c.text))
 		n := nodes[len(nodes)-1]
-		gone, folds := fusion.Folds(n)
+		gone, folds := fusion.ReducedDims(n)
 		if folds != (c.gone != nil) || !slices.Equal(gone, c.gone) {
 			t.Errorf("%s: folds %v %v, want %v", c.name, gone, folds, c.gone)
 		}
-		if got := fusion.RowsApart(n); got != c.apart {
+		if got := fusion.RowsIndependent(n); got != c.apart {
 			t.Errorf("%s: rows apart: %v", c.name, got)
 		}
 		if index, got := fusion.UpdatesRows(n); got != c.updates || got && index.Type().DType() != ir.I64 {
@@ -76,7 +76,7 @@ func TestNode(t *testing.T) {
 		if _, got := fusion.UpdatesSizedRows(n); got != c.sizedRows {
 			t.Errorf("%s: updates rows of open number: %v", c.name, got)
 		}
-		if got := fusion.Sized(n); got != c.sized {
+		if got := fusion.UsesDynamicSize(n); got != c.sized {
 			t.Errorf("%s: sized: %v", c.name, got)
 		}
 	}
@@ -163,9 +163,9 @@ var regionCases = []regionCase{
 
 func (c regionCase) run(t *testing.T) {
 	nodes := inside(parse(t, c.text))
-	_, row := fusion.OneRow(nodes)
-	_, vector := fusion.OneVector(nodes)
-	root, update := fusion.OneUpdate(nodes)
+	_, row := fusion.RowSize(nodes)
+	_, vector := fusion.VectorSize(nodes)
+	root, update := fusion.SoleUpdate(nodes)
 	for _, r := range []struct {
 		rule string
 		got  *fusion.Refusal
@@ -252,7 +252,7 @@ func TestEmptyView(t *testing.T) {
 		{`(%x: f32[4,6]) -> (f32[2,6]) { %y = exp %x : f32[4,6]; %s:2 = split %y {dim=0, sizes=[2, 2]} : f32[2,6], f32[2,6]; %z = neg %s#1 : f32[2,6]; return %z }`, true},
 		{`(%x: f32[4,6]) -> (f32[4,6]) { %y = exp %x : f32[4,6]; %s:2 = split %y {dim=0, sizes=[0, 4]} : f32[0,6], f32[4,6]; %z = neg %s#1 : f32[4,6]; return %z }`, false},
 	} {
-		if got := fusion.OneKernel(inside(parse(t, c.text))); got != c.want {
+		if got := fusion.SingleKernel(inside(parse(t, c.text))); got != c.want {
 			t.Errorf("%v, want %v: %s", got, c.want, c.text)
 		}
 	}
@@ -276,7 +276,7 @@ func TestComputedAnew(t *testing.T) {
 			last = next
 		}
 		text += fmt.Sprintf("%d]) { %sreturn %s }", n, body, last)
-		if got := fusion.OneKernel(inside(parse(t, text))); got != c.want {
+		if got := fusion.SingleKernel(inside(parse(t, text))); got != c.want {
 			t.Errorf("%d sums of slices from 0 and %d: one kernel: %v", c.levels, c.start, got)
 		}
 	}

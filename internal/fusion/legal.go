@@ -32,7 +32,7 @@ func Fusable(n *ir.Node) bool {
 	case ir.OpCumsum:
 		return false // one thread walks what is a row here
 	default:
-		if _, ok := Folds(n); !ok && !i.Elementwise {
+		if _, ok := ReducedDims(n); !ok && !i.Elementwise {
 			return false
 		}
 	}
@@ -40,7 +40,7 @@ func Fusable(n *ir.Node) bool {
 		return false
 	}
 	_, updates := UpdatesSizedRows(n)
-	return !Sized(n) || i.Elementwise || RowsApart(n) || updates
+	return !UsesDynamicSize(n) || i.Elementwise || RowsIndependent(n) || updates
 }
 
 // empty reports whether an operand or a result of n has no elements.
@@ -53,7 +53,7 @@ func empty(n *ir.Node) bool {
 // values by itself, at no more cost than reading them: a slice, one index for each
 // line, or rows of the first dimension that blocks can list.
 func gatherForm(n *ir.Node) bool {
-	if Sized(n) {
+	if UsesDynamicSize(n) {
 		return false
 	}
 	shape := Sizes(n.Arg(0))
@@ -116,22 +116,22 @@ type regionShape struct {
 	cells int64
 }
 
-// OneKernel reports whether the nodes, in program order and with the views between
+// SingleKernel reports whether the nodes, in program order and with the views between
 // them, can be one kernel that is worth it.
-func OneKernel(nodes []*ir.Node) bool {
+func SingleKernel(nodes []*ir.Node) bool {
 	if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Op().IsView() && empty(n) }) {
 		return false
 	}
-	if slices.ContainsFunc(nodes, Sized) {
-		if _, no := OneRow(nodes); no != nil {
-			_, vector := OneVector(nodes)
-			_, update := OneUpdate(nodes)
+	if slices.ContainsFunc(nodes, UsesDynamicSize) {
+		if _, no := RowSize(nodes); no != nil {
+			_, vector := VectorSize(nodes)
+			_, update := SoleUpdate(nodes)
 			return vector == nil || update == nil
 		}
 	}
 	r := &regionShape{Region: Of(nodes), kind: map[*ir.Value]when{}}
 	for _, n := range nodes {
-		if gone, ok := Folds(n); ok && !r.sameFold(Sizes(n.Arg(0)), gone) {
+		if gone, ok := ReducedDims(n); ok && !r.sameFold(Sizes(n.Arg(0)), gone) {
 			return false
 		}
 	}
@@ -167,7 +167,7 @@ func (r *regionShape) sameFold(shape []int64, gone []bool) bool {
 // place decides when n's results can be had; false if they cannot.
 func (r *regionShape) place(n *ir.Node) bool {
 	late := slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return r.kind[a] != anywhere })
-	if _, ok := Folds(n); ok {
+	if _, ok := ReducedDims(n); ok {
 		a := n.Arg(0)
 		if late && (r.kind[a] != perCell || !slices.Equal(Sizes(a), r.shape)) {
 			return false

@@ -30,19 +30,19 @@ func UpdatesRows(n *ir.Node) (index *ir.Value, ok bool) {
 // then a list, and there may be any number of them.
 func UpdatesSizedRows(n *ir.Node) (index *ir.Value, ok bool) {
 	index, ok = UpdatesRows(n)
-	return index, ok && Sized(n) && index.Type().Rank() == 1
+	return index, ok && UsesDynamicSize(n) && index.Type().Rank() == 1
 }
 
-// OneRow returns the one size of the nodes that is known at run time only if a kernel can
+// RowSize returns the one size of the nodes that is known at run time only if a kernel can
 // walk them row by row: it is size 0 of every tensor that has one, all results among
 // them, and each row follows from its own. O(values and uses).
-func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
+func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	r := Of(nodes)
 	var rows *ir.Dim
 	for _, n := range nodes {
 		for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
 			for _, v := range list {
-				if !Open(v) {
+				if !HasDynamicSize(v) {
 					continue
 				}
 				shape := v.Type().Shape()
@@ -54,10 +54,10 @@ func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
 				}
 			}
 		}
-		if !RowsApart(n) {
+		if !RowsIndependent(n) {
 			return ir.Dim{}, refuse(n, "rows of its result depend on other rows, or on how many there are")
 		}
-		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !Open(v) && r.Escapes(v) }) {
+		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !HasDynamicSize(v) && r.Escapes(v) }) {
 			return ir.Dim{}, refuse(n, "its result has no rows of unknown number")
 		}
 	}
@@ -67,10 +67,10 @@ func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	return *rows, nil
 }
 
-// OneVector returns the number of elements of every result if a kernel can see the nodes
+// VectorSize returns the number of elements of every result if a kernel can see the nodes
 // as operations on vectors: all elementwise on row-major tensors of one shape, or on
 // single elements, and somebody reads what they compute. O(values and uses).
-func OneVector(nodes []*ir.Node) (ir.Dim, *Refusal) {
+func VectorSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	r := Of(nodes)
 	var count *ir.Dim
 	writes := false
@@ -97,11 +97,11 @@ func OneVector(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	return *count, nil
 }
 
-// OneUpdate returns the update of rows, see UpdatesSizedRows, that the nodes are about:
+// SoleUpdate returns the update of rows, see UpdatesSizedRows, that the nodes are about:
 // elementwise operations and constants that nobody else reads lead to what it updates
 // and to its values, and elementwise operations of its shape follow from it. Its positions
 // are in memory. O(values and uses).
-func OneUpdate(nodes []*ir.Node) (*ir.Node, *Refusal) {
+func SoleUpdate(nodes []*ir.Node) (*ir.Node, *Refusal) {
 	at := slices.IndexFunc(nodes, func(n *ir.Node) bool { _, ok := UpdatesSizedRows(n); return ok })
 	if at < 0 {
 		return nil, refuse(nodes[0], "sizes known at run time only, in a region that is neither of rows nor elementwise")

@@ -56,9 +56,9 @@ const (
 // has a kernel for that. The results are the same. Pass collectives-in-matmuls writes it.
 const InMatmulKey = "in_matmul"
 
-// Sent is the matmul of whose product a reduce_scatter takes all, through views, if nobody else
+// ScatteredMatmul is the matmul of whose product a reduce_scatter takes all, through views, if nobody else
 // reads that; else nil.
-func Sent(n *ir.Node) *ir.Node {
+func ScatteredMatmul(n *ir.Node) *ir.Node {
 	if n.Op() != ir.OpReduceScatter || len(n.Args()) != 1 || n.Group().Size() < 2 {
 		return nil
 	}

@@ -22,7 +22,7 @@ type limits struct {
 // from row i of such operands: it is that of known sizes for as many rows as there can
 // be, and stops at the last one.
 func rowwise(name string, r *region) (*Kernel, error) {
-	rows, no := fusion.OneRow(r.nodes)
+	rows, no := fusion.RowSize(r.nodes)
 	if no != nil {
 		return nil, refused(no)
 	}
@@ -49,7 +49,7 @@ func flatElementwise(name string, r *region) (*Kernel, error) {
 	shape := r.outs[0].Type().Shape()
 	module := r.nodes[0].Func().Module()
 	count := module.Bound(shape.NumElems())
-	if _, no := fusion.OneVector(r.nodes); no != nil {
+	if _, no := fusion.VectorSize(r.nodes); no != nil {
 		return nil, refused(no)
 	}
 	typ := func(v *ir.Value) ir.Type {

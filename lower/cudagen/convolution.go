@@ -49,7 +49,7 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
 	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]
 	batch, err := g.firstOpen(n)
-	if err != nil || batch != "" && (c.batches > 1 || fusion.Open(c.w)) {
+	if err != nil || batch != "" && (c.batches > 1 || fusion.HasDynamicSize(c.w)) {
 		return nil, unsupported(n, "sizes known at run time only, but for a batch")
 	}
 	each := intmath.Product(sizes(c.out)[2:])
@@ -125,7 +125,7 @@ func (c *convolution) direct(g *generator) {
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if fusion.Open(c.out) {
+	if fusion.HasDynamicSize(c.out) {
 		g.top.emit("if (i >= %s * %d) return;", c.windows, shape[1])
 	} else {
 		g.top.emit("if (i >= %d) return;", count)
@@ -192,7 +192,7 @@ func (c *convolution) tiled(g *generator) {
 	e("const int lane = threadIdx.x %% lanes, part = blockIdx.x / %d;", rowTiles*tiles)
 	e("const int row = blockIdx.x / %d %% %d * %d;", tiles, rowTiles, side)
 	e("const %s column = (%s)(blockIdx.x %% %d) * %d, windows = %s;", t, t, tiles, side, c.windows)
-	if fusion.Open(c.out) {
+	if fusion.HasDynamicSize(c.out) {
 		e("if (column >= windows) return;")
 	}
 	x, first := "0", ""

@@ -22,7 +22,7 @@ func (g *generator) level(n *ir.Node, seen map[*ir.Node]int) int {
 	for _, a := range n.Args() {
 		l = max(l, g.level(a.Def(), seen))
 	}
-	if _, ok := fusion.Folds(n); ok {
+	if _, ok := fusion.ReducedDims(n); ok {
 		switch n.Op() {
 		case ir.OpCumsum:
 		case ir.OpSoftmax, ir.OpLogSoftmax:
@@ -91,7 +91,7 @@ func (g *generator) fold(r reduction) (string, error) {
 	want := g.foldLevel(g.first(r), seen)
 	var all []reduction
 	for _, n := range g.r.nodes {
-		if _, ok := fusion.Folds(n); !ok || n.Op() == ir.OpCumsum || g.r.same(n.Result(0)) != n.Result(0) {
+		if _, ok := fusion.ReducedDims(n); !ok || n.Op() == ir.OpCumsum || g.r.same(n.Result(0)) != n.Result(0) {
 			continue
 		}
 		for part := range 2 {

@@ -52,7 +52,7 @@ type form struct {
 func newForm(r *region, lim *limits) (*form, error) {
 	f := &form{most: 8, limits: lim}
 	for _, n := range r.nodes {
-		gone, ok := fusion.Folds(n)
+		gone, ok := fusion.ReducedDims(n)
 		if !ok {
 			continue
 		}

@@ -64,7 +64,7 @@ func Generate(name string, st *ir.Storages, nodes []*ir.Node, shared ...*ir.Valu
 		return nil, err
 	}
 	r.shared = shared
-	if slices.ContainsFunc(nodes, fusion.Sized) {
+	if slices.ContainsFunc(nodes, fusion.UsesDynamicSize) {
 		return generateSized(name, r)
 	}
 	return generateRegion(name, r, nil)

@@ -160,7 +160,7 @@ func (g *generator) oneWalk() bool {
 		if l > 1 || l == 1 && slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return v.Def() == n && f.full(v) }) {
 			return false
 		}
-		if _, ok := fusion.Folds(n); ok {
+		if _, ok := fusion.ReducedDims(n); ok {
 			walks = walks || g.picked(n.Arg(0)) == nil
 		}
 	}

@@ -35,7 +35,7 @@ func generateSized(name string, r *region) (*Kernel, error) {
 	root := r.nodes[0]
 	if len(r.nodes) > 1 {
 		var no *fusion.Refusal
-		if root, no = fusion.OneUpdate(r.nodes); no != nil {
+		if root, no = fusion.SoleUpdate(r.nodes); no != nil {
 			return nil, err
 		}
 	}

@@ -32,7 +32,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if all := g.x.count(g.r.shape(out)); fusion.Open(out) || count%256 != 0 {
+	if all := g.x.count(g.r.shape(out)); fusion.HasDynamicSize(out) || count%256 != 0 {
 		g.top.emit("if (i >= %s) return;", all.text())
 	}
 	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))

@@ -254,7 +254,7 @@ func (u *fuser) try(a, b int32) {
 	for i, m := range members {
 		nodes[i] = u.d.Nodes[m]
 	}
-	if !fusion.OneKernel(nodes) || !u.ctx.Enable(u.d.Nodes[b].Name()) {
+	if !fusion.SingleKernel(nodes) || !u.ctx.Enable(u.d.Nodes[b].Name()) {
 		return
 	}
 	lo, hi := u.pos[members[0]], u.pos[members[len(members)-1]]+1

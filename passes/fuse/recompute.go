@@ -415,12 +415,12 @@ func (t *attempt) materialize(m *move, v *ir.Value) *ir.Value {
 func (t *attempt) kernels() bool {
 	for _, m := range t.moves {
 		nodes := slices.Concat(m.nodes, m.q.nodes)
-		if t.limit > 0 && launches(nodes) > t.limit || !fusion.OneKernel(nodes) {
+		if t.limit > 0 && launches(nodes) > t.limit || !fusion.SingleKernel(nodes) {
 			return false
 		}
 	}
 	r := fusion.Of(t.p.nodes)
-	return !slices.ContainsFunc(t.p.nodes, r.Writes) || fusion.OneKernel(t.p.nodes)
+	return !slices.ContainsFunc(t.p.nodes, r.Writes) || fusion.SingleKernel(t.p.nodes)
 }
 
 // launches is how many of the nodes are no views.

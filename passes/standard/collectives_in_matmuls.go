@@ -94,7 +94,7 @@ func runCollectivesInMatmuls(ctx *passes.Context, f *ir.Func) error {
 // nothing is done between the two, or before anybody waits for it; else nil.
 func matmulBefore(order []*ir.Node, at int) *ir.Node {
 	s := order[at]
-	m := place.Sent(s)
+	m := place.ScatteredMatmul(s)
 	if m == nil || !hasKernel(s.Arg(0).Type()) || m.Arg(0).Type().DType() != s.Arg(0).Type().DType() || m.Arg(1).Type().Rank() != 2 ||
 		!s.Arg(0).Type().Contiguous() || !m.Result(0).Type().Contiguous() || !alongRows(s) {
 		return nil

@@ -105,7 +105,7 @@ func (t tool) funcReport(ctx context.Context, in *input, c *compiled, f *reportF
 			return nil, err
 		}
 	}
-	helps, err := c.function.Helps()
+	helps, err := c.function.Bottlenecks()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (t tool) stageReport(c *compiled, f *reportFlags, title string, versions []
 	if err != nil {
 		return nil, err
 	}
-	helps, err := c.StageHelps(s)
+	helps, err := c.StageBottlenecks(s)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ type stageResult struct {
 	Each   []stageFigures     `json:"each"`
 	Stats  map[string]float64 `json:"stats"`
 
-	Helps []compile.Help `json:"helps"` // what twice the speed of a group, of transfers, or of what computes, would gain
+	Bottlenecks []compile.Bottleneck `json:"helps"`
 }
 
 // stageFigures is one stage.
@@ -45,7 +45,7 @@ func (t tool) stageStats(c *compiled, json bool) error {
 			res.Stats[step.Pass+"."+v.Name] += v.Value
 		}
 	}
-	if res.Helps, err = c.StageHelps(s); err != nil {
+	if res.Bottlenecks, err = c.StageBottlenecks(s); err != nil {
 		return err
 	}
 	if json {
@@ -60,7 +60,7 @@ func (t tool) stageStats(c *compiled, json bool) error {
 		return err
 	}
 	fmt.Fprintf(t.out, "step: %.4f ms, of which stages wait %.1f%%\n", res.Step, 100*res.Bubble)
-	for _, h := range res.Helps {
+	for _, h := range res.Bottlenecks {
 		fmt.Fprintln(t.out, "would help:", h)
 	}
 	return nil

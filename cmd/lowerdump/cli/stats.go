@@ -77,7 +77,7 @@ type statsResult struct {
 	Stats  map[string]float64  `json:"stats"`
 	Moves  []passes.CommRecord `json:"moves,omitempty"`
 
-	Helps []compile.Help `json:"helps"` // what twice the speed of a group, or of what computes, would gain
+	Bottlenecks []compile.Bottleneck `json:"helps"`
 
 	Sources map[string]int `json:"cost_sources"` // operations by where their cost comes from
 	Costs   []nodeCost     `json:"costs,omitempty"`
@@ -149,7 +149,7 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	if res.Before, res.After, err = t.figures(c.function); err != nil {
 		return err
 	}
-	if res.Helps, err = c.function.Helps(); err != nil {
+	if res.Bottlenecks, err = c.function.Bottlenecks(); err != nil {
 		return err
 	}
 	res.Gap = compile.Gap(compile.Figures(res.Before), compile.Figures(res.After))
@@ -225,7 +225,7 @@ func (r *statsResult) write(out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\ngap: no order of these nodes is more than %.1f%% faster\n", max(0, 100*(1-b.TightBound/max(a.Makespan, 1e-12))))
-	for _, h := range r.Helps {
+	for _, h := range r.Bottlenecks {
 		fmt.Fprintln(out, "would help:", h)
 	}
 	for _, p := range r.Passes {

@@ -10,42 +10,42 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Help is what a schedule would gain if something were twice as fast: the collectives of a
-// group, or what computes. Of stages, figures but the gain are those of the stage that has most.
+// Bottleneck is what a schedule would gain if something were twice as fast: the collectives of a
+// group, or compute. For stages, all figures but the gain are those of the stage with the most.
 // Times are in milliseconds.
-type Help struct {
-	Group       string // of the collectives, empty for what computes and between stages
+type Bottleneck struct {
+	Group       string // of the collectives; empty for compute and for transfers between stages
 	Ranks       int    // that communicate with each other
 	Domains     int    // NVLink domains that they are in, 0 if the costs know no machine
-	Stages      int    // of all collectives between stages: how many of these there are
+	Stages      int    // of all collectives between stages: the number of stages
 	Collectives int
-	Busy        float64 // of the group's stream, or of what computes
-	Exposed     float64 // computing waits for collectives of this group
-	Gain        float64 // the makespan is shorter by as much
+	Busy        float64 // time of the group's stream, or of compute
+	Exposed     float64 // compute waits for collectives of this group
+	Gain        float64 // reduction of the makespan
 }
 
-// Helps says what would make a function faster in the order that it has: each group, and what
-// computes, twice as fast. The largest gain comes first. Errors are Simulate's.
-func (f *Function) Helps() ([]Help, error) {
+// Bottlenecks returns what each group, and compute, would gain the function in its present
+// order if twice as fast. The largest gain comes first. Errors are Simulate's.
+func (f *Function) Bottlenecks() ([]Bottleneck, error) {
 	p := &play{funcs: []*ir.Func{f.Func}}
 	err := p.model(f.result.costs)
 	if err != nil {
 		return nil, err
 	}
-	return p.helps(f.result.costs)
+	return p.bottlenecks(f.result.costs)
 }
 
-// helps plays as things are, and once for each group, and for what computes, with that twice as fast.
-func (p *play) helps(model *cost.Model) ([]Help, error) {
+// bottlenecks simulates the functions as they are, and once for each group, and for compute, with that twice as fast.
+func (p *play) bottlenecks(model *cost.Model) ([]Bottleneck, error) {
 	now, err := p.run(nil)
 	if err != nil {
 		return nil, err
 	}
-	out := []Help{{}}
+	out := []Bottleneck{{}}
 	groups := []*ir.Group{nil}
 	at := func(g *ir.Group) int { return groupAt(&out, &groups, g, model) }
 	if p.s != nil {
-		out, groups = append(out, Help{Stages: len(p.funcs)}), append(groups, &ir.Group{})
+		out, groups = append(out, Bottleneck{Stages: len(p.funcs)}), append(groups, &ir.Group{})
 		within := at
 		at = func(g *ir.Group) int {
 			if p.between(g) {
@@ -55,12 +55,12 @@ func (p *play) helps(model *cost.Model) ([]Help, error) {
 		}
 	}
 	for place, f := range p.funcs {
-		tl, own := now[place], make([]Help, len(out)) // of this stage
+		tl, own := now[place], make([]Bottleneck, len(out)) // of this stage
 		own[0].Busy = tl.Compute
-		entry := func(g *ir.Group) *Help {
+		entry := func(g *ir.Group) *Bottleneck {
 			k := at(g)
 			for k >= len(own) {
-				own = append(own, Help{})
+				own = append(own, Bottleneck{})
 			}
 			return &own[k]
 		}
@@ -88,8 +88,8 @@ func (p *play) helps(model *cost.Model) ([]Help, error) {
 		}
 		out[k].Gain = max(0, makespan(now)-makespan(then))
 	}
-	slices.SortStableFunc(out, func(a, b Help) int { return cmp.Compare(b.Gain, a.Gain) })
-	return slices.DeleteFunc(out, func(h Help) bool { return h.Gain <= 0.001*makespan(now) }), nil
+	slices.SortStableFunc(out, func(a, b Bottleneck) int { return cmp.Compare(b.Gain, a.Gain) })
+	return slices.DeleteFunc(out, func(h Bottleneck) bool { return h.Gain <= 0.001*makespan(now) }), nil
 }
 
 func makespan(lines []*sim.Timeline) (ms float64) {
@@ -100,7 +100,7 @@ func makespan(lines []*sim.Timeline) (ms float64) {
 }
 
 // String says it in a sentence.
-func (h Help) String() string {
+func (h Bottleneck) String() string {
 	figure := func(ms float64) string {
 		if ms < 1 {
 			return fmt.Sprintf("%.4f", ms)
@@ -121,11 +121,11 @@ func (h Help) String() string {
 }
 
 // groupAt is the place of a group's entry, which it makes.
-func groupAt(out *[]Help, groups *[]*ir.Group, g *ir.Group, model *cost.Model) int {
+func groupAt(out *[]Bottleneck, groups *[]*ir.Group, g *ir.Group, model *cost.Model) int {
 	if i := slices.Index(*groups, g); i >= 0 {
 		return i
 	}
-	h := Help{Group: g.Name, Ranks: g.Size()}
+	h := Bottleneck{Group: g.Name, Ranks: g.Size()}
 	if model.Machine != nil {
 		h.Domains = model.Machine.Span(g.Ranks).Domains
 	}
