@@ -89,13 +89,10 @@ func (e *expr) aligned(loops []loop) bool {
 // or in where they stand.
 func (t *table) finals(s *spec) (float64, *expr, []digits.Digit, bool) {
 	last := s.args[1].base
-	if !last.is(nameBest) || s.args[1].coef != 1 || len(s.own) > 0 {
+	if !last.is(nameBest) || s.args[1].coef != 1 || len(s.own) > 0 || !last.args[0].base.picks() {
 		return 0, nil, nil, false
 	}
 	from := last.args[0].base // the best of each part
-	if !from.picks() {
-		return 0, nil, nil, false
-	}
 	parts := from.args[1].base
 	of := parts.args[0]
 	size, given := digits.Places(of.inner), parts.own[0].Size
@@ -167,16 +164,13 @@ func (t *table) standing(s *spec, last, from *expr, size int64) bool {
 	}
 	for i, d := range slices.Backward(inner) {
 		at, begin := sum.below(d, k), sum.below(d, 1-k)
-		switch {
-		case at != from.below(last.args[0].inner[i], 1):
-			return false
-		case at == parts.own[0]:
+		if at == parts.own[0] {
 			ok = begin.Dim == digits.None
-		default:
+		} else {
 			ok = begin.Dim != digits.None && steps[begin.Dim]*begin.Stride == size
 			size *= d.Size
 		}
-		if !ok {
+		if !ok || at != from.below(last.args[0].inner[i], 1) {
 			return false
 		}
 	}
@@ -206,11 +200,7 @@ func (t *table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
 		return 0, nil, nil, false
 	}
 	seam, ok := seamOf(a.base, a.inner[0])
-	if !ok {
-		return 0, nil, nil, false
-	}
-	n := len(seam.e.args) - 1
-	if end := seam.e.args[n]; n != 1 || !t.last(s.text, arg{base: end.base, coef: end.coef * a.coef}) || seam.size(0) < s.own[0] {
+	if !ok || len(seam.e.args) != 2 || seam.size(0) < s.own[0] || !t.last(s.text, arg{base: seam.e.args[1].base, coef: seam.e.args[1].coef * a.coef}) {
 		return 0, nil, nil, false
 	}
 	inner := digits.Joined(seam.part(0, a.inner[0]))
@@ -229,7 +219,6 @@ func (t *table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
 
 // last reports whether a number comes last of all in the order that a name says, behind what is equal to it.
 func (t *table) last(name string, x arg) bool {
-	end := order(name)[3]
-	high := arg{base: t.leaf(largest), coef: 1} // in front of what is no number
+	end, high := order(name)[3], arg{base: t.leaf(largest), coef: 1} // behind which is what is no number
 	return t.isNumber(x.base) && (x.text() == end || end == high.text() && x.base.text == named+"NaN")
 }

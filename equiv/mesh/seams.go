@@ -253,10 +253,7 @@ func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 		if from <= start && to >= start+n {
 			x.coef = a.coef
 		}
-		for _, y := range a.inner {
-			x.inner = append(x.inner, digits.Repeated(y.Size))
-		}
-		return operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }}
+		return a.moved(operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }})
 	}
 	var loops []loop
 	for dim, size := range a.base.shape {
@@ -269,11 +266,15 @@ func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 	for _, l := range loops {
 		m.segs = append(m.segs, l.at[0])
 	}
-	x := arg{base: e, coef: c}
-	for _, y := range a.inner {
-		x.inner = append(x.inner, m.move(y))
+	return a.moved(operandPart{arg{base: e, coef: c}, along, m.move})
+}
+
+// moved gives a part of an operand what is seen of it at each place.
+func (a *arg) moved(x operandPart) operandPart {
+	for _, d := range a.inner {
+		x.arg.inner = append(x.arg.inner, x.move(d))
 	}
-	return operandPart{x, along, m.move}
+	return x
 }
 
 // byParts makes an operation once for each part of loop k of those that loops are merged to,
