@@ -1,9 +1,9 @@
-// Command tpmlp is concert from the side of a compiler that integrates it: it builds
+// Command tpmlp is an example of a compiler that integrates concert: it builds
 // a tensor-parallel MLP over micro-batches, lets the passes hide all_reduces behind
 // other micro-batches, lowers the result to a program with kernels, and runs it on up to
-// four GPUs, as a CUDA graph each, or on the host. It prints how long computation waits
-// for communication, as simulated, and on GPUs as measured. Ranks are goroutines, or
-// processes if a launcher such as torchrun starts it.
+// four GPUs, as a CUDA graph each, or on the host. It prints how long compute waits
+// for communication, simulated, and on GPUs also measured. Ranks are goroutines, or
+// processes if started by a launcher such as torchrun.
 //
 //	go run ./examples/tpmlp
 package main

@@ -1,5 +1,5 @@
-// Package leak fails tests that leave something behind: goroutines, descriptors, mappings
-// of shared memory, child processes.
+// Package leak fails tests that leak goroutines, descriptors, mappings
+// of shared memory, or child processes.
 package leak
 
 import (

@@ -1,14 +1,14 @@
 // Package model is a small model checker for the protocols of the collective
 // kernels. A model is a handful of processes (blocks of kernels, rank by rank) that
 // share bytes of memory; the checker visits every interleaving of their steps and of
-// the delivery of their stores, and reports a step that finds wrong data, or a state
-// in which nothing can move although not everybody has finished.
+// the delivery of their stores, and reports a step that finds wrong data, or a deadlock:
+// a state without a successor in which not everybody has finished.
 //
 // Stores are weak: a process's stores are delivered in any order, except that two
 // stores of one process to one byte keep theirs. A release is a store that may be
 // issued only when all earlier stores of the process have been delivered, and a
 // kernel ends only then. Loads see memory at once. That is at least as weak as the
-// order the device code relies on.
+// order that the device code relies on.
 package model
 
 import "fmt"

@@ -1,13 +1,13 @@
 // Package step runs traced training steps: a forward graph and the backward graph
-// that its outputs feed. It knows how the two are wired together, where the
-// recorded inputs and results of a step lie, and how close to them a run must
+// that its outputs feed. It knows how the two are connected, where the
+// recorded inputs and results of a step are, and how close to them a run must
 // come. What executes the functions is the caller's choice: the reference
 // interpreter, a lowered program on threads or processes, or emitted code.
 //
 // A step called NAME is the files NAME.fw.graph.json[.gz] and
 // NAME.bw.graph.json[.gz]; its recordings are, for every rank R,
 // NAME.fw.rankR.in.safetensors (forward inputs by node name) and
-// NAME.{fw,bw}.rankR.out.safetensors (results outK by place in the traced output).
+// NAME.{fw,bw}.rankR.out.safetensors (results outK by position in the traced output).
 package step
 
 import (

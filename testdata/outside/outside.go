@@ -1,6 +1,6 @@
-// Package outside is a compiler that uses concert from a module of its own: it hands its
-// graph over and takes the schedule, the buckets and the offsets back, with a pass and
-// kernels of its own.
+// Package outside is a compiler that uses concert from a separate module: it converts its
+// graph and takes back the schedule, the buckets and the offsets, with its own pass and
+// kernels.
 package outside
 
 import (

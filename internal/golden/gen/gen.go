@@ -1,7 +1,7 @@
-// Package gen makes random legal modules for property tests: pointwise
-// operations, products, reductions, views, copies, collectives of every kind over
-// several groups with one or more operands, waits at any legal place, second
-// waits as aliases, and on request collectives in flight at the function's ends,
+// Package gen generates random legal modules for property tests: elementwise
+// operations, matmuls, reductions, views, copies, collectives of every kind over
+// several groups with one or more operands, waits at any legal position, second
+// waits as aliases, and on request async inputs and outputs,
 // operations with side effects and groups of one rank. Dead code is left in.
 //
 // The same seed and configuration give the same module everywhere.
