@@ -336,3 +336,74 @@ def signals(r):
     r.call("aten.new_zeros.default", y, [2, 3])
     none, bags = torch.zeros(0, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
     r.call("aten._embedding_bag_backward.default", r.data(torch.float32, 3, 2), torch.tensor([1, 3, 0, 1, 2]), torch.tensor([0, 2, 2]), none, bags, bags, 4, False, 0, False, None)
+
+
+def unusual(r):
+    """What few models have: gradients of weights of bags and of scattered elements, antialiased images, signs of zeros."""
+    f32, inf, nan = torch.float32, float("inf"), float("nan")
+    signs = torch.tensor([0.0, -0.0, 3.5, -2.0, inf, -inf, nan])
+    for dt in [f32, torch.float64, torch.bfloat16]:
+        x, mask = r.data(dt, 3, 4), r.data(torch.int64, 3, 4) > 0
+        r.call("aten.masked_scatter_backward.default", x, mask, [2, 6])
+        r.call("aten.masked_scatter_backward.default", x, torch.ones(3, 4, dtype=torch.bool), [3, 4])
+        r.call("aten.copysign.Tensor", x, r.data(dt, 4))
+        r.call("aten.copysign.Tensor", x.abs(), signs[:4].to(dt))
+        r.call("aten.copysign.Scalar", x, -0.0)
+        r.call("aten.signbit.default", signs.to(dt))
+        r.call("aten.kthvalue.default", torch.randperm(20, generator=r.rng).to(dt).view(4, 5), 2)
+        r.call("aten.kthvalue.default", torch.randperm(20, generator=r.rng).to(dt).view(4, 5), 3, 0, True)
+        for shape in [(4,), (2, 4)]:
+            weight, rows = r.data(dt, *shape), [3, 2, 4]
+            y = r.data(dt, *rows)
+            out = r.call("aten._fused_rms_norm.default", y, list(shape), weight, 1e-5, instead=lambda x, s, w, eps: rms(x, w, len(s), eps))
+            for wanted in [[True, True], [True, False]]:
+                r.call("aten._fused_rms_norm_backward.default", r.data(dt, *rows), y, list(shape), out[1], weight, wanted, instead=rms_gradients)
+    r.call("aten._fused_rms_norm.default", r.data(f32, 2, 4), [4], None, None, instead=lambda x, s, w, eps: rms(x, None, 1, 2.0**-23))
+    r.call("aten.hypot.default", r.data(f32, 3, 7), r.data(f32, 7))
+    r.call("aten.hypot.default", torch.tensor([0.0, inf, 3e30, 1e-30]), torch.tensor([0.0, 1.0, 4e30, -1e-30]))
+    r.call("aten.signbit.default", r.data(torch.int64, 5))
+    r.call("aten.addbmm.default", r.data(f32, 3, 5), r.data(f32, 2, 3, 4), r.data(f32, 2, 4, 5), beta=0.5, alpha=2)
+    r.call("prims.device_put.default", r.data(f32, 3, 5), torch.device("cpu"))
+    w, i = r.data(f32, 7, 4), r.data(torch.int64, 9, low=0, high=6)
+    for offsets, end, padding in [(torch.tensor([0, 2, 2, 5]), False, -1), (torch.tensor([0, 3, 6, 9]), True, -1), (torch.tensor([0, 3, 6]), False, 3)]:
+        weights = r.data(f32, 9)
+        out = r.call("aten._embedding_bag.default", w, i, offsets, False, 0, False, weights, end, padding)
+        grad = r.data(f32, *out[0].shape)
+        r.call("aten._embedding_bag_per_sample_weights_backward.default", grad, w, i, offsets, out[1], 0, padding)
+        for per in [weights, None]:
+            r.call("aten._embedding_bag_backward.default", grad, i, offsets, out[1], out[2], out[3], 7, False, 0, False, per, padding)
+    for dt in [f32, torch.float64, torch.bfloat16]:
+        x = r.data(dt, 1, 2, 5, 6)
+        for size, align in [((8, 9), False), ((3, 2), True), ((5, 6), False)]:
+            if dt == torch.float64 and size == (8, 9):
+                continue  # whose places the CPU rounds once by fused multiply-add: 5 units in the last place
+            name, shown = "aten.upsample_bicubic2d%s.default", [*size]
+            r.call(name % "", x, shown, align, None, None)
+            if dt != torch.bfloat16:  # whose gradients the CPU does not have
+                r.call(name % "_backward", r.data(dt, 1, 2, *size), shown, [1, 2, 5, 6], align, None, None)
+            for kind in ["bilinear", "bicubic"]:
+                if dt == torch.bfloat16:
+                    continue
+                name = "aten._upsample_%s2d_aa%%s.default" % kind
+                r.call(name % "", x, shown, align, None, None)
+                r.call(name % "_backward", r.data(dt, 1, 2, *size), shown, [1, 2, 5, 6], align, None, None)
+        r.call("aten.upsample_bicubic2d.vec", x, None, False, [1.5, 2.0])
+
+
+def rms(x, weight, n, eps):
+    acc = torch.promote_types(x.dtype, torch.float32)
+    y = x.to(acc)
+    rstd = (y.pow(2).mean(list(range(-n, 0)), keepdim=True) + eps).rsqrt()
+    y = y * rstd
+    return (y if weight is None else y * weight.to(acc)).to(x.dtype), rstd
+
+
+def rms_gradients(grad, x, shape, rstd, weight, wanted):
+    acc = rstd.dtype
+    with torch.enable_grad():
+        y, w = x.to(acc).requires_grad_(), weight.to(acc).requires_grad_()
+        dims = list(range(-len(shape), 0))
+        eps = (rstd.pow(-2) - x.to(acc).pow(2).mean(dims, keepdim=True)).detach()
+        out = y * (y.pow(2).mean(dims, keepdim=True) + eps).rsqrt() * w
+        dx, dw = torch.autograd.grad(out, (y, w), grad.to(acc))
+    return [dx.to(x.dtype), dw.to(weight.dtype) if wanted[1] else None]

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -18,6 +19,7 @@ var bagOps = []row{
 		"grad indices offsets offset2bag bag_size maximum_indices num_weights scale_grad_by_freq mode sparse per_sample_weights padding_idx", embeddingBagBackward},
 	{"aten._embedding_bag_dense_backward.default",
 		"grad indices offset2bag bag_size maximum_indices num_weights scale_grad_by_freq mode per_sample_weights padding_idx", embeddingBagBackward},
+	{"aten._embedding_bag_per_sample_weights_backward.default", "grad weight indices offsets offset2bag mode padding_idx", bagWeightsBackward},
 	{"aten.embedding_dense_backward.default", "grad_output indices num_weights padding_idx scale_grad_by_freq", embeddingBackward},
 	{"aten.histc.default", "self bins min max", histogram},
 }
@@ -175,18 +177,8 @@ func embeddingBagBackward(c *call) error {
 	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 {
 		return traced.ErrForm
 	}
-	if slices.Contains(c.Params, "offsets") && bag.Type().Shape().Equal(ir.Dims(0)) { // PyTorch's CPU leaves it out
-		offsets, bags := c.Tensor("offsets"), traced.SizeAt(grad, 0)
-		if c.Err != nil {
-			return c.Err
-		}
-		if offsets = c.beginnings(offsets, bags, true); offsets == nil {
-			return traced.ErrForm
-		}
-		bag, _ = c.bagOf(offsets, traced.SizeAt(indices, 0), bags)
-	}
-	if !bag.Type().Shape().Equal(indices.Type().Shape()) {
-		return traced.ErrForm
+	if bag = c.bagsOfGradient(grad, indices, bag); bag == nil {
+		return cmp.Or(c.Err, traced.ErrForm)
 	}
 	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)
 	acc := dt
@@ -203,6 +195,48 @@ func embeddingBagBackward(c *call) error {
 		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
 	}
 	return c.rowGradient(rows, indices)
+}
+
+// bagsOfGradient are the bags of all indices: what forward handed on, or of the offsets; nil if they are not as many.
+func (c *call) bagsOfGradient(grad, indices, bag *ir.Value) *ir.Value {
+	if slices.Contains(c.Params, "offsets") && bag.Type().Shape().Equal(ir.Dims(0)) { // PyTorch's CPU leaves it out
+		offsets, bags := c.Tensor("offsets"), traced.SizeAt(grad, 0)
+		if c.Err != nil {
+			return nil
+		}
+		if offsets = c.beginnings(offsets, bags, true); offsets == nil {
+			return nil
+		}
+		bag, _ = c.bagOf(offsets, traced.SizeAt(indices, 0), bags)
+	}
+	if !bag.Type().Shape().Equal(indices.Type().Shape()) {
+		return nil
+	}
+	return bag
+}
+
+// bagWeightsBackward is the gradient of each index's weight: the product of its row and its bag's gradient.
+func bagWeightsBackward(c *call) error {
+	grad, w, indices, bag := c.Tensor("grad"), c.Tensor("weight"), c.Tensor("indices"), c.Tensor("offset2bag")
+	mode, pad := c.Int("mode", bagSum), c.Int("padding_idx", -1)
+	if c.Err != nil {
+		return c.Err
+	}
+	if mode != bagSum || grad.Type().Rank() != 2 || w.Type().Rank() != 2 || indices.Type().Rank() != 1 {
+		return traced.ErrForm
+	}
+	if bag = c.bagsOfGradient(grad, indices, bag); bag == nil {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	acc := traced.AccType(grad.Type().DType())
+	rows := func(x, at *ir.Value) *ir.Value {
+		return c.In(acc, c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), x, at))
+	}
+	each := c.Over(ir.OpSum, c.Make(ir.OpMul, nil, rows(grad, bag), rows(w, indices)), false, 1)
+	if pad >= 0 {
+		each = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, indices, float64(pad)), c.Filled(attr.Int(0), acc), each)
+	}
+	return c.Settle(c.In(grad.Type().DType(), each))
 }
 
 // largestBackward adds each element's gradient to the row that it comes from.

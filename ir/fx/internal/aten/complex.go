@@ -96,7 +96,7 @@ var pairedDims = map[string][]string{
 	"aten.slice.Tensor": {"dim"}, "aten.select.int": {"dim"}, "aten.split.Tensor": {"dim"}, "aten.split_with_sizes.default": {"dim"}, "aten.unbind.int": {"dim"},
 	"aten.cat.default": {"dim"}, "aten.index.Tensor": nil, "aten.index_select.default": {"dim"}, "aten.flip.default": {"dims"},
 	"aten.select_scatter.default": {"dim"}, "aten.slice_scatter.default": {"dim"}, "aten.cumsum.default": {"dim"}, "aten.index_put.default": nil,
-	"aten.lift_fresh_copy.default": nil,
+	"aten.lift_fresh_copy.default": nil, "prims.device_put.default": nil,
 }
 
 // leading imports an operator of pairs as itself: "dim" names one dimension or several of those of

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -22,6 +23,7 @@ var decomposedOps = []row{
 	{"aten.max.dim", "self dim keepdim", largest},
 	{"aten.sort.default", "self dim descending", sorted},
 	{"aten.sort.stable", "self * stable dim descending", sorted},
+	{"aten.kthvalue.default", "self k dim keepdim", kthValue},
 	{"aten.logical_xor.default", "self other", differ},
 	{"aten.isnan.default", "self", isNaN},
 	{"aten.isinf.default", "self", isInf},
@@ -177,6 +179,30 @@ func largest(c *call) error {
 	}
 	index := c.Helper(ir.OpArgmax, at, ir.TensorOf(ir.I64, ts[1].Shape()), x)
 	return c.Finish(ir.OpAmax, l, []*ir.Value{x}, index)
+}
+
+// kthValue is the last of the k smallest elements along a dimension, and its place.
+func kthValue(c *call) error {
+	x, d, err := c.SelfAlong(-1)
+	k, keep := c.Need("k"), c.Bool("keepdim", false)
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	shape := slices.Clone(traced.Static(x))
+	if k < 1 || int(d) >= len(shape) || k > shape[d] {
+		c.Reject("k", c.Arg("k"), "the %d smallest of %v along dimension %d", k, shape, d)
+		return c.Err
+	}
+	shape[d] = k
+	least := c.Helpers(ir.OpTopk, traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false)), []ir.Type{ir.Tensor(x.Type().DType(), shape...), ir.Tensor(ir.I64, shape...)}, x)
+	var last []*ir.Value
+	for _, y := range least {
+		if y = c.Slice(y, int(d), k-1, k); !keep {
+			y = c.Shaped(y, slices.Delete(slices.Clone(shape), int(d), int(d)+1)...)
+		}
+		last = append(last, y)
+	}
+	return c.Settle(last...)
 }
 
 // sorted takes all elements in order. The order of equal elements is that of the operand,

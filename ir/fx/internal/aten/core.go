@@ -35,6 +35,8 @@ var coreOps = []row{
 	{"aten.var.dim", "self dim unbiased keepdim", variance},
 	{"aten.native_layer_norm.default", "input normalized_shape weight bias eps", layerNorm},
 	{"aten.native_layer_norm_backward.default", "grad_out input normalized_shape mean rstd weight bias output_mask", layerNormBackward},
+	{"aten._fused_rms_norm.default", "input normalized_shape weight eps", rmsNorm},
+	{"aten._fused_rms_norm_backward.default", "grad_out input normalized_shape rstd weight output_mask", rmsNormBackward},
 	{"aten._cdist_forward.default", "x1 x2 p compute_mode", distances},
 	{"aten._pdist_forward.default", "self p", pairDistances},
 	{"aten.col2im.default", "self output_size kernel_size dilation padding stride", columnsToImage},

@@ -123,14 +123,16 @@ func layerNormBackward(c *call) error {
 	b := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, scaled, norm), true, dims...)
 	dx := c.Make(ir.OpSub, nil, c.Make(ir.OpSub, nil, scaled, a), c.Make(ir.OpMul, nil, norm, b))
 	all := []*ir.Value{c.Make(ir.OpMul, nil, dx, rstd), c.Make(ir.OpMul, nil, grad, norm), grad}
-	var outer []int64
-	for d := range len(kept) - len(row) {
-		outer = append(outer, int64(d))
-	}
+	return c.normGradients(all, outerDims(len(kept)-len(row)))
+}
+
+// normGradients gives those of the gradients of operand, weight and bias that are asked for; the
+// last ones are summed over what a row is repeated over.
+func (c *call) normGradients(all []*ir.Value, outer []int64) error {
 	var out []*ir.Value
 	var items []int
-	for i, asked := range c.mask("output_mask", 3) {
-		if !asked || i == 1 && !c.IsTensor("weight") || i == 2 && !c.IsTensor("bias") {
+	for i, asked := range c.mask("output_mask", len(all)) {
+		if !asked || i > 0 && !c.IsTensor([]string{"", "weight", "bias"}[i]) {
 			continue
 		}
 		if i > 0 && len(outer) > 0 {
@@ -143,6 +145,59 @@ func layerNormBackward(c *call) error {
 	}
 	c.Items = items
 	return c.Settle(out...)
+}
+
+// rmsNorm gives the tensor over the root of its mean square, and the inverse of that root.
+func rmsNorm(c *call) error {
+	x := c.Tensor("input")
+	if c.Err != nil {
+		return c.Err
+	}
+	dims, _, _ := c.normalized(x)
+	if c.Err != nil {
+		return c.Err
+	}
+	acc := traced.AccType(x.Type().DType())
+	small := map[bool]float64{false: 0x1p-23, true: 0x1p-52}[acc == ir.F64] // what PyTorch takes if it is not told
+	if v, ok := c.Num("eps"); ok {
+		small, _ = v.AsFloat()
+	}
+	x = c.In(acc, x)
+	rstd := c.Make(ir.OpRsqrt, nil, c.With(ir.OpAdd, c.Over(ir.OpMean, c.Make(ir.OpMul, nil, x, x), true, dims...), small))
+	y := c.Make(ir.OpMul, nil, x, rstd)
+	if c.IsTensor("weight") {
+		y = c.Make(ir.OpMul, nil, y, c.In(acc, c.Tensor("weight")))
+	}
+	return c.Settle(y, rstd)
+}
+
+// rmsNormBackward gives the gradients of the operand and of the weight, as many as are asked for.
+func rmsNormBackward(c *call) error {
+	grad, x, rstd := c.Tensor("grad_out"), c.Tensor("input"), c.Tensor("rstd")
+	if c.Err != nil {
+		return c.Err
+	}
+	dims, kept, row := c.normalized(x)
+	if c.Err != nil {
+		return c.Err
+	}
+	acc := traced.AccType(x.Type().DType())
+	grad, rstd = c.In(acc, grad), c.Shaped(c.In(acc, rstd), kept...)
+	norm, scaled := c.Make(ir.OpMul, nil, c.In(acc, x), rstd), grad
+	if c.IsTensor("weight") {
+		scaled = c.Make(ir.OpMul, nil, grad, c.In(acc, c.Tensor("weight")))
+	}
+	along := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, scaled, norm), true, dims...)
+	dx := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, scaled, c.Make(ir.OpMul, nil, norm, along)), rstd)
+	return c.normGradients([]*ir.Value{dx, c.Make(ir.OpMul, nil, grad, norm)}, outerDims(len(kept)-len(row)))
+}
+
+// outerDims are the first n dimensions.
+func outerDims(n int) (dims []int64) {
+	for d := range n {
+		dims = append(dims, int64(d))
+	}
+	return dims
 }
 
 // mask reads a list of n truth values.

@@ -73,6 +73,7 @@ var productOps = []row{
 		return c.Settle(c.Make(ir.OpMatmul, nil, c.In(ir.I32, a), c.In(ir.I32, b)))
 	}},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
+	{"aten.addbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
 	{"aten._scaled_mm.default", "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum", scaledMM},
 }
@@ -157,6 +158,13 @@ func addmm(c *call) error {
 		return c.Err
 	}
 	c.Shares = 1
+	if c.Target == "aten.addbmm.default" { // the sum over the batch is one matmul
+		s, n := traced.Static(a), traced.Static(b)
+		if len(s) != 3 || len(n) != 3 {
+			return traced.ErrForm
+		}
+		a, b = c.Shaped(c.Permuted(a, 1, 0, 2), s[1], s[0]*s[2]), c.Shaped(b, n[0]*n[1], n[2])
+	}
 	p := c.Make(ir.OpMatmul, nil, a, b)
 	if alpha != 1 || beta == 0 {
 		p = c.With(ir.OpMul, p, alpha)

@@ -16,6 +16,7 @@ var scatterOps = []row{
 	{"aten.scatter_reduce.two", "self dim index src reduce * include_self", scatterReduce},
 	{"aten.index_reduce.default", "self dim index src reduce * include_self", indexReduce},
 	{"aten.masked_scatter.default", "self mask source", maskedScatter},
+	{"aten.masked_scatter_backward.default", "grad_output mask sizes", maskedScatterBackward},
 	{"aten.as_strided_scatter.default", "self src size stride storage_offset", stridedScatter},
 	{"aten.diagonal_scatter.default", "self src offset dim1 dim2", diagonalScatter},
 }
@@ -119,6 +120,24 @@ func maskedScatter(c *call) error {
 	at = c.With(ir.OpMaximum, c.With(ir.OpSub, at, 1), 0)
 	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.With(ir.OpMinimum, at, float64(intmath.Product(traced.Static(src))-1)))
 	return c.EmitErr(ir.OpWhere, nil, mask, c.Shaped(under, shape...), x)
+}
+
+// maskedScatterBackward gives the gradients under a mask one by one, zeros behind them.
+func maskedScatterBackward(c *call) error {
+	grad, mask, sizes := c.Tensor("grad_output"), c.Tensor("mask"), c.Ints("sizes")
+	if c.Err != nil {
+		return c.Err
+	}
+	mask, ok := c.Broadcast(mask, traced.Static(grad))
+	n := intmath.Product(sizes)
+	if !ok || n > traced.MaxElems {
+		return traced.ErrForm
+	}
+	// What is not under the mask, or is more than the sizes hold, goes behind the end.
+	at := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask))), 1)
+	at = c.Make(ir.OpWhere, nil, c.Flat(mask), c.With(ir.OpMinimum, at, float64(n)), c.Filled(attr.Int(n), ir.I64))
+	put := c.Make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Filled(attr.Int(0), grad.Type().DType(), n+1), c.Flat(grad), at)
+	return c.Settle(c.Shaped(c.Slice(put, 0, 0, n), sizes...))
 }
 
 // stridedScatter writes a tensor where a view of any layout of self would lie.

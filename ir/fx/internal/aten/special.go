@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -21,6 +22,68 @@ var specialOps = []row{
 	{"aten.special_i1.default", "self", special(decompose.BesselI(1, false))},
 	{"aten.special_i1e.default", "self", special(decompose.BesselI(1, true))},
 	{"aten.nextafter.default", "self other", nextAfter},
+	{"aten.signbit.default", "self", func(c *call) error { return c.settled(c.negative(c.Tensor("self"))) }},
+	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
+	{"aten.hypot.default", "self other", hypotenuse},
+}
+
+// settled gives a value, or what went wrong.
+func (c *call) settled(x *ir.Value) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(x)
+}
+
+// negative tells which elements have the sign bit, as zeros and what is no number may.
+func (c *call) negative(x *ir.Value) *ir.Value {
+	if c.Err != nil {
+		return nil
+	}
+	dt := x.Type().DType()
+	if dt.IsFloat() {
+		bits := map[int64]ir.DType{1: ir.I8, 2: ir.I16, 4: ir.I32, 8: ir.I64}[int64(dt.Size())]
+		x = c.Helper(ir.OpBitcast, nil, traced.Like(x, bits), c.LaidOut(x, traced.Like(x, dt)))
+	}
+	return c.With(ir.OpLt, x, 0)
+}
+
+// copySign gives the magnitude of one with the sign of the other.
+func copySign(c *call) error {
+	xs, err := c.floats("self")
+	if err != nil {
+		return err
+	}
+	size := c.Make(ir.OpAbs, nil, xs[0])
+	var sign *ir.Value
+	if c.IsTensor("other") {
+		sign = c.negative(c.Tensor("other"))
+	} else if v, ok := c.Num("other"); ok {
+		minus := attr.Int(0)
+		if f, _ := v.AsFloat(); math.Signbit(f) {
+			minus = attr.Int(1)
+		}
+		sign = c.Filled(minus, ir.Bool)
+	}
+	if c.Err != nil || sign == nil {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	return c.Settle(c.Make(ir.OpWhere, nil, sign, c.Make(ir.OpNeg, nil, size), size))
+}
+
+// hypotenuse is the root of the sum of squares, of which none overflows.
+func hypotenuse(c *call) error {
+	xs, err := c.floats("self", "other")
+	if err != nil {
+		return err
+	}
+	a, b := c.Make(ir.OpAbs, nil, xs[0]), c.Make(ir.OpAbs, nil, xs[1])
+	acc := traced.AccType(a.Type().DType())
+	large, small := c.In(acc, c.Make(ir.OpMaximum, nil, a, b)), c.In(acc, c.Make(ir.OpMinimum, nil, a, b))
+	plain := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, large, 0), c.With(ir.OpEq, large, math.Inf(1)))
+	part := c.Make(ir.OpDiv, nil, small, large)
+	root := c.Make(ir.OpSqrt, nil, c.With(ir.OpAdd, c.Make(ir.OpMul, nil, part, part), 1))
+	return c.Settle(c.Make(ir.OpWhere, nil, plain, large, c.Make(ir.OpMul, nil, large, root)))
 }
 
 // floats are operands in the type of the result.

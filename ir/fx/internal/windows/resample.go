@@ -37,6 +37,15 @@ var resampleOps = []row{
 	{"aten.upsample_linear1d_backward.default", "grad_output output_size input_size align_corners scales", resampled(linear, "grad_output", true)},
 	{"aten.upsample_bilinear2d_backward.default", "grad_output output_size input_size align_corners scales_h scales_w", resampled(linear, "grad_output", true)},
 	{"aten.upsample_trilinear3d_backward.default", "grad_output output_size input_size align_corners scales_d scales_h scales_w", resampled(linear, "grad_output", true)},
+	{"aten.upsample_bicubic2d.vec", "input output_size align_corners scale_factors", resampled(cubic, "input", false)},
+	{"aten.upsample_bicubic2d.default", "input output_size align_corners scales_h scales_w", resampled(cubic, "input", false)},
+	{"aten.upsample_bicubic2d_backward.default", "grad_output output_size input_size align_corners scales_h scales_w", resampled(cubic, "grad_output", true)},
+	{"aten._upsample_bilinear2d_aa.vec", "input output_size align_corners scale_factors", resampled(antialiased(1, tent), "input", false)},
+	{"aten._upsample_bilinear2d_aa.default", "input output_size align_corners scales_h scales_w", resampled(antialiased(1, tent), "input", false)},
+	{"aten._upsample_bilinear2d_aa_backward.default", "grad_output output_size input_size align_corners scales_h scales_w", resampled(antialiased(1, tent), "grad_output", true)},
+	{"aten._upsample_bicubic2d_aa.vec", "input output_size align_corners scale_factors", resampled(antialiased(2, cubicFilter), "input", false)},
+	{"aten._upsample_bicubic2d_aa.default", "input output_size align_corners scales_h scales_w", resampled(antialiased(2, cubicFilter), "input", false)},
+	{"aten._upsample_bicubic2d_aa_backward.default", "grad_output output_size input_size align_corners scales_h scales_w", resampled(antialiased(2, cubicFilter), "grad_output", true)},
 }
 
 // source says from which elements along one dimension those of the result are made: taps
@@ -272,21 +281,27 @@ func nearestAt(shift float64) sources {
 	}
 }
 
-// linear mixes the two elements around the result's place, which lies there in double
-// precision where they have it.
-func linear(c *call, d, n int, in, out int64) source {
-	round := single
+// step is how far apart the places of the result's elements lie in the operand, and how numbers
+// are rounded on the way: to single precision, unless the result has more.
+func (c *call) step(d, n int, in, out int64) (scale float64, align bool, round func(float64) float64) {
+	round = single
 	if t, err := c.Trace.TypeOf(0); err == nil && t.DType() == ir.F64 {
 		round = func(x float64) float64 { return x }
 	}
-	s, scale := source{taps: 2}, round(c.scale(d, n, in, out))
-	align := c.Bool("align_corners", false)
-	if align {
-		scale = 0
-		if out > 1 {
-			scale = round(float64(in-1) / float64(out-1))
-		}
+	switch align = c.Bool("align_corners", false); {
+	case !align:
+		scale = round(c.scale(d, n, in, out))
+	case out > 1:
+		scale = round(float64(in-1) / float64(out-1))
 	}
+	return scale, align, round
+}
+
+// linear mixes the two elements around the result's place, which lies there in double
+// precision where they have it.
+func linear(c *call, d, n int, in, out int64) source {
+	s := source{taps: 2}
+	scale, align, round := c.step(d, n, in, out)
 	for o := range out {
 		at := round(scale * float64(o))
 		if !align {
@@ -298,4 +313,85 @@ func linear(c *call, d, n int, in, out int64) source {
 		s.factor = append(s.factor, round(1-part), part)
 	}
 	return s
+}
+
+// cubic mixes the four elements around the result's place; what lies outside is the outermost.
+func cubic(c *call, d, n int, in, out int64) source {
+	s := source{taps: 4}
+	scale, align, round := c.step(d, n, in, out)
+	weight := keys(-0.75, round)
+	for o := range out {
+		at := round(scale * float64(o))
+		if !align {
+			at = round(round(scale*(float64(o)+0.5)) - 0.5)
+		}
+		first := math.Floor(at)
+		part := round(at - first)
+		rest := round(1 - part)
+		for t, x := range []float64{round(part + 1), part, rest, round(rest + 1)} {
+			s.at = append(s.at, max(0, min(int64(first)+int64(t)-1, in-1)))
+			s.factor = append(s.factor, weight(x))
+		}
+	}
+	return s
+}
+
+// A filter is the weight of an element by its distance.
+type filter func(round func(float64) float64) func(x float64) float64
+
+// tent falls from one at zero to zero at one.
+func tent(round func(float64) float64) func(x float64) float64 {
+	return func(x float64) float64 { return max(0, round(1-math.Abs(x))) }
+}
+
+func cubicFilter(round func(float64) float64) func(x float64) float64 { return keys(-0.5, round) }
+
+// keys is Keys' cubic convolution, which ends at two, with slope a at one. Its terms cancel, so that
+// it is rounded where PyTorch rounds.
+func keys(a float64, round func(float64) float64) func(x float64) float64 {
+	return func(x float64) float64 {
+		switch x = math.Abs(x); {
+		case x < 1:
+			return round(round(round(round(round((a+2)*x)-(a+3))*x)*x) + 1)
+		case x < 2:
+			return round(round(round(round(round(round(a*x)-5*a)*x)+8*a)*x) - 4*a)
+		}
+		return 0
+	}
+}
+
+// antialiased averages all elements under a filter that reaches so far, and further where the
+// result is smaller than the operand. Places that have fewer elements than others read zeros.
+func antialiased(reach float64, of filter) sources {
+	return func(c *call, d, n int, in, out int64) source {
+		s := source{beyond: true}
+		scale, _, round := c.step(d, n, in, out)
+		stretch := max(scale, 1)
+		support, narrow, weight := round(reach*stretch), round(1/stretch), of(round)
+		s.taps = int(min(in, int64(2*math.Ceil(support)+1)))
+		if int64(s.taps)*out > maxTaps {
+			c.Err = traced.ErrForm
+			return s
+		}
+		for o := range out {
+			center := round(scale * (float64(o) + 0.5))
+			first := max(0, int64(round(round(center-support)+0.5)))
+			last := min(in, int64(round(round(center+support)+0.5)))
+			under := make([]float64, s.taps)
+			var total float64
+			for t := range min(last-first, int64(s.taps)) {
+				away := round(round(float64(t)+round(float64(first)-center)) + 0.5)
+				under[t] = weight(round(away * narrow))
+				total = round(total + under[t])
+			}
+			for t, w := range under {
+				at := first + int64(t)
+				if at >= last {
+					at = in
+				}
+				s.at, s.factor = append(s.at, at), append(s.factor, round(w/total))
+			}
+		}
+		return s
+	}
 }
