@@ -269,7 +269,11 @@ func attention(x *node) *Rule {
 			return a
 		}
 		r.Add(Factor{Size: groups}, both(x.ins), both(x.outs))
-		r.Add(Factor{Size: heads / groups}, every(x.ins, 1, heads), every(x.outs, 1, heads))
+		within := Factor{Size: heads / groups}
+		if x.n.Op() == ir.OpAttentionBackward { // gradients of keys and values are sums over it
+			within.Kind = Reduction
+		}
+		r.Add(within, every(x.ins, 1, heads), every(x.outs, 1, heads))
 	}
 	rest := func(ts [][]int64, add func(f Factor, t, d int)) { // queries, keys and features are wanted whole
 		for t, s := range ts {

@@ -210,16 +210,13 @@ func (p *partitioner) lay(c *choice, w row) {
 	for i, v := range c.n.Args() {
 		c.args = append(c.args, one(v, c.rule.Operands[i]))
 	}
-	parts := set(0)
-	for f, l := range c.atoms {
-		if c.rule.Factors[f].Kind == sharding.Reduction {
-			parts |= setOf(l)
-		}
-	}
 	for i, v := range c.n.Results() {
 		l := one(v, c.rule.Results[i])
-		if parts != 0 {
-			l.sum, l.reduce = l.sum|parts, w.reduction(c.n)
+		for f, atoms := range c.atoms {
+			in := func(dim []int) bool { return slices.Contains(dim, f) }
+			if c.rule.Factors[f].Kind == sharding.Reduction && !slices.ContainsFunc(c.rule.Results[i], in) && len(atoms) > 0 {
+				l.sum, l.reduce = l.sum|setOf(atoms), w.reduction(c.n)
+			}
 		}
 		c.outs = append(c.outs, l)
 	}

@@ -127,7 +127,7 @@ var rows = map[ir.Op]row{
 	ir.OpSum: {reduce: ir.Sum, linear: always}, ir.OpAmax: {reduce: ir.Max}, ir.OpAmin: {reduce: ir.Min}, ir.OpProd: {reduce: ir.Product},
 	ir.OpMean: {reduce: ir.Avg, even: only(sharding.Reduction)},
 
-	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
+	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum}, ir.OpAttentionBackward: {reduce: ir.Sum},
 	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, inner: sliding, extra: exchanged(windowsOf), emit: convolved}, ir.OpReduceWindow: {whole: pinned, inner: sliding, extra: laidOver, emit: convolved},
 	ir.OpCat: {inner: sliding, extra: exchanged(joinedOf), emit: concatenated}, ir.OpSplit: {inner: sliding, extra: exchanged(rowsOf), emit: sliced},
 
