@@ -22,7 +22,7 @@ func floatFn(f func(float64) float64) unaryOp {
 }
 
 var (
-	opGelu = floatFn(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) })
+	opGelu = unaryOp{f32: gelus, f64: floatFn(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) }).f64}
 	// The constants are those of PyTorch: sqrt(2/pi) and 0.044715.
 	opGeluTanh = floatFn(func(x float64) float64 {
 		return 0.5 * x * (1 + math.Tanh(math.Sqrt2*(2/math.SqrtPi)*0.5*(x+0.044715*x*x*x)))
@@ -48,7 +48,7 @@ var unaryOps = map[string]unaryOp{
 	"cos":         floatFn(math.Cos),
 	"sqrt":        opSqrt,
 	"rsqrt":       opRsqrt,
-	"erf":         floatFn(math.Erf),
+	"erf":         {f32: erfs, f64: floatFn(math.Erf).f64},
 	"erfc":        floatFn(math.Erfc),
 	"exp2":        floatFn(math.Exp2),
 	"expm1":       floatFn(math.Expm1),
