@@ -111,11 +111,12 @@ func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, na
 // Finalize closes the worlds, when what runs in them has ended.
 func (b *Backend) Finalize() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.finished {
+	before := b.finished
+	b.finished = true // so that no world is opened from now on
+	b.mu.Unlock()
+	if before {
 		return
 	}
-	b.finished = true
 	for _, w := range b.worlds {
 		w.close()
 	}

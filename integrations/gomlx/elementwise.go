@@ -80,6 +80,9 @@ func (f *function) compare(op compute.OpType, direction string, total bool, x, y
 	if err != nil {
 		return nil, err
 	}
+	if op == compute.OpTypeNotEqualTotalOrder { // shapeinference does not know it
+		op = compute.OpTypeNotEqual
+	}
 	shape, err := shapeinference.ComparisonOp(op, in[0].shape, in[1].shape)
 	if err != nil {
 		return nil, err
@@ -200,10 +203,15 @@ func (f *function) Clamp(min, x, max compute.Value) (compute.Value, error) {
 		return nil, err
 	}
 	shape := in[1].shape
-	for i, v := range in {
+	for _, v := range in {
 		if v.shape.DType != shape.DType {
 			return nil, errors.Errorf("concert: Clamp of %s by %s", shape, v.shape)
 		}
+		if shape, err = shapeinference.BinaryOp(compute.OpTypeMax, shape, v.shape); err != nil {
+			return nil, err
+		}
+	}
+	for i, v := range in {
 		if in[i], err = f.spread(v, shape.Dimensions); err != nil {
 			return nil, err
 		}

@@ -186,9 +186,13 @@ func (u *Buffer) elsewhere(w *world) bool {
 
 // execute runs the program; the world is locked.
 func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]compute.Buffer, error) {
+	if l.w.ranks == nil {
+		return nil, errFinalized
+	}
 	np := len(x.inputs)
 	args := make([][]rt.Value, len(l.w.ranks))
 	stays := map[*Buffer]bool{} // donated where the next result goes
+	var brought []func()        // what is there only when the run has ended well
 	for j := range args {
 		if l.w.ranks[j] == nil {
 			continue
@@ -211,7 +215,7 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 				stays[u] = true
 			}
 			if l.there[j][i] = (weak.Pointer[Buffer]{}); !gives && !l.c.donated(i) {
-				l.there[j][i] = weak.Make(u)
+				brought = append(brought, func() { l.there[j][i] = weak.Make(u) })
 			}
 		}
 	}
@@ -221,6 +225,9 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 	results, err := l.run(args)
 	if err != nil {
 		return nil, err
+	}
+	for _, say := range brought {
+		say()
 	}
 	for i, gives := range donate {
 		if gives {

@@ -138,3 +138,27 @@ func TestExcessPrecision(t *testing.T) {
 		}
 	}
 }
+
+// Bounds of a clamp may be wider than what is clamped, results of products more exact than their
+// operands, and numbers be unequal that compare as equal.
+func TestWiderThanOperands(t *testing.T) {
+	for _, device := range devices {
+		h := newHarness(t, "device="+device)
+		n := h.b.Builder("wider")
+		f := n.Main()
+		number := func(dt dtypes.DType, xs ...float32) compute.Value {
+			return h.must(f.ConvertDType(h.must(f.Constant(xs, len(xs))), dt))
+		}
+		low, high := number(dtypes.Float32, -1, 2, 0), h.must(f.Constant([]float32{4}))
+		clamped := h.must(f.Clamp(low, h.must(f.Constant([]float32{0.5})), high))
+		a, b := number(dtypes.BFloat16, 1, 1), number(dtypes.BFloat16, 1, 0.00390625)
+		sum := h.must(f.DotGeneral(a, []int{0}, nil, b, []int{0}, nil, compute.DotGeneralConfig{OutputDType: dtypes.Float32}))
+		zeros := number(dtypes.Float32, 0, 0)
+		unequal := h.must(f.NotEqualTotalOrder(zeros, h.must(f.Mul(zeros, number(dtypes.Float32, 1, -1)))))
+		h.check(f.Return([]compute.Value{clamped, sum, h.must(f.ConvertDType(unequal, dtypes.Float32))}, nil))
+		outs := h.run(h.compile(n), nil)
+		h.want(device+": the clamp", outs[0], 0.5, 2, 0.5)
+		h.want(device+": the product", outs[1], 1.00390625)
+		h.want(device+": inequality", outs[2], 0, 1)
+	}
+}

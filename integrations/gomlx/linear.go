@@ -22,11 +22,14 @@ func (f *function) DotGeneral(lhs compute.Value, lhsContracting, lhsBatch []int,
 	if err != nil {
 		return nil, err
 	}
-	// The product is of the accumulator's type; operands of a narrower one are converted.
+	// The product is of the accumulator's type, or of the result's if that is wider; operands of a narrower one are converted.
 	final := shape.DType
 	acc := config.AccumulatorDType
 	if acc == dtypes.InvalidDType {
 		acc = in[0].shape.DType
+	}
+	if acc.IsFloat() && final.IsFloat() && acc.Bits() < final.Bits() {
+		acc = final
 	}
 	for i, v := range in {
 		if v.shape.DType == acc {
