@@ -75,7 +75,7 @@ func (c *cutter) node(n *ir.Node) {
 		var want []ir.Type
 		for i, v := range n.Results() {
 			if !v.Type().IsAsync() {
-				want = append(want, c.piece(v.Type(), fl.outs[i], k))
+				want = append(want, fl.outs[i].piece(v.Type(), c.size(k)))
 			}
 		}
 		m := c.insert(n, n, ir.NodeSpec{Op: n.Op(), Name: fmt.Sprintf("%s.%d", n.Name(), k), Args: args, Group: n.Group(), Attrs: n.Attrs(), Meta: n.Meta().Without(passes.MembersKey)}, want)
@@ -87,13 +87,6 @@ func (c *cutter) node(n *ir.Node) {
 		}
 		c.price(m, n, float64(c.size(k))/float64(c.r.rows))
 	}
-}
-
-// piece is the type of chunk k of a tensor.
-func (c *cutter) piece(t ir.Type, tr track, k int) ir.Type {
-	shape := append(ir.Shape(nil), t.Shape()...)
-	shape[tr.dim] = ir.D(tr.runs * c.size(k) * tr.each)
-	return ir.TensorOf(t.DType(), shape)
 }
 
 // operand is what chunk k of n reads of a.
@@ -119,7 +112,7 @@ func (c *cutter) operand(n *ir.Node, a *ir.Value, t track, k int) *ir.Value {
 	}
 	v = c.one(n, ir.OpSlice, ir.A("dim", int64(d), "end", c.bounds[k+1]*t.each, "start", c.bounds[k]*t.each), v)
 	if t.runs > 1 {
-		v = c.view(n, c.rowMajor(n, v), c.piece(a.Type(), t, k))
+		v = c.view(n, c.rowMajor(n, v), t.piece(a.Type(), c.size(k)))
 	}
 	c.cuts[key] = v
 	return v

@@ -20,6 +20,13 @@ type track struct {
 
 var none = track{dim: -1}
 
+// piece is the type of a tensor with so many rows of each run.
+func (t track) piece(of ir.Type, rows int64) ir.Type {
+	shape := slices.Clone(of.Shape())
+	shape[t.dim] = ir.D(t.runs * rows * t.each)
+	return ir.TensorOf(of.DType(), shape)
+}
+
 // flow is where rows go through a node.
 type flow struct{ args, outs []track }
 
@@ -213,13 +220,10 @@ func fewer(values []*ir.Value, tracks []track) ([]ir.Type, bool) {
 	var out []ir.Type
 	for i, v := range values {
 		t := v.Type()
-		if tr := tracks[i]; tr.dim >= 0 {
-			shape := slices.Clone(t.Shape())
-			if tr.dim >= len(shape) {
-				return nil, false
-			}
-			shape[tr.dim] = ir.D(tr.runs * tr.each)
-			t = ir.TensorOf(t.DType(), shape)
+		if tr := tracks[i]; tr.dim >= len(t.Shape()) {
+			return nil, false
+		} else if tr.dim >= 0 {
+			t = tr.piece(t, 1)
 		}
 		out = append(out, t)
 	}
