@@ -115,10 +115,7 @@ func layerNormBackward(c *call) error {
 	grad, x = c.In(acc, grad), c.In(acc, x)
 	mean, rstd = c.Shaped(c.In(acc, mean), kept...), c.Shaped(c.In(acc, rstd), kept...)
 	norm := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, x, mean), rstd)
-	scaled := grad
-	if c.IsTensor("weight") {
-		scaled = c.Make(ir.OpMul, nil, grad, c.In(acc, c.Tensor("weight")))
-	}
+	scaled := c.weighted(acc, grad)
 	a := c.Over(ir.OpMean, scaled, true, dims...)
 	b := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, scaled, norm), true, dims...)
 	dx := c.Make(ir.OpSub, nil, c.Make(ir.OpSub, nil, scaled, a), c.Make(ir.OpMul, nil, norm, b))
@@ -164,11 +161,15 @@ func rmsNorm(c *call) error {
 	}
 	x = c.In(acc, x)
 	rstd := c.Make(ir.OpRsqrt, nil, c.With(ir.OpAdd, c.Over(ir.OpMean, c.Make(ir.OpMul, nil, x, x), true, dims...), small))
-	y := c.Make(ir.OpMul, nil, x, rstd)
-	if c.IsTensor("weight") {
-		y = c.Make(ir.OpMul, nil, y, c.In(acc, c.Tensor("weight")))
+	return c.Settle(c.weighted(acc, c.Make(ir.OpMul, nil, x, rstd)), rstd)
+}
+
+// weighted is x times the weight, if there is one.
+func (c *call) weighted(acc ir.DType, x *ir.Value) *ir.Value {
+	if !c.IsTensor("weight") {
+		return x
 	}
-	return c.Settle(y, rstd)
+	return c.Make(ir.OpMul, nil, x, c.In(acc, c.Tensor("weight")))
 }
 
 // rmsNormBackward gives the gradients of the operand and of the weight, as many as are asked for.
@@ -183,10 +184,7 @@ func rmsNormBackward(c *call) error {
 	}
 	acc := traced.AccType(x.Type().DType())
 	grad, rstd = c.In(acc, grad), c.Shaped(c.In(acc, rstd), kept...)
-	norm, scaled := c.Make(ir.OpMul, nil, c.In(acc, x), rstd), grad
-	if c.IsTensor("weight") {
-		scaled = c.Make(ir.OpMul, nil, grad, c.In(acc, c.Tensor("weight")))
-	}
+	norm, scaled := c.Make(ir.OpMul, nil, c.In(acc, x), rstd), c.weighted(acc, grad)
 	along := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, scaled, norm), true, dims...)
 	dx := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, scaled, c.Make(ir.OpMul, nil, norm, along)), rstd)
 	return c.normGradients([]*ir.Value{dx, c.Make(ir.OpMul, nil, grad, norm)}, outerDims(len(kept)-len(row)))
