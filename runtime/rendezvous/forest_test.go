@@ -318,7 +318,7 @@ func (f *forest) act(l *leaf) {
 		l.w, l.got, l.script = nil, append(l.got, "over"), nil
 	}
 	l.late = what == 'T'
-	if what == 'G' && err == nil { // gives up: rank 0 does not answer in time
+	if what == 'G' && err == nil { // cancels: rank 0 does not answer in time
 		l.g.withdraw(l.p, context.DeadlineExceeded)
 		l.w, l.got = nil, append(l.got, "-")
 	}
