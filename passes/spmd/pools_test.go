@@ -33,11 +33,7 @@ func TestPools(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := p.runs(p.to, nothing)
-				if err == nil {
-					err = p.compare(got, 1e-5)
-				}
-				if err != nil {
+				if err := p.agrees(1e-5); err != nil {
 					t.Fatalf("%v\n%s\n%s", err, text, m)
 				}
 				o, err := mesh.Annotated(device, p.to)

@@ -41,11 +41,7 @@ func TestAlong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := p.runs(p.to, nothing)
-			if err == nil {
-				err = p.compare(got, 1e-5)
-			}
-			if err != nil {
+			if err := p.agrees(1e-5); err != nil {
 				t.Errorf("%s of %d: %v\n%s", name, n, err, m)
 				continue
 			}

@@ -145,6 +145,15 @@ func (p *trial) compare(got [][]interp.Tensor, bound float64) error {
 	return nil
 }
 
+// agrees runs the partitioned function and compares its results with the pieces of those wanted.
+func (p *trial) agrees(bound float64) error {
+	got, err := p.runs(p.to, nothing)
+	if err != nil {
+		return err
+	}
+	return p.compare(got, bound)
+}
+
 // agree partitions a function and compares what both compute.
 func agree(m *ir.Module, seed uint64, near bool, bound float64) (string, error) {
 	p, err := try(m, seed, near)
@@ -155,11 +164,7 @@ func agree(m *ir.Module, seed uint64, near bool, bound float64) (string, error) 
 	if err := m.Verify(); err != nil {
 		return text, err
 	}
-	got, err := p.runs(p.to, nothing)
-	if err != nil {
-		return text, err
-	}
-	return text, p.compare(got, bound)
+	return text, p.agrees(bound)
 }
 
 // Every golden case computes the pieces of what its global function computes.
@@ -243,11 +248,7 @@ func @f(%x: f32[8] !{sharding=["<mesh<['x'=4]>, [{'x'}]>"]}) -> (f32[8], f32[2],
 	for r := range p.want {
 		p.want[r] = []interp.Tensor{y, {DType: ir.F32, Shape: []int64{2}, Data: w}, negated(y)}
 	}
-	got, err := p.runs(p.to, nothing)
-	if err == nil {
-		err = p.compare(got, 0)
-	}
-	if err != nil {
+	if err := p.agrees(0); err != nil {
 		t.Errorf("%v\n%s", err, m)
 	}
 }
