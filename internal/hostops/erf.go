@@ -1,17 +1,23 @@
 package hostops
 
-import "math"
+import (
+	"math"
+	"sync"
+)
 
 // The error function of float32 numbers, computed in float64: math.Erf calls math.Exp twice where most
 // activations of a model are, and takes ten times as long. Pieces of a sixteenth have Taylor series of their
-// own, whose terms behind the last are below 2^-55.
+// own, whose terms behind the last are below 2^-55. The table is made when it is first asked for.
 
 const (
 	erfPieces = 96 // erf(6) is 1, also in float64
 	erfTerms  = 10
 )
 
-var erfSeries = func() (s [erfPieces][erfTerms]float64) {
+type erfTable [erfPieces][erfTerms]float64
+
+var erfSeries = sync.OnceValue(func() *erfTable {
+	s := new(erfTable)
 	for k := range s {
 		// g = 2/sqrt(pi) exp(-x*x) is the derivative, and g' = -2xg gives its coefficients in turn.
 		c := (float64(k) + 0.5) / 16
@@ -23,9 +29,9 @@ var erfSeries = func() (s [erfPieces][erfTerms]float64) {
 		}
 	}
 	return s
-}()
+})
 
-func erf(x float64) float64 {
+func (t *erfTable) erf(x float64) float64 {
 	a := math.Abs(x)
 	if a < 1.0/16 { // the series around 0, which is as exact as x is small
 		z := x * x
@@ -38,7 +44,7 @@ func erf(x float64) float64 {
 		return math.Copysign(a, x) // NaN as it is
 	}
 	k := int(a * 16)
-	s, d := &erfSeries[k], a-(float64(k)+0.5)/16
+	s, d := &t[k], a-(float64(k)+0.5)/16
 	d2 := d * d
 	d4 := d2 * d2
 	y := s[0] + s[1]*d + (s[2]+s[3]*d)*d2 + (s[4]+s[5]*d+(s[6]+s[7]*d)*d2+(s[8]+s[9]*d)*d4)*d4
@@ -46,14 +52,16 @@ func erf(x float64) float64 {
 }
 
 func erfs(dst, a []float32) {
+	t := erfSeries()
 	for i, v := range a {
-		dst[i] = float32(erf(float64(v)))
+		dst[i] = float32(t.erf(float64(v)))
 	}
 }
 
 func gelus(dst, a []float32) {
+	t := erfSeries()
 	for i, v := range a {
 		x := float64(v)
-		dst[i] = float32(0.5 * x * (1 + erf(x*(1/math.Sqrt2))))
+		dst[i] = float32(0.5 * x * (1 + t.erf(x*(1/math.Sqrt2))))
 	}
 }
