@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) (status int, err err
 	each := fs.Duration("timeout", 4*time.Minute, "a test that takes longer has failed")
 	only := fs.String("run", "", "run the tests SUITE/NAME that match this expression only")
 	libs := fs.String("libs", "/usr/local/cuda,/usr/lib/x86_64-linux-gnu", "folders, with commas between, below which NVRTC, cuBLASLt, cuDNN and NCCL are looked for")
-	gpus := fs.Int("gpus", 0, "run as if the machine had so many GPUs; 0: all")
+	devices := fs.String("devices", "", "run as if the machine had these GPUs only, as 0,1; empty: all")
 	if err := fs.Parse(args); err != nil {
 		return 2, err
 	}
@@ -82,10 +82,10 @@ func run(ctx context.Context, args []string, out io.Writer) (status int, err err
 	if r.record, err = openRecord(filepath.Join(abs, "record.json"), home); err != nil {
 		return 2, err
 	}
-	if *gpus > 0 {
-		r.env = append(r.env, "CUDA_VISIBLE_DEVICES="+firstDevices(*gpus))
+	if *devices != "" {
+		r.env = append(r.env, "CUDA_VISIBLE_DEVICES="+*devices)
 	}
-	r.record.Machine = machine(*gpus)
+	r.record.Machine = machine(*devices)
 	r.libs = findLibraries(*libs)
 	r.record.Libraries = r.libs.names()
 	if err := r.all(ctx); err != nil {

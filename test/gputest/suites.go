@@ -101,17 +101,17 @@ func (l libraries) names() []string {
 	return out
 }
 
-// machine says what the tests ran on, in words.
-func machine(limit int) string {
-	cmd := exec.Command("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-	text, err := cmd.Output()
+// machine says what the tests ran on, in words; of some devices only if they are named.
+func machine(devices string) string {
+	args := []string{"--query-gpu=name,driver_version", "--format=csv,noheader"}
+	if devices != "" {
+		args = append(args, "--id="+devices)
+	}
+	text, err := exec.Command("nvidia-smi", args...).Output()
 	if err != nil {
 		return "no nvidia-smi: " + err.Error()
 	}
 	lines := strings.Split(string(bytes.TrimSpace(text)), "\n")
-	if limit > 0 {
-		lines = lines[:min(limit, len(lines))]
-	}
 	var out []string
 	for _, line := range slices.Compact(slices.Clone(lines)) {
 		count := 0
@@ -124,14 +124,6 @@ func machine(limit int) string {
 		out = append(out, fmt.Sprintf("%d x %s, driver %s", count, name, driver))
 	}
 	return strings.Join(out, "; ")
-}
-
-func firstDevices(n int) string {
-	var ids []string
-	for i := range n {
-		ids = append(ids, fmt.Sprint(i))
-	}
-	return strings.Join(ids, ",")
 }
 
 // commit is what the binaries were built from.
