@@ -135,6 +135,21 @@ func TestCloseEnds(t *testing.T) {
 	}
 }
 
+// A group whose host waits for its device delays neither checks nor the end of another.
+func TestCloseEndsAlone(t *testing.T) {
+	fakeOnly(t)
+	r := newRigT(t, 2)
+	gate := r.alloc(256)
+	other := got(coll.NewGroup(t.Context(), r.w, []int{0, 1}, smallGroup(r.w.Shares(), 2)))(t)
+	m := r.g.Members()[0]
+	r.must(r.drv.StreamWait32(m.Rank.Ctx, m.HostStream(), r.w.Addr(0, gate), 1))
+	for _, o := range other.Members() {
+		r.must(o.Check(t.Context(), r.streams[o.Rank.ID]))
+	}
+	r.must(other.Close())
+	r.must(r.drv.StreamWrite32(m.Rank.Ctx, m.Rank.Setup(), r.w.Addr(0, gate), 1))
+}
+
 // TestCloseLater cancels a Close that waits for work which no abort ends: nothing may be
 // taken away from under it.
 func TestCloseLater(t *testing.T) {

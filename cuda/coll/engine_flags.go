@@ -95,7 +95,7 @@ func (x extension) Reset() error {
 		off, bytes uint64
 		v          uint32
 	}{{sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0}, {sc.Ctl + flagCredit, StagingParts * flagRow, 1}} {
-		if err := w.Driver().Memset32(r.Ctx, r.Setup(), w.Addr(r.ID, f.off), f.v, f.bytes/4); err != nil {
+		if err := w.Driver().Memset32(r.Ctx, x.m.HostStream(), w.Addr(r.ID, f.off), f.v, f.bytes/4); err != nil {
 			return err
 		}
 	}

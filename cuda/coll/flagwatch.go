@@ -24,8 +24,10 @@ type flagWatch struct {
 
 	mu      sync.Mutex
 	lanes   [lanes]lane
-	asked   time.Time       // since when the host wants to know the flags, zero if it does not
-	copies  bool            // a copy of them was put into its stream since then
+	asks    bool            // the host wants to know the flags
+	looked  time.Time       // when it looked for them last
+	patient time.Duration   // how long it has done so
+	copies  bool            // a copy of them was put into its stream since it asked
 	posted  driver.Event    // behind what the host has put into its stream last
 	letting driver.Commands // that sets all flags of this rank
 }
@@ -89,35 +91,39 @@ func (m *Member) anyWaits() bool {
 }
 
 // late breaks the group if a wait has stood for longer than the timeout. The error names a peer
-// whose flag is down. Where the device does not tell in time it names none.
+// whose flag is down. Where the device does not tell in time it names none; a stall of this
+// process is none of that time.
 func (m *Member) late(waited time.Duration) error {
-	const patience = time.Second
+	const patience, stall = time.Second, 50 * time.Millisecond
 	w, d, c := &m.engine.watch, m.Rank.World.Driver(), m.Rank.Ctx
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	which, stood := w.stands(m, waited)
 	if limit := m.Timeout(); limit == 0 || stood <= limit {
-		w.asked = time.Time{}
+		w.asks = false
 		return nil
 	}
 	ended, err := d.EventQuery(c, w.posted)
 	if err != nil {
 		return err
 	}
-	if w.asked.IsZero() {
-		w.asked, w.copies = time.Now(), false
+	now := time.Now()
+	if !w.asks {
+		w.asks, w.copies, w.patient, w.looked = true, false, 0, now
 	}
+	w.patient += min(now.Sub(w.looked), stall)
+	w.looked = now
 	peer := m.Index
 	if ended && !w.copies {
 		err := w.post(m, func() error {
-			return d.Copy(c, m.Rank.Setup(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
+			return d.Copy(c, m.HostStream(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
 		})
 		w.copies = err == nil
 		return err
 	} else if ended {
 		peer = missing(func(i int) uint32 { return m.OwnWord(flagsSeen + i) }, which, m.Group.Size(), m.Index)
 	}
-	if peer != m.Index || time.Since(w.asked) > patience {
+	if peer != m.Index || w.patient > patience {
 		m.Break(m.TimedOut(peer, m.last.Load(), stood, ""))
 	}
 	return nil
@@ -127,7 +133,7 @@ func (m *Member) late(waited time.Duration) error {
 func (w *flagWatch) post(m *Member, put func() error) error {
 	err := put()
 	if err == nil {
-		err = m.Rank.World.Driver().EventRecord(m.Rank.Ctx, w.posted, m.Rank.Setup())
+		err = m.Rank.World.Driver().EventRecord(m.Rank.Ctx, w.posted, m.HostStream())
 	}
 	return err
 }
@@ -162,5 +168,5 @@ func (m *Member) release() error {
 		}
 		w.letting.Flags(driver.Main, f...)
 	}
-	return w.post(m, func() error { return d.Run(c, w.letting.On(m.Rank.Setup())) })
+	return w.post(m, func() error { return d.Run(c, w.letting.On(m.HostStream())) })
 }

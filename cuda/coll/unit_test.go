@@ -115,7 +115,8 @@ func TestBrokenRunsDry(t *testing.T) {
 }
 
 // What the host had put into its stream earlier may still be there when a wait is late: its end
-// does not say that the flags have been copied, and nobody is named by what was copied before.
+// does not say that the flags have been copied, and nobody is named by what was copied before. Nor
+// does a stall of the host leave the device less time to tell.
 func TestLateNamesByNewFlags(t *testing.T) {
 	const n = 4
 	f := fake.New(n)
@@ -130,7 +131,7 @@ func TestLateNamesByNewFlags(t *testing.T) {
 	}
 	defer g.Close()
 	m := g.Members()[0]
-	c, setup, watch := m.Rank.Ctx, m.Rank.Setup(), &m.engine.watch
+	c, setup, watch := m.Rank.Ctx, m.HostStream(), &m.engine.watch
 	s, err := f.StreamCreate(c)
 	if err != nil {
 		t.Fatal(err)
@@ -141,10 +142,14 @@ func TestLateNamesByNewFlags(t *testing.T) {
 	}
 	err = errors.Join(err, f.StreamSync(c, s), f.StreamWait32(c, setup, gate, 1), watch.post(m, func() error { return nil }))
 	g.SetTimeout(1)
-	for err == nil && watch.asked.IsZero() {
+	for err == nil && !watch.asks {
 		err = m.late(time.Hour)
 	}
-	watch.asked = watch.asked.Add(time.Hour) // the device has time to tell
+	watch.looked = watch.looked.Add(-time.Hour) // the process stalls for so long
+	if err = errors.Join(err, m.late(time.Hour)); m.Failure() != nil {
+		t.Errorf("behind a stall: %v", m.Failure())
+	}
+	watch.patient = -time.Hour // the device has time to tell
 	err = errors.Join(err, f.StreamWrite32(c, s, gate, 1), f.StreamSync(c, setup), f.StreamDestroy(c, s))
 	for err == nil && m.Failure() == nil {
 		err = m.late(time.Hour)

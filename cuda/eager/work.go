@@ -123,7 +123,7 @@ func (w Work) Wait(ctx context.Context) error {
 	if err := m.Drain(ctx, w.done); err != nil {
 		return err
 	}
-	return m.Check(context.WithoutCancel(ctx), m.Rank.Setup())
+	return m.Check(context.WithoutCancel(ctx), m.HostStream())
 }
 
 // Done reports whether the collective has ended, well or not. It does not end waits that

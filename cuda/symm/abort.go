@@ -185,7 +185,7 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return err
 	}
 	var b [4]byte
-	if err := d.CopyOut(m.Rank.Ctx, m.Rank.setup, b[:], m.ctl+kernels.CtlAbort); err != nil {
+	if err := d.CopyOut(m.Rank.Ctx, m.stream, b[:], m.ctl+kernels.CtlAbort); err != nil {
 		return err
 	}
 	if b[0] != 0 {

@@ -68,10 +68,10 @@ type Room struct{ At, Bytes uint64 }
 
 // Extension is what a package above keeps for a member of a group.
 type Extension interface {
-	// Reset clears its part of the rank's symmetric memory, by the stream Rank.Setup, while
+	// Reset clears its part of the rank's symmetric memory, by Member.HostStream, while
 	// no peer runs anything of the group.
 	Reset() error
-	// Streams are its own beside Rank.Setup, in which work of the group may be.
+	// Streams are its own besides Member.HostStream, in which work of the group may be.
 	Streams() []driver.Stream
 	// Tend is called by a host that has waited so long for work of the group: it breaks the
 	// group past its timeout, and ends waits in a broken one, where no kernel does.
@@ -100,6 +100,7 @@ type Member struct {
 	ctl     driver.Ptr
 	host    uintptr
 	hostDev driver.Ptr
+	stream  driver.Stream // HostStream
 	seq     atomic.Uint32 // calls prepared
 	ext     Extension
 	Naming  func(seq uint32, what string) string // names a call of that number in errors, if not nil
@@ -128,6 +129,10 @@ func (m *Member) OwnWords() driver.Ptr { return m.hostDev + ownWords }
 
 // OwnWord is one of OwnWords as it is now.
 func (m *Member) OwnWord(i int) uint32 { return hostmem.Load32(m.host + ownWords + uintptr(4*i)) }
+
+// HostStream is the stream by which the host clears the member's memory, looks at it and ends its
+// waits. Each group has its own: what one has put into it holds up no other's end.
+func (m *Member) HostStream() driver.Stream { return m.stream }
 
 // NewGroup makes a group of world ranks, in group-rank order. Every process of the world
 // makes the same groups in the same order; it returns when all have, or with ctx's cause
@@ -179,15 +184,15 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		return nil, err
 	}
 	met = false
+	if err := g.life.Work(lifecycle.Hooks{Stop: g.stop, Tend: g.tend, Idle: g.idle}); err != nil {
+		return nil, err
+	}
 	for i, id := range ranks {
 		if r := w.local[id]; r != nil {
 			if err := g.join(r, i, extend); err != nil {
 				return nil, err
 			}
 		}
-	}
-	if err := g.life.Work(lifecycle.Hooks{Stop: g.stop, Tend: g.tend, Idle: g.idle}); err != nil {
-		return nil, err
 	}
 	g.listen()
 	met = true
@@ -255,7 +260,7 @@ func (g *Group) listen() {
 }
 
 func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)) error {
-	m := &Member{Group: g, Rank: r, Index: index, ctl: g.world.Addr(r.ID, g.ctl)}
+	m := &Member{Group: g, Rank: r, Index: index, ctl: g.world.Addr(r.ID, g.ctl), ext: noExtension{}}
 	m.order = m.newOrder()
 	m.pad.idle.L = &m.pad.mu
 	for k := range g.ranks {
@@ -266,13 +271,18 @@ func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)
 	if m.host, m.hostDev, err = own.Host(hostPageBytes); err != nil {
 		return err
 	}
+	if m.stream, err = own.Stream(false); err != nil {
+		return err
+	}
 	g.members = append(g.members, m)
 	if m.pad.copied, err = own.Event(false); err != nil {
 		return err
 	}
-	if m.ext, err = extend(m); err != nil {
+	ext, err := extend(m)
+	if err != nil {
 		return err
 	}
+	m.ext = ext
 	return m.clear()
 }
 
@@ -283,7 +293,7 @@ func (m *Member) clear() error {
 	}
 	d, g, r := m.Rank.World.drv, m.Group, m.Rank
 	for _, f := range []struct{ off, bytes uint64 }{{g.ctl, kernels.CtlBytes}, {g.pad, g.padBytes}} {
-		if err := d.Memset32(r.Ctx, r.setup, g.world.Addr(r.ID, f.off), 0, f.bytes/4); err != nil {
+		if err := d.Memset32(r.Ctx, m.stream, g.world.Addr(r.ID, f.off), 0, f.bytes/4); err != nil {
 			return err
 		}
 	}
@@ -296,7 +306,7 @@ func (m *Member) clear() error {
 	clear(hostmem.Bytes(m.host, hostPageBytes))
 	m.broken.Store(nil)
 	m.brokenAt.Store(nil)
-	return d.StreamSync(r.Ctx, r.setup)
+	return d.StreamSync(r.Ctx, m.stream)
 }
 
 // Rejoin readies a broken group for use: it waits for all work of the local devices,
@@ -322,7 +332,7 @@ func (g *Group) RejoinAfter(ctx context.Context, streams [][]driver.Stream) erro
 	}
 	return g.rejoin(ctx, func(i int) []driver.Stream {
 		m := g.members[i]
-		return slices.Concat([]driver.Stream{m.Rank.setup}, streams[i], m.ext.Streams())
+		return slices.Concat([]driver.Stream{m.stream}, streams[i], m.ext.Streams())
 	})
 }
 
@@ -453,5 +463,5 @@ func (m *Member) idle() (bool, error) {
 
 // streams are those of the member itself, and the host's.
 func (m *Member) streams() []driver.Stream {
-	return append([]driver.Stream{m.Rank.setup}, m.ext.Streams()...)
+	return append([]driver.Stream{m.stream}, m.ext.Streams()...)
 }

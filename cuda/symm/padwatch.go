@@ -16,7 +16,7 @@ import (
 // were enqueued and not yet passed, and a goroutine that looks at it while it is not
 // empty. Events say where a stream is: one before the wait, from which on the deadline
 // runs, and one behind it. A wait that is to end without its peer gets its value from the
-// host, by its own stream (Rank.Setup), again and again until the stream has gone on: waits
+// host, by its own stream (HostStream), again and again until the stream has gone on: waits
 // of other values may be for the same word.
 
 // padWait is a wait that the host watches.
@@ -74,7 +74,7 @@ func (m *Member) quietPad() error {
 		k.idle.Wait()
 	}
 	k.mu.Unlock()
-	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, m.Rank.setup)
+	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, m.stream)
 }
 
 // Watched is how many waits for values streams have not passed yet, as far as the host
@@ -130,7 +130,7 @@ func (m *Member) watched(s driver.Stream, from, word int, at driver.Ptr, v uint3
 	if err := d.EventRecord(c, w.gone, s); err != nil {
 		// It is in the stream, and cannot be watched.
 		m.Break(err)
-		return errors.Join(forget(err), d.StreamWrite32(c, m.Rank.setup, at, v))
+		return errors.Join(forget(err), d.StreamWrite32(c, m.stream, at, v))
 	}
 	k := &m.pad
 	k.mu.Lock()
@@ -200,7 +200,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			broken = true
 		}
 		if broken && m.AbortDelivered() {
-			d.StreamWrite32(c, m.Rank.setup, w.at, w.v) // if it fails, the next time
+			d.StreamWrite32(c, m.stream, w.at, w.v) // if it fails, the next time
 		}
 	}
 	return left
@@ -222,8 +222,8 @@ func (m *Member) heed() bool {
 			case k.gaveUp.IsZero():
 				k.gaveUp = time.Now()
 			}
-			if d.Copy(c, m.Rank.setup, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4) == nil {
-				d.EventRecord(c, k.copied, m.Rank.setup) // if it fails, what was copied is seen a little late
+			if d.Copy(c, m.stream, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4) == nil {
+				d.EventRecord(c, k.copied, m.stream) // if it fails, what was copied is seen a little late
 			}
 		}
 		if !k.gaveUp.IsZero() && !m.awaitsReason(k.gaveUp) {
