@@ -118,8 +118,10 @@ func (c *coordinator) missed(r int) *PeerLostError {
 		return &PeerLostError{Peer: r, Left: c.status[r] != lost}
 	}
 	by := c.cause[r]
-	return &PeerLostError{Peer: by, Left: c.status[by] != lost, Detail: fmt.Sprintf("rank %d was reached through it", r)}
+	return &PeerLostError{Peer: by, Left: c.status[by] != lost, Detail: reachedThrough(r)}
 }
+
+func reachedThrough(r int) string { return fmt.Sprintf("rank %d was reached through it", r) }
 
 // cancel fails a barrier for all, those included that come to it later.
 func (c *coordinator) cancel(g *roster, at int, m *message) error {

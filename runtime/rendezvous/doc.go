@@ -36,7 +36,7 @@
 //
 // The parent of a rank whose session ends reports it to rank 0, which tells all. If a relay is lost
 // so is its subtree, and the loss is attributed to the relay. If the relay had
-// left, its subtree is gone as well, but no rank is reported as dead.
+// left, its subtree is cut off ([Cut]): no rank of it is reported as dead, nor as having left.
 //
 // # Barriers
 //

@@ -327,7 +327,7 @@ func (g *Group) Watch(f func(Event)) (stop func()) {
 func (g *Group) watch(f func(Event)) (stop func()) {
 	s := g.s
 	own := func(e Event) {
-		if e.group == g.key || e.group == "" && (e.Kind == Left || e.Kind == Lost) && slices.Contains(g.ranks, e.Rank) {
+		if e.group == g.key || e.group == "" && (e.Kind == Left || e.Kind == Lost || e.Kind == Cut) && slices.Contains(g.ranks, e.Rank) {
 			f(e)
 		}
 	}
@@ -366,6 +366,8 @@ func (g *Group) Context(ctx context.Context, op string) (_ context.Context, stop
 		switch {
 		case e.Kind == Lost || e.Kind == Left:
 			cancel(&PeerLostError{Op: op, Rank: g.s.rank, Peer: e.Rank, Left: e.Kind == Left})
+		case e.Kind == Cut:
+			cancel(&PeerLostError{Op: op, Rank: g.s.rank, Peer: e.Via, Left: true, Detail: reachedThrough(e.Rank)})
 		case e.Kind == canceled && e.turn == turn:
 			cancel(&CanceledError{Op: op, Rank: g.s.rank, Origin: e.Rank})
 		}

@@ -34,7 +34,7 @@ type message struct {
 	Group   string          `json:"group,omitempty"`   // key; empty for the job
 	Ranks   []int           `json:"ranks,omitempty"`   // of the group, unless it is the job
 	Turn    int             `json:"turn,omitempty"`    // which barrier of the group, from 0; with break: which part of it
-	Rank    int             `json:"rank,omitempty"`    // who says so; with gone and over: because of whom
+	Rank    int             `json:"rank,omitempty"`    // who says so; with gone and over: because of whom; 0 with gone: of themselves
 	Who     []int           `json:"who,omitempty"`     // with leave and gone: the ranks
 	Data    []byte          `json:"data,omitempty"`    // of a notice; the world's nonce, with the answer to hello
 	Came    *came           `json:"came,omitempty"`    // with arrive

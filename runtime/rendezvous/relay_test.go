@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -48,10 +49,14 @@ func TestRelayWaits(t *testing.T) {
 	}
 }
 
-// TestRelayLeft: ranks behind one that has left, and whose process has ended, are not said to have
-// died: nobody's world breaks. Behind one that dies they are.
+// TestRelayLeft: ranks that go on behind one that has left, and whose process has ended, have
+// neither died nor left: nobody's world breaks, but what needs their sessions does. Behind one that
+// dies they are lost.
 func TestRelayLeft(t *testing.T) {
-	for _, leaves := range []bool{true, false} {
+	for leaves, want := range map[bool][]Event{
+		true:  {{Kind: Left, Rank: 2}, {Kind: Cut, Rank: 3, Via: 2}},
+		false: {{Kind: Lost, Rank: 2}, {Kind: Lost, Rank: 3}},
+	} {
 		c := newCoordinator(hello{World: 4}, tree{2, 4})
 		root := newOutbox()
 		c.join(hello{World: 4}, root)
@@ -63,9 +68,20 @@ func TestRelayLeft(t *testing.T) {
 			must(c.receive(l, &message{Kind: kindLeave, Who: []int{2}}))
 		}
 		c.end(l)
-		at := slices.IndexFunc(root.queue, func(m *message) bool { return m.Kind == kindGone && slices.Contains(m.Who, 3) })
-		if at < 0 || root.queue[at].Lost == leaves {
-			t.Errorf("the relay leaves: %v; rank 0 hears %v", leaves, root.queue)
+		g := newSession(Place{World: 4}).job()
+		var got []Event
+		g.Watch(func(e Event) { got = append(got, e) })
+		ctx, stop := g.Sub("", []int{3, 0}).Context(t.Context(), "x")
+		defer stop()
+		for _, m := range root.queue {
+			g.s.receive(m)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the relay leaves: %v; rank 0 hears %+v", leaves, got)
+		}
+		var lost *PeerLostError
+		if err := context.Cause(ctx); !errors.As(err, &lost) || lost.Left != leaves || leaves && lost.Peer != 2 {
+			t.Errorf("the relay leaves: %v; %v", leaves, err)
 		}
 		if e := c.missed(3); e.Peer != 2 || e.Left != leaves {
 			t.Errorf("the relay leaves: %v; %v", leaves, e)

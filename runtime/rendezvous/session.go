@@ -12,6 +12,7 @@ import (
 type Event struct {
 	Kind EventKind
 	Rank int    // in the job: whom it is about, or who says it
+	Via  int    // of one that is cut off: who has left, through whom it was reached
 	Data []byte // of a notice
 	Err  error  // why it is broken
 	Part int    // of the group, that is broken
@@ -29,6 +30,7 @@ const (
 	Left                      // a rank has left the group, or the job, in order
 	Lost                      // a rank's session ended without a word
 	Broken                    // another rank called Break
+	Cut                       // a rank that goes on has no session any more, because another has left
 	canceled                  // of a barrier that this rank has not come to
 )
 
@@ -100,9 +102,11 @@ func (s *session) receive(m *message) {
 		if s.closed { // nobody hears it, and a large world leaves all at once
 			return
 		}
-		e.Kind = Left
-		if m.Lost {
+		switch e.Kind = Left; {
+		case m.Lost:
 			e.Kind = Lost
+		case m.Rank > 0:
+			e.Kind, e.Via = Cut, m.Rank
 		}
 		for _, e.Rank = range m.Who {
 			if m.Group == "" {

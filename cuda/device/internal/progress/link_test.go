@@ -84,3 +84,16 @@ func TestLinkBreaks(t *testing.T) {
 		return nil
 	})
 }
+
+// A rank that is cut off goes on: what waits for it is not told that it has left, and names it only
+// when time is up.
+func TestLinkCut(t *testing.T) {
+	linked(t, 2, func(rank int, l *Link) error {
+		at := rendezvous.Where{Op: "x", Rank: rank}
+		l.hear(rendezvous.Event{Kind: rendezvous.Cut, Rank: 1 - rank, Via: 1 - rank})
+		if err := l.Missed(at); err != nil {
+			return err
+		}
+		return l.job.Barrier(t.Context(), "asked")
+	})
+}
