@@ -27,8 +27,17 @@ type reduction struct {
 	i    fold[int64]
 	u    *fold[uint64] // nil: the bits of i
 	mean bool          // divide by the number of elements at the end; the result is a float
-	// init, if it is set, gives what integers of a type begin with, in place of i and u.
-	init func(dtype.DType) int64
+	// init, if it is set, gives what elements of a type begin with.
+	init func(dtype.DType) (int64, float64)
+}
+
+// of is the reduction of elements of a type.
+func (r reduction) of(t dtype.DType) reduction {
+	if r.init != nil {
+		r.i.init, r.f.init = r.init(t)
+		r.u = &fold[uint64]{uint64(r.i.init), r.u.row, r.u.column}
+	}
+	return r
 }
 
 func sumFold[A acc]() fold[A] {
@@ -75,14 +84,23 @@ var (
 	redSum  = reduction{f: sumFold[float64](), i: sumFold[int64]()}
 	redMean = reduction{f: sumFold[float64](), mean: true}
 	redProd = reduction{f: foldOf(1, mulOf[float64]), i: foldOf(1, mulOf[int64])}
-	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(0, maxOf[int64]), u: new(foldOf(0, maxOf[uint64])), init: least}
-	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(0, minOf[int64]), u: new(foldOf(0, minOf[uint64])), init: largest}
+	redMax  = reduction{f: foldOf(0, maxOf[float64]), i: foldOf(0, maxOf[int64]), u: new(foldOf(0, maxOf[uint64])), init: least}
+	redMin  = reduction{f: foldOf(0, minOf[float64]), i: foldOf(0, minOf[int64]), u: new(foldOf(0, minOf[uint64])), init: largest}
 )
 
-// The largest of no elements is the least number that there is, and the least of none the
+// The largest of no elements is the least number that a type has, and the least of none the
 // largest, as in XLA: sizes may be 0 at run time, and a device cannot refuse them in a step.
-func least(t dtype.DType) int64   { v, _ := t.Range(); return v }
-func largest(t dtype.DType) int64 { _, v := t.Range(); return v }
+func least(t dtype.DType) (int64, float64) {
+	i, _ := t.Range()
+	f, _ := t.Ends()
+	return i, f
+}
+
+func largest(t dtype.DType) (int64, float64) {
+	_, i := t.Range()
+	_, f := t.Ends()
+	return i, f
+}
 
 // runReduction reduces over attribute dims (absent: all) with or without keepdim.
 func runReduction(r reduction) func(*call) error {
@@ -101,11 +119,7 @@ func runReduction(r reduction) func(*call) error {
 			return c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
 		}
 		dom := domainOf(out.DType, x.DType)
-		i, u := r.i, r.u
-		if r.init != nil && dom.isInt() {
-			i.init = r.init(x.DType)
-			u = &fold[uint64]{uint64(i.init), r.u.row, r.u.column}
-		}
+		r := r.of(x.DType)
 		if r.mean || !dom.isInt() {
 			scale := 1.0
 			if r.mean {
@@ -114,11 +128,11 @@ func runReduction(r reduction) func(*call) error {
 			reduceIn(c, s, r.f, func(a float64) float64 { return a / scale })
 			return nil
 		}
-		if dom == domU64 && u != nil {
-			reduceIn(c, s, *u, func(a uint64) uint64 { return a })
+		if dom == domU64 && r.u != nil {
+			reduceIn(c, s, *r.u, func(a uint64) uint64 { return a })
 			return nil
 		}
-		reduceIn(c, s, i, func(a int64) int64 { return a })
+		reduceIn(c, s, r.i, func(a int64) int64 { return a })
 		return nil
 	}
 }

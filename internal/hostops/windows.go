@@ -53,14 +53,12 @@ func runReduceWindow(c *call) error {
 		return c.fail(ErrAttr, "reduce=%q", how)
 	}
 	dom := domainOf(out.DType, x.DType)
-	if r.init != nil {
-		r.i.init = r.init(x.DType)
-	}
+	r = r.of(x.DType)
 	switch {
 	case !dom.isInt():
 		reduceWindows(w, r.f, false)
 	case dom == domU64 && r.u != nil:
-		reduceWindows(w, fold[uint64]{uint64(r.i.init), r.u.row, r.u.column}, false)
+		reduceWindows(w, *r.u, false)
 	default:
 		reduceWindows(w, r.i, false)
 	}

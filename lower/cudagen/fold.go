@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -219,14 +220,18 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 }
 
 // emptyExtreme is the largest, by least_of, or the least, by most_of, of no elements of a type:
-// integers are computed in a wider one, of which only numbers of theirs may remain.
+// narrow ones are computed in a wider type, of which only numbers of theirs may remain.
 func emptyExtreme(limit string, dom domain, in dtype.DType) string {
+	pick := 1
+	if limit == "least_of" {
+		pick = 0
+	}
 	if dom.isInt() && in.Size() < 8 {
 		least, largest := in.Range()
-		if limit == "least_of" {
-			return fmt.Sprint(least)
-		}
-		return fmt.Sprint(largest)
+		return fmt.Sprint([]int64{least, largest}[pick])
+	}
+	if least, largest := in.Ends(); in.IsFloat() && !math.IsInf(largest, 1) {
+		return scalarArg{f: []float64{least, largest}[pick]}.literal(dom)
 	}
 	return limit + "<" + string(dom) + ">()"
 }

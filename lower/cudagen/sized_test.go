@@ -51,6 +51,7 @@ var sizedCases = []struct {
 	{name: "amax", text: `(%x: bf16[a,b]) -> (bf16[a,1]) { %y = amax %x {dims=[1], keepdim=true} : bf16[a,1]; return %y }`},
 	{name: "amin", text: `(%x: f16[a,b]) -> (f16[b]) { %y = amin %x {dims=[0]} : f16[b]; return %y }`},
 	{name: "amax_i8", text: `(%x: i8[a,b]) -> (i8[a]) { %y = amax %x {dims=[1]} : i8[a]; return %y }`},
+	{name: "amin_f8", text: `(%x: f8e4m3fn[a,b]) -> (f8e4m3fn[a]) { %y = amin %x {dims=[1]} : f8e4m3fn[a]; return %y }`},
 	{name: "amin_u16", text: `(%x: u16[a,b]) -> (u16[b]) { %y = amin %x {dims=[0]} : u16[b]; return %y }`},
 	{name: "amin_bool", text: `(%x: bool[a,b]) -> (bool[a]) { %y = amin %x {dims=[1]} : bool[a]; return %y }`},
 	{name: "argmax", text: `(%x: f32[a,b]) -> (i64[a]) { %y = argmax %x {dim=1} : i64[a]; return %y }`, positive: true},
