@@ -5,8 +5,14 @@ import "github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 // Module is a module that can be imported.
 type Module struct {
 	*mlir.Module
-	find Shardings // what is said of functions; nil: nothing
+	find    Shardings // what is said of functions; nil: nothing
+	written bool      // attention that is spelled out stays as it is
 }
+
+// AsWritten keeps what is imported of the module from here on as it is written: programs do not have
+// attention that is recognised. Attention does not round its scores and weights to operands'
+// types, and gives zeros where all scores of a query are -Inf, and a softmax NaN.
+func (m *Module) AsWritten() { m.written = true }
 
 // Parse reads the module of a text, see [mlir.Parse]. The error is a *diag.Finding with a place.
 func Parse(name, text string) (*Module, error) {

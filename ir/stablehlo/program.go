@@ -56,7 +56,9 @@ func (m *Module) Program() (*Program, error) {
 		return nil, err
 	}
 	s := plan.Stages[0]
-	attend.Module(s.Module)
+	if !m.written {
+		attend.Module(s.Module)
+	}
 	p := &Program{Module: s.Module}
 	for _, f := range s.Feeds {
 		if f.Arg >= 0 {

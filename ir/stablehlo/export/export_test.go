@@ -142,14 +142,17 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// Of a type without infinities, extremes begin at the last numbers that there are.
+// Of a type without infinities, extremes begin at the last numbers that there are. The only
+// place of a scalar is the first.
 func TestExtremes(t *testing.T) {
 	m, err := ir.Parse("f8.ir", `world 1
-func @f(%x: f8e4m3fn[3,4]) -> (f8e4m3fn[3], f8e4m3fn[3], i64[3]) {
+func @f(%x: f8e4m3fn[3,4], %e: f8e4m3fn[0,4], %s: f32[]) -> (f8e4m3fn[3], f8e4m3fn[3], i64[3], f8e4m3fn[4], i64[]) {
   %a = amax %x {dims=[1]} : f8e4m3fn[3]
   %b = amin %x {dims=[1]} : f8e4m3fn[3]
   %c = argmax %x {dim=1} : i64[3]
-  return %a, %b, %c
+  %d = amax %e {dims=[0]} : f8e4m3fn[4]
+  %p = reduce_window %s {reduce="argmax", window=[]} : i64[]
+  return %a, %b, %c, %d, %p
 }
 `)
 	if err != nil {

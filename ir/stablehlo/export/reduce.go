@@ -216,9 +216,6 @@ func reduceWindow(e *emitter, vs []val) val {
 	if intmath.Product(shape) == 0 {
 		return e.whole(0, e.dtype(0), shape)
 	}
-	if len(shape) == 0 { // a window of the only element
-		return e.reshape(e.to(vs[0], e.dtype(0)), shape)
-	}
 	w, err := window.Parse(attrs.Ints, attrs.Ints("window"))
 	if err != nil {
 		e.failf("%v", err)
@@ -238,6 +235,9 @@ func reduceWindow(e *emitter, vs []val) val {
 	init := inits[how]()
 	y := e.to(x, dt)
 	if how != "argmax" && len(vs) == 1 {
+		if len(shape) == 0 { // a window of the only element
+			return e.to(x, e.dtype(0))
+		}
 		return e.to(e.windows(ops[how], y, init, w, e.shape(0)), e.dtype(0))
 	}
 	acc := e.broadcast(init, shape)
