@@ -32,6 +32,13 @@ import (
 // function stays under its cap of memory; one after the other in program order. Such a trial takes as long as a
 // schedule of both.
 //
+// A loop whose length a run decides stays as it is. If its condition reads what a round ends with, a round
+// knows only then whether there is another one, when nothing is left that would hide a collective. If it counts to a
+// bound that is data, the round outside may not exist either: the first gather and the last round would have to be
+// in a branch with the loop, and what is in branches is not scheduled with what surrounds them. Without a guard a
+// collective is not harmless: the row that it sends may be one that the stacked weights do not have, which is
+// an error, and every rank runs one more.
+//
 // After the CollectivePipeliner of XLA, which goes by options and sizes.
 func Pass() passes.Pass {
 	return passes.Pass{
