@@ -47,21 +47,21 @@ func (im *importer) single() (ir.Op, bool) {
 	b := im.op.Regions[0]
 	var ops []*mlir.Operation
 	from := map[string]string{} // look-up only: what a number is that lies otherwise, which means nothing of numbers
+	name := func(r mlir.Operand) string {
+		if f, ok := from[r.Name]; ok {
+			return f
+		}
+		return r.Name
+	}
 	for _, o := range b.Ops {
 		if o.Name == "sdy.sharding_constraint" && len(o.Operands) == 1 && len(o.Results) == 1 {
-			from[o.Results[0].Name] = o.Operands[0].Name
+			from[o.Results[0].Name] = name(o.Operands[0])
 		} else {
 			ops = append(ops, o)
 		}
 	}
 	if len(b.Args) != 2 || len(ops) != 2 || len(ops[0].Operands) != 2 || len(ops[0].Results) != 1 || len(ops[1].Operands) != 1 {
 		return 0, false
-	}
-	name := func(r mlir.Operand) string {
-		if f, ok := from[r.Name]; ok {
-			return f
-		}
-		return r.Name
 	}
 	first := ops[0]
 	x, y := name(first.Operands[0]), name(first.Operands[1])

@@ -44,6 +44,34 @@ func imported(name, text string) error {
 	return nil
 }
 
+// A body that says how its numbers lie, even twice, is that of a collective.
+func TestConstrainedBody(t *testing.T) {
+	m, err := Parse("body.mlir", `module @m attributes {mhlo.num_partitions = 2 : i32} {
+  sdy.mesh @m = <["a"=2]>
+  func.func public @main(%x: tensor<4xi32>) -> tensor<4xi32> {
+    %r = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %c = sdy.sharding_constraint %a <@m, []> : tensor<i32>
+      %s = stablehlo.maximum %c, %b : tensor<i32>
+      %t = sdy.sharding_constraint %s <@m, []> : tensor<i32>
+      %u = sdy.sharding_constraint %t <@m, []> : tensor<i32>
+      stablehlo.return %u : tensor<i32>
+    }) : (tensor<4xi32>) -> tensor<4xi32>
+    return %r : tensor<4xi32>
+  }
+}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := p.Module.Funcs()[0].Order()[1]; c.Op() != ir.OpAllReduce || c.Attrs().Str("reduce", "") != "max" {
+		t.Errorf("no all_reduce.max:\n%s", p.Module)
+	}
+}
+
 // FuzzImport: whatever a text is, it is imported or refused.
 func FuzzImport(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.*")
