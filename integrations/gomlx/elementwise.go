@@ -168,16 +168,45 @@ func (f *function) ConvertDType(x compute.Value, dtype dtypes.DType) (compute.Va
 	return result(f.one(out, "stablehlo.convert %s : (%s) -> %s", in[0].name, types(in), typeText(out)))
 }
 
+// Bitcast takes booleans, of a byte in GoMLX and of a bit in StableHLO, as bytes.
 func (f *function) Bitcast(x compute.Value, dtype dtypes.DType) (compute.Value, error) {
 	in, err := f.values([]compute.Value{x})
 	if err != nil {
 		return nil, err
 	}
-	out, err := shapeinference.Bitcast(in[0].shape, dtype)
+	v := in[0]
+	if v.shape.DType == dtypes.Bool || dtype == dtypes.Bool {
+		return f.bitcastBool(v, dtype)
+	}
+	if v.shape.IsScalar() && v.shape.DType.Size() < dtype.Size() { // shapeinference looks for a dimension
+		return nil, errors.Errorf("concert: Bitcast of %s to %s, which is wider", v.shape, dtype)
+	}
+	out, err := shapeinference.Bitcast(v.shape, dtype)
 	if err != nil {
 		return nil, err
 	}
-	return result(f.one(out, "stablehlo.bitcast_convert %s : (%s) -> %s", in[0].name, types(in), typeText(out)))
+	return result(f.one(out, "stablehlo.bitcast_convert %s : (%s) -> %s", v.name, types(in), typeText(out)))
+}
+
+func (f *function) bitcastBool(v *value, dtype dtypes.DType) (compute.Value, error) {
+	if v.shape.DType == dtype {
+		return f.Identity(v)
+	}
+	from, to := dtypes.Uint8, dtype
+	if dtype == dtypes.Bool {
+		from, to = dtype, dtypes.Uint8
+	}
+	w := &words{f: f}
+	if from == dtypes.Uint8 {
+		v = w.do(f.ConvertDType(v, from))
+	}
+	if v.shape.DType != to && w.err == nil {
+		v = w.do(f.Bitcast(v, to))
+	}
+	if dtype == dtypes.Bool && w.err == nil {
+		v = w.do(f.ConvertDType(v, dtype))
+	}
+	return result(v, w.err)
 }
 
 func (f *function) Where(condition, onTrue, onFalse compute.Value) (compute.Value, error) {

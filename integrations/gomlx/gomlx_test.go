@@ -174,3 +174,55 @@ func TestWhile(t *testing.T) {
 		}
 	}
 }
+
+// A batch in groups is what each group makes of its part of the kernel's rows, as StableHLO has
+// it, whatever the order of axes is.
+func TestBatchGroups(t *testing.T) {
+	for _, device := range devices {
+		h := newHarness(t, "device="+device)
+		n := h.b.Builder("groups")
+		f := n.Main()
+		axes := compute.ConvolveAxesConfig{InputBatch: 1, InputSpatial: []int{2}, KernelOutputChannels: 1, KernelSpatial: []int{2}, OutputBatch: 0, OutputChannels: 1, OutputSpatial: []int{2}}
+		x, w := h.must(f.Parameter("x", shapes.Make(dtypes.Float32, 2, 4, 3), nil)), h.must(f.Parameter("w", shapes.Make(dtypes.Float32, 2, 6, 2), nil))
+		conv := func(x, w compute.Value, groups int) compute.Value {
+			return h.must(f.ConvGeneral(x, w, axes, nil, nil, nil, nil, 1, groups))
+		}
+		var parts []compute.Value
+		for g := range 2 {
+			parts = append(parts, conv(h.must(f.Slice(x, []int{0, 2 * g, 0}, []int{2, 2*g + 2, 3}, nil)), h.must(f.Slice(w, []int{0, 3 * g, 0}, []int{2, 3*g + 3, 2}, nil)), 1))
+		}
+		h.check(f.Return([]compute.Value{conv(x, w, 2), h.must(f.Concatenate(1, parts...))}, nil))
+		var in [2][]float32
+		for i := range 24 {
+			in[0], in[1] = append(in[0], float32(i*i%7)), append(in[1], float32(i*i%11))
+		}
+		outs := h.run(h.compile(n), nil, h.buffer(0, in[0], 2, 4, 3), h.buffer(0, in[1], 2, 6, 2))
+		want := make([]float32, 2*6*2)
+		h.check(outs[1].ToFlatData(want))
+		h.want("device="+device+": the convolution", outs[0], want...)
+	}
+}
+
+// Booleans are seen as bytes, and what is too narrow is an error.
+func TestBitcast(t *testing.T) {
+	h := newHarness(t, "")
+	n := h.b.Builder("bits")
+	f := n.Main()
+	x := h.must(f.Parameter("x", shapes.Make(dtypes.Bool, 4), nil))
+	word := h.must(f.Bitcast(x, dtypes.Uint32))
+	if _, err := f.Bitcast(word, dtypes.Uint64); err == nil {
+		t.Error("a scalar was taken for half a scalar")
+	}
+	back := h.must(f.Bitcast(word, dtypes.Bool))
+	h.check(f.Return([]compute.Value{word, back}, nil))
+	u, err := h.b.BufferFromFlatData(0, []bool{true, false, true, true}, shapes.Make(dtypes.Bool, 4))
+	h.check(err)
+	outs := h.run(h.compile(n), nil, u)
+	var got [1]uint32
+	var bools [4]bool
+	h.check(outs[0].ToFlatData(got[:]))
+	h.check(outs[1].ToFlatData(bools[:]))
+	if got[0] != 0x01010001 || bools != [4]bool{true, false, true, true} {
+		t.Errorf("booleans are %#x, and back %v", got[0], bools)
+	}
+}
