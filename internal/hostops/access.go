@@ -18,14 +18,23 @@ type real interface{ float32 | float64 }
 
 var le = binary.LittleEndian
 
-// inMemory are the bytes of numbers that lie in memory as those of an f32 tensor do, nil of
-// others.
-func inMemory[T num](s []T) []byte {
-	var zero T
-	if _, ok := any(zero).(float32); !ok || binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+// inMemory are the bytes of numbers that lie in memory as those of a tensor of this type do, nil
+// of others.
+func inMemory[T num](s []T, dt dtype.DType) []byte {
+	var same bool
+	switch any(s).(type) {
+	case []float32:
+		same = dt == dtype.F32
+	case []float64:
+		same = dt == dtype.F64
+	default:
+		same = dt == dtype.I64 || dt == dtype.U64
+	}
+	if !same || binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
+	size := int(unsafe.Sizeof(s[0]))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size*len(s))
 }
 
 // load fills dst with len(dst) elements of t, the first at element number off and
@@ -45,14 +54,14 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 	size := t.DType.Size()
 	step := int(stride) * size
 	b, p := t.Data, int(off)*size
+	if in := inMemory(dst, t.DType); in != nil && stride == 1 {
+		copy(in, b[p:p+len(in)])
+		return
+	}
 	switch t.DType {
 	case dtype.F32:
 		if stride == 1 {
 			b = b[p : p+4*len(dst)]
-			if in := inMemory(dst); in != nil {
-				copy(in, b)
-				return
-			}
 			for i := range dst {
 				dst[i] = T(math.Float32frombits(le.Uint32(b[4*i:])))
 			}
@@ -110,14 +119,26 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 // loadNarrow loads narrow integers and floats of a byte, the first at b[p] and the rest step
 // bytes apart.
 func loadNarrow[T num](dst []T, dt dtype.DType, b []byte, p, step int) {
-	float := dt.IsFloat()
-	for i := range dst {
-		if float {
-			dst[i] = T(dtype.F8ToF32(dt, b[p]))
-		} else {
-			dst[i] = T(dtype.LoadInt(dt, b[p:]))
+	switch float := dt.IsFloat(); {
+	case dt == dtype.I32:
+		for i := range dst {
+			dst[i] = T(int32(le.Uint32(b[p:])))
+			p += step
 		}
-		p += step
+	case dt == dtype.U32:
+		for i := range dst {
+			dst[i] = T(le.Uint32(b[p:]))
+			p += step
+		}
+	default:
+		for i := range dst {
+			if float {
+				dst[i] = T(dtype.F8ToF32(dt, b[p]))
+			} else {
+				dst[i] = T(dtype.LoadInt(dt, b[p:]))
+			}
+			p += step
+		}
 	}
 }
 
@@ -127,21 +148,21 @@ func store[T num](t *Tensor, off, stride int64, src []T) {
 	if len(src) == 0 {
 		return
 	}
-	if !t.DType.IsFloat() {
-		storeInts(t, off, stride, src)
-		return
-	}
 	size := t.DType.Size()
 	step := int(stride) * size
 	b, p := t.Data, int(off)*size
+	if in := inMemory(src, t.DType); in != nil && stride == 1 {
+		copy(b[p:p+len(in)], in)
+		return
+	}
+	if !t.DType.IsFloat() {
+		storeInts(t.DType, b, p, step, src)
+		return
+	}
 	switch t.DType {
 	case dtype.F32:
 		if stride == 1 {
 			b = b[p : p+4*len(src)]
-			if in := inMemory(src); in != nil {
-				copy(b, in)
-				return
-			}
 			for i, v := range src {
 				le.PutUint32(b[4*i:], math.Float32bits(float32(v)))
 			}
@@ -181,17 +202,9 @@ func store[T num](t *Tensor, off, stride int64, src []T) {
 	}
 }
 
-func storeInts[T num](t *Tensor, off, stride int64, src []T) {
-	size := t.DType.Size()
-	step := int(stride) * size
-	b, p := t.Data, int(off)*size
-	switch t.DType {
-	case dtype.I64:
-		for _, v := range src {
-			le.PutUint64(b[p:], uint64(toInt64(v)))
-			p += step
-		}
-	case dtype.Bool:
+// storeInts stores integers, the first at b[p] and the rest step bytes apart.
+func storeInts[T num](dt dtype.DType, b []byte, p, step int, src []T) {
+	if dt == dtype.Bool {
 		for _, v := range src {
 			b[p] = 0
 			if v != 0 { // NaN is true, as in PyTorch
@@ -199,50 +212,73 @@ func storeInts[T num](t *Tensor, off, stride int64, src []T) {
 			}
 			p += step
 		}
-	default:
-		to := toInt64[T]
-		switch t.DType {
-		case dtype.U64:
-			to = func(v T) int64 { return int64(toUint64(v)) }
-		case dtype.I32:
-			to = func(v T) int64 { return int64(toInt32(v)) }
-		case dtype.U32:
-			to = func(v T) int64 { return int64(toUint32(v)) }
-		}
+		return
+	}
+	switch s := any(src).(type) {
+	case []int64:
+		storeWords(dt.Size(), b, p, step, s)
+	case []uint64:
+		storeWords(dt.Size(), b, p, step, s)
+	case []float32:
+		storeCut(dt, b, p, step, s)
+	case []float64:
+		storeCut(dt, b, p, step, s)
+	}
+}
+
+// storeWords stores the low bytes of integers.
+func storeWords[T int64 | uint64](size int, b []byte, p, step int, src []T) {
+	switch size {
+	case 8:
 		for _, v := range src {
-			dtype.StoreInt(t.DType, b[p:], to(v))
+			le.PutUint64(b[p:], uint64(v))
+			p += step
+		}
+	case 4:
+		for _, v := range src {
+			le.PutUint32(b[p:], uint32(v))
+			p += step
+		}
+	case 2:
+		for _, v := range src {
+			le.PutUint16(b[p:], uint16(v))
+			p += step
+		}
+	default:
+		for _, v := range src {
+			b[p] = byte(v)
 			p += step
 		}
 	}
 }
 
-// toInt64 wraps integers and saturates floats.
-func toInt64[T num](v T) int64 {
-	switch n := any(v).(type) {
-	case int64:
-		return n
-	case uint64:
-		return int64(n)
+// storeCut stores floats without their fractions, saturated: those of 32 bits as CUDA converts
+// them, and the low bytes of others.
+func storeCut[T real](dt dtype.DType, b []byte, p, step int, src []T) {
+	to := dtype.TruncInt64
+	switch dt {
+	case dtype.U64:
+		to = truncUint64
+	case dtype.I32:
+		to = func(v float64) int64 { return max(math.MinInt32, min(math.MaxInt32, dtype.TruncInt64(v))) }
+	case dtype.U32:
+		to = func(v float64) int64 { return max(0, min(math.MaxUint32, dtype.TruncInt64(v))) }
 	}
-	return dtype.TruncInt64(float64(v))
+	for _, v := range src {
+		dtype.StoreInt(dt, b[p:], to(float64(v)))
+		p += step
+	}
 }
 
-// toUint64 wraps integers and saturates floats.
-func toUint64[T num](v T) uint64 {
-	switch n := any(v).(type) {
-	case int64:
-		return uint64(n)
-	case uint64:
-		return n
-	}
-	f := float64(v)
+// truncUint64 is the bits of a number from 0 to 1<<64 - 1.
+func truncUint64(f float64) int64 {
 	switch {
 	case !(f > 0): // NaN too
 		return 0
 	case f >= 1<<64:
-		return math.MaxUint64
+		return -1
 	}
-	return uint64(f)
+	return int64(uint64(f))
 }
 
 func isInteger[T num](v T) bool {
@@ -251,22 +287,6 @@ func isInteger[T num](v T) bool {
 		return true
 	}
 	return false
-}
-
-// toInt32 wraps integers and saturates floats, as the conversions of CUDA do.
-func toInt32[T num](v T) int32 {
-	if isInteger(v) {
-		return int32(toInt64(v))
-	}
-	return int32(max(math.MinInt32, min(math.MaxInt32, toInt64(v))))
-}
-
-// toUint32 wraps integers and saturates floats, as the conversions of CUDA do.
-func toUint32[T num](v T) uint32 {
-	if isInteger(v) {
-		return uint32(toInt64(v))
-	}
-	return uint32(max(0, min(math.MaxUint32, toInt64(v))))
 }
 
 // domain is the type in which a kernel computes.
