@@ -20,8 +20,12 @@ func TestCarriedBetweenPrograms(t *testing.T) {
 	}
 }
 
-// sharers are programs of two variables, and how many copies each carries.
-func (h harness) sharers(ws shapes.Shape) (carrying, plain []compute.Executable) {
+// shared is the shape of variables that are carried and whose products are small.
+var shared = shapes.Make(dtypes.Float32, carriedSize/256, 16, 16)
+
+// sharers are programs of two variables of shape shared, and how many copies each carries.
+func (h harness) sharers() (carrying, plain []compute.Executable) {
+	ws := shared
 	for kind, copies := range []int{2, 2, 2, 2, 1} {
 		for _, prefix := range []string{"/", ""} {
 			n := h.b.Builder("step")
@@ -32,7 +36,7 @@ func (h harness) sharers(ws shapes.Shape) (carrying, plain []compute.Executable)
 			}
 			a, b := h.must(f.Parameter(prefix+"a", ws, nil)), h.must(f.Parameter(prefix+"b", ws, nil))
 			copied := half(a)
-			z := h.must(f.DotGeneral(copied, []int{1}, nil, half(b), []int{0}, nil, compute.DotGeneralConfig{}))
+			z := h.must(f.DotGeneral(copied, []int{2}, []int{0}, half(b), []int{1}, []int{0}, compute.DotGeneralConfig{}))
 			y := h.must(f.ConvertDType(z, dtypes.Float32))
 			moved := h.must(f.Add(a, scaled(y, 0.01)))
 			h.check(f.Return([][]compute.Value{
@@ -60,15 +64,14 @@ func (h harness) sharers(ws shapes.Shape) (carrying, plain []compute.Executable)
 }
 
 func carriedBetween(t *testing.T, h harness) {
-	const size = 256
-	carrying, plain := h.sharers(shapes.Make(dtypes.Float32, size, size))
+	carrying, plain := h.sharers()
 	var now [2][]float32 // what the variables hold
 	for v := range now {
-		for i := range size * size {
+		for i := range shared.Size() {
 			now[v] = append(now[v], float32(math.Sin(float64(3+4*v)*0.1*float64(i+1)))/16)
 		}
 	}
-	put := func(v int) compute.Buffer { return h.buffer(0, now[v], size, size) }
+	put := func(v int) compute.Buffer { return h.buffer(0, now[v], shared.Dimensions...) }
 	at := []compute.Buffer{put(0), put(1)}
 	r, kind := rand.New(rand.NewPCG(1, 2)), 0
 	one := func(n int) bool { return r.IntN(n) == 0 }
@@ -124,10 +127,9 @@ func (h harness) bytes(u compute.Buffer) []byte {
 // A variable that another program has left brings its copy along, and not by the host.
 func TestCarriedFromAnotherProgram(t *testing.T) {
 	h := newHarness(t, "device=fake")
-	ws := shapes.Make(dtypes.Float32, 256, 256)
-	carrying, _ := h.sharers(ws)
-	data := make([]float32, ws.Size())
-	out := h.run(carrying[0], nil, h.buffer(0, data, 256, 256), h.buffer(0, data, 256, 256))
+	carrying, _ := h.sharers()
+	data := make([]float32, shared.Size())
+	out := h.run(carrying[0], nil, h.buffer(0, data, shared.Dimensions...), h.buffer(0, data, shared.Dimensions...))
 	l, err := carrying[3].(*executable).load(0)
 	h.check(err)
 	for v, c := range l.c.copies {
