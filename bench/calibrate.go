@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/compile"
@@ -168,10 +169,13 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 	for _, path := range f.Files {
 		c, err := s.measuredProgram(ctx, path)
 		if err == nil && len(s.cals) > 0 && c.j.pair.World() != s.cals[0].j.pair.World() {
-			err = fmt.Errorf("it is for %s, %s for %d: calibrate them apart, the second with -costs", count(c.j.pair.World(), "rank"), f.Files[0], s.cals[0].j.pair.World())
+			err = fmt.Errorf("%s is for %s, %s for %d: calibrate each on its own, the second with -costs", path, count(c.j.pair.World(), "rank"), f.Files[0], s.cals[0].j.pair.World())
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			if !strings.Contains(err.Error(), path) {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return nil, err
 		}
 		s.pair(c)
 		s.cals = append(s.cals, c)

@@ -280,7 +280,7 @@ func (j *Job) readPrints() error {
 		return nil
 	}
 	if _, err := os.Stat(printsPath(f.Expect, 0)); err != nil {
-		return nil // recordings of whole tensors
+		return j.checkRecordings()
 	}
 	if f.Inputs != "" {
 		return usagef("-expect=%s holds results of inputs made by hash: leave out -inputs", f.Expect)
@@ -294,6 +294,21 @@ func (j *Job) readPrints() error {
 	}
 	f.Random, f.Seed, f.Same = "hash", uint64(j.prints[0].Seed), j.prints[0].Same
 	return nil
+}
+
+// checkRecordings finds what is wrong with the recordings that Expect names before
+// anything runs: those of rank 0 stand for all.
+func (j *Job) checkRecordings() error {
+	info, err := os.Stat(j.Expect)
+	switch {
+	case err != nil || !info.IsDir():
+		return usagef("-expect=%s: neither a directory of recordings nor a prefix of fingerprints (no file %s)", j.Expect, printsPath(j.Expect, 0))
+	case j.StableHLO != nil:
+		_, err = j.numbered(j.Expect, "out", interp.OutputSlots(j.pair.Forward))
+	default:
+		_, err = j.pair.ReadExpected(j.Expect, 0)
+	}
+	return err
 }
 
 // comparedPrints measures fingerprints.

@@ -97,6 +97,9 @@ func (s *Suite) Run(ctx context.Context, t *Console, paths []string) error {
 	if err = errors.Join(err, p.close()); err != nil {
 		return err
 	}
+	if n.passed+n.failed+n.skipped == 0 {
+		return fmt.Errorf("%s: no tests; want .mlir files with functions, or folders of them", strings.Join(paths, ", "))
+	}
 	if s.ByOp {
 		n.table(t.Out)
 	}

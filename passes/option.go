@@ -57,7 +57,7 @@ type value struct {
 // parse reads the text of a value; an error does not repeat the option's name.
 func (o *Option) parse(text string) (value, error) {
 	v := value{text: text}
-	bad := fmt.Errorf("%q is not of the kind: %s", text, o.Kind)
+	bad := fmt.Errorf("%q: want %s", text, o.Kind)
 	switch o.Kind {
 	case KindInt:
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -86,7 +86,7 @@ func (o *Option) parse(text string) (value, error) {
 		v.num = n
 	case KindString:
 		if o.Choices != nil && !slices.Contains(o.Choices, text) {
-			return v, fmt.Errorf("%q is none of: %s", text, strings.Join(o.Choices, " "))
+			return v, fmt.Errorf("%q: want one of: %s", text, strings.Join(o.Choices, " "))
 		}
 	default:
 		return v, fmt.Errorf("option %s has no kind", o.Name)

@@ -297,7 +297,7 @@ func (r *pipelineReader) constraints(steps []step) {
 			r.failf(s.at, s.n, "pass-order", []string{"why: " + c.Why}, "%s needs %s before it", c.After, c.Before)
 		case lastBefore > firstAfter:
 			s := &steps[lastBefore]
-			r.failf(s.at, s.n, "pass-order", []string{"why: " + c.Why}, "%s must stand before %s", c.Before, c.After)
+			r.failf(s.at, s.n, "pass-order", []string{"why: " + c.Why}, "%s must run before %s", c.Before, c.After)
 		}
 	}
 }

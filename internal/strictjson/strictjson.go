@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"reflect"
 	"slices"
 	"strconv"
@@ -30,6 +31,10 @@ func (e *ValueError) Error() string { return e.Path + ": " + e.Msg }
 func Read(name string, r io.Reader, into any, check func() error) error {
 	data, err := io.ReadAll(io.LimitReader(r, maxRead+1))
 	if err != nil {
+		var named *fs.PathError
+		if errors.As(err, &named) {
+			return err
+		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxRead {

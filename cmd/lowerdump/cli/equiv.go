@@ -43,7 +43,7 @@ Examples:
 			return err
 		}
 		if len(files) != 1 && len(files) != 2 {
-			return usagef("want one file or two")
+			return usagef("want BEFORE or BEFORE AFTER, got %s", count(len(files), "file"))
 		}
 		t.global = len(files) == 1
 		var fs [2]*ir.Func
@@ -66,7 +66,7 @@ Examples:
 		if o, err := mesh.Annotated(fs[0], fs[1]); f.mesh == "" && err == nil {
 			return t.onMesh(fs, o)
 		} else if f.mesh == "" && len(files) == 1 {
-			return err
+			return fmt.Errorf("%s: %w; give AFTER, too", files[0], err)
 		}
 		if f.mesh == "" {
 			return t.sameRanks(fs, f)

@@ -244,11 +244,34 @@ func parse(name string, f flagSet, args []string) ([]string, error) {
 			return nil, usagef("%v", err)
 		}
 		if fs.NArg() == 0 {
-			return files, nil
+			return files, checkOutputs(fs)
 		}
 		files = append(files, fs.Arg(0))
 		args = fs.Args()[1:]
 	}
+}
+
+// checkOutputs finds files that cannot be written before a command works for them.
+func checkOutputs(fs *flag.FlagSet) error {
+	for _, name := range []string{"o", "raw", "record", "trace"} {
+		f := fs.Lookup(name)
+		if f == nil || f.Value.String() == "" || f.Value.String() == "-" {
+			continue
+		}
+		path := f.Value.String()
+		if dir := filepath.Dir(path); !isDir(dir) {
+			return fmt.Errorf("-%s=%s: there is no directory %s", name, path, dir)
+		}
+		if name != "record" && isDir(path) {
+			return fmt.Errorf("-%s=%s is a directory", name, path)
+		}
+	}
+	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // parseOne parses the flags of a command that takes one file, and returns it.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
 	"strings"
 
 	"github.com/seed-ee968945/concert/bench"
@@ -15,8 +14,7 @@ import (
 // that hold their inputs.
 func (f *runFlags) tests(files []string) bool {
 	for _, file := range files {
-		info, err := os.Stat(file)
-		if !strings.HasSuffix(file, ".mlir") && (err != nil || !info.IsDir()) {
+		if !strings.HasSuffix(file, ".mlir") && !isDir(file) {
 			return false
 		}
 	}

@@ -55,15 +55,15 @@ func runTopo(_ context.Context, t tool, args []string) error {
 	case len(files) > 1:
 		return usagef("want at most one FILE, got %d", len(files))
 	}
+	base, err := f.base.base()
+	if err != nil {
+		return err
+	}
 	m, err := t.machine(files)
 	if err != nil {
 		return err
 	}
 	if f.base.machine != "" {
-		base, err := f.base.base()
-		if err != nil {
-			return err
-		}
 		text, err := described(m, base.Machine).JSON()
 		if err == nil {
 			_, err = t.out.Write(text)
