@@ -32,10 +32,15 @@ type usesT struct {
 
 const usesBytes = 4096
 
+// leastRegion is room for that. Each group writes all of its regions, and there are hundreds.
+const leastRegion = 64 << 10
+
 // openUses makes the group and the tensors.
 func openUses(ctx context.Context, drv driver.Driver, w *symm.World) (_ *usesT, err error) {
 	u := &usesT{drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
-	if u.g, err = coll.NewGroup(ctx, w, seqInts(w.Size()), smallGroup(false, w.Size())); err != nil {
+	o := smallGroup(false, w.Size())
+	o.Region = leastRegion
+	if u.g, err = coll.NewGroup(ctx, w, seqInts(w.Size()), o); err != nil {
 		return nil, err
 	}
 	for _, at := range []*uint64{&u.src, &u.dst} {

@@ -28,7 +28,9 @@ func TestEveryCallFails(t *testing.T) {
 			return err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, smallGroup(false, 2))
+		o := smallGroup(false, 2)
+		o.Region = leastRegion
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, o)
 		if err != nil {
 			return err
 		}

@@ -29,7 +29,9 @@ func TestMulticastEveryCallFails(t *testing.T) {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, always(2))
+		o := always(2)
+		o.Region = leastRegion
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, o)
 		if err != nil {
 			return false, err
 		}
