@@ -198,7 +198,7 @@ func (p *drawn) may(want []any) []float64 {
 	may, most := make([]float64, len(p.nodes)), make([]float64, len(p.nodes))
 	for k, n := range p.nodes {
 		for _, x := range numbers(want[k]) {
-			if !math.IsInf(x, 0) {
+			if !math.IsInf(x, 0) && !math.IsNaN(x) {
 				most[k] = max(most[k], math.Abs(x))
 			}
 		}

@@ -293,7 +293,7 @@ func dot(d *drawing, k int) {
 		}
 	}
 	c := compute.DotGeneralConfig{}
-	if is(s.DType, ofFloats) && d.IntN(3) == 0 {
+	if is(s.DType, ofFloats) && s.DType != dtypes.Float64 && d.IntN(3) == 0 {
 		c.AccumulatorDType = dtypes.Float32
 		if d.IntN(2) == 0 {
 			c.OutputDType = floats[d.IntN(len(floats))]

@@ -231,7 +231,7 @@ func binaries() (all []drawer) {
 		{"BitwiseAnd", compute.Function.BitwiseAnd, ofInts, exact, 0}, {"BitwiseOr", compute.Function.BitwiseOr, ofInts, exact, 0}, {"BitwiseXor", compute.Function.BitwiseXor, ofInts, exact, 0},
 		{"LogicalAnd", compute.Function.LogicalAnd, ofBools, exact, 0}, {"LogicalOr", compute.Function.LogicalOr, ofBools, exact, 0}, {"LogicalXor", compute.Function.LogicalXor, ofBools, exact, 0},
 		{"ShiftLeft", compute.Function.ShiftLeft, ofInts, exact, shifts}, {"ShiftRightLogical", compute.Function.ShiftRightLogical, ofInts, exact, shifts},
-		{"ShiftRightArithmetic", compute.Function.ShiftRightArithmetic, ofInts, exact, shifts},
+		{"ShiftRightArithmetic", compute.Function.ShiftRightArithmetic, ofSigned, exact, shifts},
 		{"Equal", compute.Function.Equal, ofAll, sharp, 0}, {"NotEqual", compute.Function.NotEqual, ofAll, sharp, 0}, {"LessThan", compute.Function.LessThan, ofNumbers, sharp, 0},
 		{"LessOrEqual", compute.Function.LessOrEqual, ofNumbers, sharp, 0}, {"GreaterThan", compute.Function.GreaterThan, ofNumbers, sharp, 0}, {"GreaterOrEqual", compute.Function.GreaterOrEqual, ofNumbers, sharp, 0},
 		{"EqualTotalOrder", compute.Function.EqualTotalOrder, ofNumbers, sharp, 0}, {"NotEqualTotalOrder", compute.Function.NotEqualTotalOrder, ofNumbers, sharp, 0},
