@@ -210,6 +210,7 @@ def specials(r):
         r.call("aten.nextafter.default", r.data(dt, 9), r.data(dt, 9))
     for name in ["lgamma", "digamma", "i0", "erfinv"]:
         r.call("aten.%s.default" % name, torch.tensor([0.0, 1.0, 2.0, 0.5, math.inf, math.nan]))
+    r.call("aten.digamma.default", torch.tensor([0.0, -0.0]))
     r.call("aten.lgamma.default", torch.tensor([1, 2, 5, 11]))
     for dt in [torch.float32, torch.float64]:
         x, g = r.data(dt, 5, 3), r.data(dt, 10)
@@ -361,6 +362,7 @@ def unusual(r):
     r.call("aten._fused_rms_norm.default", r.data(f32, 2, 4), [4], None, None, instead=lambda x, s, w, eps: rms(x, None, 1, 2.0**-23))
     r.call("aten.hypot.default", r.data(f32, 3, 7), r.data(f32, 7))
     r.call("aten.hypot.default", torch.tensor([0.0, inf, 3e30, 1e-30]), torch.tensor([0.0, 1.0, 4e30, -1e-30]))
+    r.call("aten.hypot.default", torch.tensor([inf, nan, -inf, nan]), torch.tensor([nan, -inf, 2.0, 0.0]))
     r.call("aten.signbit.default", r.data(torch.int64, 5))
     r.call("aten.addbmm.default", r.data(f32, 3, 5), r.data(f32, 2, 3, 4), r.data(f32, 2, 4, 5), beta=0.5, alpha=2)
     r.call("prims.device_put.default", r.data(f32, 3, 5), torch.device("cpu"))

@@ -102,7 +102,7 @@ func (s special) lgamma(x *ir.Value) *ir.Value {
 }
 
 // Digamma is the derivative of the logarithm of the gamma function: NaN at negative integers,
-// -inf at zero.
+// and infinite at zero, with the other sign than zero's.
 func Digamma(to Emitter, x *ir.Value) *ir.Value {
 	return function(to, func(s special, args []*ir.Value) *ir.Value { return s.digamma(args[0]) }, x)
 }
@@ -115,7 +115,7 @@ func (s special) digamma(x *ir.Value) *ir.Value {
 	y = s.where(g.below, s.sub(y, s.div(s.times(s.unary(ir.OpCos, f), math.Pi), s.unary(ir.OpSin, f))), y)
 	pole := s.both(s.by(ir.OpLt, x, 0), s.binary(ir.OpEq, x, s.floor(x)))
 	y = s.where(pole, s.number(math.NaN()), y)
-	return s.where(s.by(ir.OpEq, x, 0), s.number(math.Inf(-1)), y)
+	return s.where(s.by(ir.OpEq, x, 0), s.over(-1, x), y)
 }
 
 // Zeta is Hurwitz's zeta function, the sum of (q + k) to the -x over all k from 0 on: by

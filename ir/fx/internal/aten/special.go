@@ -71,7 +71,8 @@ func copySign(c *call) error {
 	return c.Settle(c.Make(ir.OpWhere, nil, sign, c.Make(ir.OpNeg, nil, size), size))
 }
 
-// hypotenuse is the root of the sum of squares, of which none overflows.
+// hypotenuse is the root of the sum of squares, of which none overflows: infinite where one of them
+// is, though the other be no number.
 func hypotenuse(c *call) error {
 	xs, err := c.floats("self", "other")
 	if err != nil {
@@ -80,10 +81,11 @@ func hypotenuse(c *call) error {
 	a, b := c.Make(ir.OpAbs, nil, xs[0]), c.Make(ir.OpAbs, nil, xs[1])
 	acc := traced.AccType(a.Type().DType())
 	large, small := c.In(acc, c.Make(ir.OpMaximum, nil, a, b)), c.In(acc, c.Make(ir.OpMinimum, nil, a, b))
-	plain := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, large, 0), c.With(ir.OpEq, large, math.Inf(1)))
+	infinite := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, a, math.Inf(1)), c.With(ir.OpEq, b, math.Inf(1)))
 	part := c.Make(ir.OpDiv, nil, small, large)
 	root := c.Make(ir.OpSqrt, nil, c.With(ir.OpAdd, c.Make(ir.OpMul, nil, part, part), 1))
-	return c.Settle(c.Make(ir.OpWhere, nil, plain, large, c.Make(ir.OpMul, nil, large, root)))
+	root = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, large, 0), large, c.Make(ir.OpMul, nil, large, root))
+	return c.Settle(c.Make(ir.OpWhere, nil, infinite, c.Filled(attr.Float(math.Inf(1)), acc), root))
 }
 
 // floats are operands in the type of the result.
