@@ -79,6 +79,11 @@ func (c *node) SizeOf(v *pytext.Value) *ir.Dim { return c.im.sizeOf(v) }
 
 func (c *node) Require(d ir.Dim) { c.im.check(d) }
 
+func (c *node) Never(d ir.Dim) bool {
+	r, ok := c.im.m.Bounds(d)
+	return ok && r.Max <= 0
+}
+
 func (c *node) Declared(i int) (dtype string, shape ir.Shape) {
 	return c.n.Out[i].DType, c.n.Out[i].shape()
 }

@@ -119,6 +119,8 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		size, sized := n.Const()
 		v, number := given[0].Const()
 		switch {
+		case !number && c.Trace.Never(given[0]):
+			bounds[k], open = n.Add(given[0]), true
 		case !number:
 			bounds[k], open = given[0], true
 		case sized:

@@ -25,6 +25,7 @@ type Trace interface {
 	Declared(i int) (dtype string, shape ir.Shape)        // what the trace says of result i
 	TypeOf(i int) (ir.Type, error)                        // the type of result i
 	Require(d ir.Dim)                                     // the program is for sizes that leave d at 0 or more
+	Never(d ir.Dim) bool                                  // whether no sizes that symbols may have take d above 0
 	Errorf(field string, col int, rule, msg string) error // about a field, at a 1-based column of its text, or 0
 }
 
