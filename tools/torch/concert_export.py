@@ -111,7 +111,8 @@ def fsdp(model, group=None, reduce_dtype=None):
                 shared[p] = torch.nn.Parameter(part, requires_grad=p.requires_grad), whole
             part, whole = shared[p]
             setattr(module, name, part)
-            torch.nn.utils.parametrize.register_parametrization(module, name, _Sharded(group, size, whole, reduce_dtype), unsafe=True)
+            with unittest.mock.patch.object(torch.nn.utils.parametrize, "ModuleDict", _ByName):
+                torch.nn.utils.parametrize.register_parametrization(module, name, _Sharded(group, size, whole, reduce_dtype), unsafe=True)
         if isinstance(module, torch.nn.RNNBase):
             module._flat_weight_refs = [None] * len(module._flat_weights_names)  # it need not see that they change
             module.register_forward_pre_hook(_gather_list)
@@ -120,6 +121,13 @@ def fsdp(model, group=None, reduce_dtype=None):
 
 def _gather_list(rnn, _):
     rnn._flat_weights = [getattr(rnn, name) for name in rnn._flat_weights_names]  # what it computes with
+
+
+class _ByName(torch.nn.ModuleDict):
+    """Modules by names that a ModuleDict may have methods of: keys, values."""
+
+    def add_module(self, name, module):
+        self._modules[name] = module
 
 
 class _Sharded(torch.nn.Module):
