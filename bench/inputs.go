@@ -165,7 +165,7 @@ func (j *Job) given(ctx context.Context, r *rt.Rank, h *half) ([]rt.Value, error
 	return out, nil
 }
 
-// backwardInputs are the backward inputs: forward outputs, where they lie, and tangents.
+// backwardInputs are the backward inputs: forward outputs, where they are, and tangents.
 func (j *Job) backwardInputs(fw []rt.Value) ([]rt.Value, error) {
 	sources, err := step.Sources(j.pair.Forward, j.pair.Backward)
 	if err != nil {
@@ -202,7 +202,7 @@ func (h *half) rebind(first []rt.Value) []rt.Value {
 }
 
 // overwritten reports, for each input of a program, whether an instruction writes
-// where it lies.
+// where it is.
 func overwritten(p *program.Program) []bool {
 	type span struct{ lo, hi int64 }
 	spanOf := func(t *program.Tensor) span {

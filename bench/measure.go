@@ -248,7 +248,7 @@ func (k *meter) isNew(f finding) bool {
 
 // upTo runs the program up to an instruction, so that what comes next finds its
 // operands: an index that is no index would be read from anywhere. It returns where the
-// outputs lie, which are there if n is all of it.
+// outputs are, which are there if n is all of it.
 func (k *meter) upTo(ctx context.Context, n int) ([]rt.Value, error) {
 	inputs := k.inputs
 	back := k.bound

@@ -94,7 +94,7 @@ func (s *session) wholePrograms() iter.Seq2[*measuredProgram, []*inStep] {
 
 // addLongLaunches gives long launches the times that they have in their steps: the mean of all of
 // them, each on the middle rank. By itself a launch finds what others have left where its
-// operands lie, and how long attention or a sum by index takes depends on that. Of short
+// operands are, and how long attention or a sum by index takes depends on that. Of short
 // ones the events around them are too large a part. What was known before stays: the
 // programs were made with it.
 func (s *session) addLongLaunches(m *calibration.File) {

@@ -44,7 +44,7 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	}
 	slots := interp.InputSlots(j.pair.Forward)
 	var out []rt.Value
-	from := make([]int64, len(slots)) // where an input's pattern lies, 0 for none
+	from := make([]int64, len(slots)) // where an input's pattern is, 0 for none
 	have := map[filled]int64{}
 	size := min(patternBytes, k.c.bytes/mostPatterns) / program.Align * program.Align
 	for i, s := range slots {
@@ -173,7 +173,7 @@ func (c *measuredProgram) copies() (n int) {
 	return n
 }
 
-// resident are inputs that lie in the arena.
+// resident are inputs that are in the arena.
 func resident(inputs []rt.Value) []rt.Value {
 	out := slices.Clone(inputs)
 	for i := range out {

@@ -136,7 +136,7 @@ func (j *Job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.V
 	return j.backwardInputs(outs[0])
 }
 
-// runHalf runs a half and returns where its outputs lie, one by one. It takes the sizes that halves
+// runHalf runs a half and returns where its outputs are, one by one. It takes the sizes that halves
 // before it have read, and adds its own.
 func (j *Job) runHalf(ctx context.Context, r *rt.Rank, h *half, given []rt.Value, sizes map[string]int64) ([]rt.Value, error) {
 	o := j.options(r)

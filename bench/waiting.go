@@ -9,7 +9,7 @@ import (
 
 // waiting is for how long, in milliseconds, a traced step computes nothing while a
 // collective runs: between calls of the compute stream, before the first and after the
-// last. What lies between two calls anyway, the median of the gaps, does not count: with
+// last. What is between two calls anyway, the median of the gaps, does not count: with
 // the events of a trace it is some microseconds.
 func waiting(spans []rt.Span, compute string) float64 {
 	var calls, comms []span

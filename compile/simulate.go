@@ -10,7 +10,7 @@ import (
 )
 
 // OverlappedKey is what the key of a collective (program.Program.CostKey) ends with in a
-// calibration for the form that it has when compute runs beside it.
+// calibration for the form that it has when compute overlaps with it.
 const OverlappedKey = " beside"
 
 // Simulation is the simulated time of a program with and without its collectives, in

@@ -249,7 +249,7 @@ func eagerCases(n int) []eagerT {
 		add(operandT{t: symm.BF16, count: large, private: true})
 		add(operandT{t: symm.F32, count: large, private: true, inPlace: inPlace, shift: 4})
 		add(operandT{t: symm.I32, count: large, private: true}, operandT{t: symm.I32, count: 5, private: true}, operandT{t: symm.I32, count: large / 2, private: true, inPlace: inPlace})
-		// Private tensors need not lie alike on all ranks.
+		// Private tensors need not have equal offsets on all ranks.
 		for _, t := range []symm.DType{symm.F32, symm.BF16, symm.U8} {
 			add(operandT{t: t, count: 777, private: true, shift: uint64(t.Size()), skew: true})
 			add(operandT{t: t, count: large / 4, private: true, shift: uint64(t.Size()), skew: true, inPlace: inPlace})

@@ -21,12 +21,12 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// gatherT is a matmul that gathers: rows of each rank, K and N, and how the right operand lies.
+// gatherT is a matmul that gathers: rows of each rank, K and N, and how the right operand is.
 type gatherT struct {
 	d          dtype.DType
 	rows, k, n int64
 	trans      bool
-	inPlace    bool // the own rows lie where they are gathered
+	inPlace    bool // the own rows are where they are gathered
 }
 
 // matmulsT are libraries of matmuls for a world's ranks.
@@ -79,7 +79,7 @@ func (x *matmulsT) tensor(rank int, d dtype.DType, off uint64, rows, cols int64,
 	return t
 }
 
-// gathersT are the matmuls of a world's ranks, and where their tensors lie in each.
+// gathersT are the matmuls of a world's ranks, and where their tensors are in each.
 type gathersT struct {
 	*matmulsT
 	s            gatherT
@@ -101,7 +101,7 @@ func newGathers(r *rigT, g *coll.Group, s gatherT) *gathersT {
 	return x
 }
 
-// ownRows is where a rank's rows lie.
+// ownRows is where a rank's rows are.
 func (x *gathersT) ownRows(rank int) uint64 {
 	if x.s.inPlace {
 		return x.all + uint64(2*int64(rank)*x.s.rows*x.s.k)

@@ -18,7 +18,7 @@ import (
 )
 
 // prefilledT runs collectives on one rank of a group whose peers launch nothing: what
-// they would send lies in this rank's memory before its kernel starts. So one kernel runs
+// they would send is in this rank's memory before its kernel starts. So one kernel runs
 // at a time and never waits, under tools that slow it down a hundred times or that look
 // at one process only, such as compute-sanitizer's racecheck and synccheck.
 //
@@ -305,7 +305,7 @@ func (r *prefilledT) uneven(t *testing.T) {
 }
 
 // chunks runs an all_to_all of one piece that is too large for packets, each way. What
-// lies in staging are packets: an element and the epoch.
+// is in staging are packets: an element and the epoch.
 func (r *prefilledT) chunks(t *testing.T) {
 	n := r.g.Size()
 	peer := (r.rank + 1) % n

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// scatterT is a matmul that scatters: rows of each rank's result, K and N, and how the operands lie.
+// scatterT is a matmul that scatters: rows of each rank's result, K and N, and how the operands are.
 type scatterT struct {
 	d              dtype.DType
 	rows, k, n     int64
@@ -26,7 +26,7 @@ type scatterT struct {
 	red            kernels.Reduction
 }
 
-// scattersT are the matmuls of a world's ranks, and where their tensors lie in each.
+// scattersT are the matmuls of a world's ranks, and where their tensors are in each.
 type scattersT struct {
 	*matmulsT
 	s              scatterT
@@ -113,7 +113,7 @@ func (x *scattersT) rounds(rounds int) (failed error) {
 			return err
 		}
 		var c driver.Commands
-		for range 3 { // the next call's tiles go where this one's lie
+		for range 3 { // the next call's tiles go where this one's are
 			plans[i].addTo(&c)
 		}
 		if execs[i], err = made.graph(x.rigT, m, &c); err != nil {

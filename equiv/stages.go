@@ -50,7 +50,7 @@ func (r *reader) meet(n *ir.Node) {
 }
 
 // sends reports whether some rank of the stage gives a collective anything: who only receives a
-// permute brings a tensor that nobody reads.
+// permute brings a tensor that is never read.
 func (r *reader) sends(n *ir.Node) bool {
 	if n.Op() != ir.OpCollectivePermute {
 		return true

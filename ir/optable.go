@@ -11,7 +11,7 @@ import (
 // windowAttrs say how windows slide, one number for each dimension that has them.
 var windowAttrs = []AttrSpec{
 	{window.StridesKey, attr.KindInts, false, "distance of windows, 1 if absent"},
-	{window.PaddingKey, attr.KindInts, false, "elements added in front and behind, negative for taken away; 0 if absent"},
+	{window.PaddingKey, attr.KindInts, false, "elements added before and after, negative to crop; 0 if absent"},
 	{window.BaseKey, attr.KindInts, false, "distance of the operand's elements, 1 if absent"},
 	{window.DilationKey, attr.KindInts, false, "distance of a window's places, 1 if absent"},
 	{window.ReverseKey, attr.KindInts, false, "1 where a window's places are counted from its end"},
@@ -34,7 +34,7 @@ var (
 	aAccum   = AttrSpec{"accumulate", attr.KindBool, false, "add instead of replace"}
 	aStart   = AttrSpec{"start", attr.KindInt, false, "first index"}
 	aEnd     = AttrSpec{"end", attr.KindInt, false, "index past the last, the size if absent"}
-	aUniform = AttrSpec{UniformKey, attr.KindBool, false, "all ranks go the same way, as whoever says so sees to"}
+	aUniform = AttrSpec{UniformKey, attr.KindBool, false, "all ranks take the same path; the author guarantees it"}
 	aStep    = AttrSpec{"step", attr.KindInt, false, "distance of indices, 1 if absent"}
 )
 
@@ -99,8 +99,8 @@ func collective(name string, reduces bool, types TypeRule, example, doc string, 
 var opTable = [numOps]OpInfo{
 	OpInvalid: {Name: "invalid", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: types.Declared, Doc: "no operation"},
 	OpInput: {Name: "input", Class: ClassInput, NumResults: 1, Types: types.Declared, Doc: "a parameter of the function",
-		Attrs: []AttrSpec{{DonateKey, attr.KindInt, false, "number of the result that lies in its place when the function has ended"},
-			{UniformKey, attr.KindBool, false, "equal on all ranks, as whoever runs the function sees to"}}},
+		Attrs: []AttrSpec{{DonateKey, attr.KindInt, false, "number of the result that takes its memory when the function ends"},
+			{UniformKey, attr.KindBool, false, "equal on all ranks; the caller guarantees it"}}},
 	OpReturn: {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: types.Declared, Example: "return %x", Doc: "the function's results"},
 
 	OpFull: memory("full", 0, 0, 1, types.Declared, "%r = full {value=0.5} : f32[4,8]", "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
@@ -191,7 +191,7 @@ var opTable = [numOps]OpInfo{
 	OpProd:   reduction("prod", "product over dims"),
 	OpArgmax: memory("argmax", 1, 1, 1, types.Reduce, "%r = argmax %x {dim=1} : i64[4]", "index of the first largest along dim", aDim, aKeep),
 	OpReduceWindow: memory("reduce_window", 1, 2, 1, types.ReduceWindow, `%r = reduce_window %image {padding=[0, 0, 0, 0, 1, 1, 0, 0], reduce="max", strides=[1, 1, 2, 2], window=[1, 1, 3, 2]} : f32[2,4,3,3]`,
-		"fold of each window's elements; padding and what lies between elements that are dilated is not there. Of operand 1, only elements count whose place in the window, in row-major order, it says. argmax is the place of the first largest, 0 where there is none",
+		"fold of each window's elements; padding and the gaps of dilation are excluded. Of operand 1, only elements count whose place in the window, in row-major order, it says. argmax is the place of the first largest, 0 where there is none",
 		append([]AttrSpec{{"reduce", attr.KindString, true, "sum, product, min, max or argmax"}, {"window", attr.KindInts, true, "sizes of the window"}}, windowAttrs...)...),
 	OpCumsum:     memory("cumsum", 1, 1, 1, types.Same, "%r = cumsum %x {dim=1} : f32[4,8]", "running sum along dim", aDim),
 	OpSoftmax:    memory("softmax", 1, 1, 1, types.Same, "%r = softmax %x {dim=1} : f32[4,8]", "exp(x - max) over its sum along dim", aDim),
@@ -222,7 +222,7 @@ var opTable = [numOps]OpInfo{
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
 	OpReadSize: {Name: "read_size", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectSizes, Elementwise: true, Exact: true, Types: types.ReadSize, Example: `%r = read_size %counts {symbols=["u0", "u1"]} : i64[2]`,
 		Doc:   "sets symbols on this rank to the elements of the operand, which the result copies; a value outside of 0 to the symbol's max is an error on all ranks",
-		Attrs: []AttrSpec{{SymbolsKey, attr.KindStrings, true, "a symbol for each element; what names one stands behind"}}},
+		Attrs: []AttrSpec{{SymbolsKey, attr.KindStrings, true, "a symbol for each element; nodes that name one come after"}}},
 	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Types: types.Shard,
 		Example: "%r = shard %x on @tp {dim=0} : f32[2,8]", Doc: "this rank's shard of the operand along dim, by its group rank; a copy, since its offset is known only at run time"},
 
@@ -249,18 +249,18 @@ var opTable = [numOps]OpInfo{
 
 	OpAsyncCall: {Name: "async_call", Class: ClassCollective, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectCommunicates, Types: types.AsyncCall, AnyAttrs: true,
 		Doc: "custom communication on its group's stream; it may have any attributes", Example: `%r = async_call %x on @tp {target="my.all_reduce"} : async f32[4,8]`,
-		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"payload", attr.KindString, false, "verbatim text for whoever knows the target"}}},
+		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"payload", attr.KindString, false, "verbatim text for the implementation of the target"}}},
 	OpWhile: {Name: "while", Class: ClassCompute, MinArgs: 1, MaxArgs: -1, NumResults: -1, Bodies: []string{CondKey, BodyKey}, Types: types.While,
 		Example: `%r:2 = while %seed, %x, %b {body="step", cond="more", trips=3} : i64[], f32[4,8]`,
 		Doc:     "runs body while cond is true. The first operands are carried, one for each result: body returns their values for the next iteration, and finally the results. The other operands are the same in every iteration",
 		Attrs: []AttrSpec{{CondKey, attr.KindString, true, "function from all operands to bool[]"}, {BodyKey, attr.KindString, true, "function from all operands to the results"},
-			{"trips", attr.KindInt, false, "number of rounds to reckon costs with, 1 if absent"}, aUniform}},
+			{"trips", attr.KindInt, false, "number of iterations for costs, 1 if absent"}, aUniform}},
 	OpCase: {Name: "case", Class: ClassCompute, MinArgs: 1, MaxArgs: -1, NumResults: -1, Bodies: []string{BranchesKey}, Types: types.Case,
 		Example: `%r = case %seed, %x, %b {branches=["plus", "times", "minus"]} : f32[4,8]`,
 		Doc:     "runs one of the branches on the operands after the first, which is its number; the last one if there is no such number. A bool counts as 0 or 1",
-		Attrs:   []AttrSpec{{BranchesKey, attr.KindStrings, true, "functions from the operands behind the first to the results"}, aUniform}},
+		Attrs:   []AttrSpec{{BranchesKey, attr.KindStrings, true, "functions from the operands after the first to the results"}, aUniform}},
 	OpCall: {Name: "call", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: types.Declared, Example: `%r = call %x, %w {class="compute", target="my.op"} : f32[4,16]`, Doc: "a custom operation; it may have any attributes", AnyAttrs: true,
 		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"effects", attr.KindStrings, false, "of writes, communicates, random, alias"},
 			{"writes", attr.KindInts, false, "numbers of the operands that it writes in place, all if absent"},
-			{"class", attr.KindString, false, "compute or memory, memory if absent"}, {"payload", attr.KindString, false, "verbatim text for whoever knows the target"}}},
+			{"class", attr.KindString, false, "compute or memory, memory if absent"}, {"payload", attr.KindString, false, "verbatim text for the implementation of the target"}}},
 }

@@ -47,29 +47,29 @@ type rule struct {
 var moduleRules = []rule{
 	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
 	{"group", "a group partitions the world, or in a module with stages some ranks of it, into subgroups of one size", ruleGroup},
-	{"symbol", "a symbol's hint lies within 0..max", ruleSymbol},
+	{"symbol", "a symbol's hint is within 0..max", ruleSymbol},
 	{"check", "a size that a module needs is 0 or more for some values of its symbols", ruleCheck},
-	{"nesting", "no function runs itself, and bodies stand 32 deep at most", ruleNesting},
-	{"stages", "each rank has a place in the stages' group, and is in the groups that it uses; stages that meet issue the same collectives, and none waits for ever", ruleStages},
+	{"nesting", "no function is recursive, and bodies are nested 32 deep at most", ruleNesting},
+	{"stages", "each rank is in the group of the stages and in the groups that it uses; stages that share a group issue the same collectives, without deadlock", ruleStages},
 }
 
 var funcRules = []rule{
 	{"name", "names are printable text of one line", ruleName},
 	{"order", "inputs come first, one return comes last, and operands are defined before their use", ruleOrder},
-	{"arity", "operands and results are as many as the op takes", ruleArity},
+	{"arity", "the op takes that many operands and results", ruleArity},
 	{"attributes", "attributes are declared by the op, present where required, and of the declared kind", ruleAttributes},
-	{"communicator", "a collective names a group, and so does what depends on the rank's place in one; nothing else does", ruleCommunicator},
+	{"communicator", "collectives and nodes that depend on the rank's index in a group name one; no other node does", ruleCommunicator},
 	{"call", "an opaque call names its target and known effects", ruleCall},
 	{"dimensions", "dimensions use declared symbols and are not negative, whatever their values, and element counts fit", ruleDimensions},
-	{"layout", "strides reach 2^50 elements at most; in results that no view gives each element has a place, and those of collectives are row-major", ruleLayout},
+	{"layout", "strides reach 2^50 elements at most; elements of results other than views do not overlap, and results of collectives are row-major", ruleLayout},
 	{"cost", "an attached cost is not negative and at most MaxCost", ruleCost},
 	{"async-use", "an async value has exactly one consumer: a wait or the return", ruleAsyncUse},
 	{"type", "result types follow from the operands by the op's type rule", ruleType},
-	{"body", "the functions that a node runs take its operands, give its results, and change nothing else; where they communicate, all ranks go the same way", ruleBody},
-	{"sizes", "a symbol is read once in a function, ahead of what names it, and in no body", ruleSizes},
+	{"body", "the functions that a node runs take its operands, return its results, and have no other effect; where they communicate, all ranks take the same path", ruleBody},
+	{"sizes", "a symbol is read once in a function, before nodes that name it, and not in a body", ruleSizes},
 	{"version", "operands are the newest versions of their storages, nothing is written while a collective reads it, and nothing twice by one call", ruleVersion},
-	{"donation", "an input is donated to a result of its type, which it alone lies in the place of", ruleDonation},
-	{"range", "splits are not negative, whatever the values of symbols, and pieces lie within their operands for some", ruleRange},
+	{"donation", "an input is donated to a result of its type, and no other input to the same result", ruleDonation},
+	{"range", "splits are not negative, whatever the values of symbols, and pieces are within their operands for some", ruleRange},
 }
 
 // verifier is the state of one Verify.

@@ -120,7 +120,7 @@ type Call struct {
 	DType     dtype.DType
 	N         int
 	Segs      []Seg
-	Symmetric bool // every source and destination lies at the same offset on every rank
+	Symmetric bool // every source and destination is at the same offset on every rank
 	Algo      Algo
 	// Multicast says that the ranks' symmetric memory can be reached through multicast,
 	// RankOrder that sums in another order than that of the ranks will not do, which are

@@ -4,22 +4,22 @@ import "fmt"
 
 // Co-resident kernels are those that begin at once on multiprocessors which matrix products
 // hold: small blocks with few registers and little shared memory (see src/coresident.h).
-// They wait for nobody and any grid serves.
+// They wait for no peer, so any grid size works.
 
 // CoresidentBlocks is the largest grid of a co-resident kernel: a block for every
 // multiprocessor of an H100 or H200.
 //
 // What a product's block leaves of a multiprocessor is given out twice, it seems, and
 // again only when that block has left: in measurements two co-resident kernels of 132 blocks
-// began at once beside one product, or one of 264, and the next waited for the
+// began at once while one matmul ran, or one of 264, and the next waited for the
 // product's end. So kernels with little work get few blocks, and many of them find
-// room. Fewer for large copies lose: beside some products a block copies only 1.1 bytes a
+// room. Fewer for large copies lose: while some matmuls run, a block copies only 1.1 bytes a
 // nanosecond, and the own part of a gather by 57 blocks took twice as long as the links.
 const CoresidentBlocks = 132
 
 // A block gets so many units at the least: a few times of what is under way in it.
 const (
-	coresidentCopyUnits   = 4096 // 64 KiB, about 20 us beside a product
+	coresidentCopyUnits   = 4096 // 64 KiB, about 20 us while a matmul runs
 	coresidentReduceUnits = 1024
 )
 
@@ -67,7 +67,7 @@ func PlanCoresidentCopy(segs []Seg) (*Launch, error) {
 	return l, nil
 }
 
-// PlanCoresidentReduce plans the kernel that reduces pieces which lie in staging memory, with
+// PlanCoresidentReduce plans the kernel that reduces pieces which are in staging memory, with
 // the bits of PlanStaged's. c has one segment: the own piece, the result, which may
 // be the own piece's place, and the bytes of a piece. The caller fills in what
 // depends on the rank, and Args.Scratch and Args.Slot: multiples of 16, as the base.

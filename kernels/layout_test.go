@@ -75,7 +75,7 @@ type span struct {
 	what   string
 }
 
-// apart reports spans that overlap or lie outside of [0, end).
+// apart reports spans that overlap or are outside of [0, end).
 func apart(spans []span, end uint64) error {
 	spans = slices.Clone(spans)
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
@@ -183,7 +183,7 @@ func (l *Launch) spans(op Collective) (spans []span) {
 }
 
 // TestLayout makes sure, for plans of all groups, layouts and many sizes, that what the
-// kernels write lies in the part of the scratch that is theirs, and that no two places of
+// kernels write is in the part of the scratch that is theirs, and that no two places of
 // it overlap.
 func TestLayout(t *testing.T) {
 	plans := map[Algo]int{}

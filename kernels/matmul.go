@@ -12,7 +12,7 @@ type Matmul struct {
 	Image, Name                  string
 	Grid, Block, Cluster, Shared int
 	// Boxes of the tensor maps of A, B and D, innermost first. Each map's dimensions are
-	// those of the matrix as it lies in memory, and the batch.
+	// those of the matrix as it is in memory, and the batch.
 	A, B, D [2]uint32
 	args    [5]uint32 // rows, cols, depth, batch, band
 }
@@ -21,7 +21,7 @@ type Matmul struct {
 const gatherUnits = 2048
 
 // MatmulShape is what a matmul multiplies: Batch times A of M by K and B of K by N. TransA
-// says that A lies column by column, TransB that B does.
+// says that A is column-major, TransB that B does.
 type MatmulShape struct {
 	DType          dtype.DType
 	M, N, K, Batch int64
@@ -120,7 +120,7 @@ func NewScatteringMatmul(s MatmulShape, n, sms int) (*Matmul, error) {
 	return m, err
 }
 
-// Gather sets what of a's arguments is not the rank's: the own rows, and where those of rank 0 lie.
+// Gather sets what of a's arguments is not the rank's: the own rows, and where those of rank 0 are.
 func (m *Matmul) Gather(a *Args, own, gathered, bytes uint64) []byte {
 	a.Units, a.Per, a.Segs = uint32(bytes/16), gatherUnits, []Seg{{Src: own, Dst: gathered, Bytes: bytes}}
 	return a.Pack(nil, 1)

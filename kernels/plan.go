@@ -228,10 +228,10 @@ func StagedUnit(c Call) uint64 {
 	return 8
 }
 
-// PlanStaged plans the kernel that folds pieces which lie in staging memory. The
+// PlanStaged plans the kernel that folds pieces which are in staging memory. The
 // caller fills in everything of the arguments but segments, units, type and
 // reduction. c has at most MaxSegs segments: of each its own piece, the result and the
-// bytes of a piece. In staging, those of a rank lie one after the other, each on a
+// bytes of a piece. In staging, those of a rank are contiguous, each on a
 // multiple of StagedUnit.
 func PlanStaged(c Call) (*Launch, error) {
 	if err := c.check(); err != nil {

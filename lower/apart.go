@@ -48,7 +48,7 @@ func isKernelError(err error) bool {
 
 // splitRefused returns f in a copy of its module without the regions that no kernel could be
 // written for, whose nodes become launches, and without results on operands where a
-// kernel cannot have them so. Where buffers lie is decided anew: what was inside a
+// kernel cannot have them so. Buffer offsets are decided again: what was inside a
 // region needs bytes now.
 func splitRefused(f *ir.Func, nodes []*ir.Node) (*ir.Func, error) {
 	names := map[[2]string]bool{} // of functions and nodes; look-up only

@@ -9,9 +9,9 @@ import (
 )
 
 // Bodies stand in the list where the node that runs them stands, between brackets
-// (program.Block). What a while carries lies where its results do: it is copied there before
+// (program.Block). What a while carries is where its results are: it is copied there before
 // the first round, and at the end of each. Bodies read it there, and all other operands where
-// they lie. Their own buffers lie in the node's room.
+// they are. Their own buffers are in the node's room.
 
 // frame is the function that is being lowered.
 type frame struct {
@@ -21,7 +21,7 @@ type frame struct {
 	finished []int        // by NodeID: event recorded after a collective, or an async input's
 
 	// Of a body.
-	where []place.Window   // by buffer of the layout: where it lies in the program; nil if they are the same
+	where []place.Window   // by buffer of the layout: where it is in the program; nil if they are the same
 	path  string           // before names of its nodes
 	outs  []program.Tensor // what it returns
 }
@@ -118,8 +118,8 @@ func (l *lowering) branches(n *ir.Node, room *place.Room, operands, results []pr
 	return nil
 }
 
-// inside lowers a body whose inputs lie where the operands do, and returns where its results
-// lie.
+// inside lowers a body whose inputs are where the operands are, and returns where its results
+// are.
 func (l *lowering) inside(n *ir.Node, room *place.Room, k int, operands []program.Tensor) ([]program.Tensor, error) {
 	b, base := &room.Bodies[k], l.p.Buffers[l.at(room.Buffer).Buffer].Offset
 	caller := l.frame
@@ -143,7 +143,7 @@ func (l *lowering) inside(n *ir.Node, room *place.Room, k int, operands []progra
 	return outs, err
 }
 
-// at is where a buffer of the layout lies in the program.
+// at is where a buffer of the layout is in the program.
 func (l *lowering) at(buffer int) place.Window {
 	if l.where == nil {
 		return place.Window{Buffer: buffer}

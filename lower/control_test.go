@@ -17,7 +17,7 @@ import (
 
 // Rounds on four ranks, with a collective in each, a branch that does not run on all of them, a
 // loop in it, carried values that change places, one that is donated, and what is the same in
-// every round, of which one view lies where no kernel could read it.
+// every round, of which one view is where no kernel could read it.
 const rounds = `world 4
 group @all = [[0, 1, 2, 3]]
 group @two = [[0, 1], [2, 3]]

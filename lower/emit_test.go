@@ -280,7 +280,7 @@ func check(name string, fw, bw hostrun.Step) {
 	}
 }
 
-// checkCase runs the emitted code of a golden case, whose functions lie beside it, and
+// checkCase runs the emitted code of a golden case, whose functions are beside it, and
 // compares it with the interpreter, bit by bit. Sizes known at run time differ by rank:
 // what rank 0 sends to rank 1 is what that expects.
 func checkCase(name string, s hostrun.Step) {

@@ -178,7 +178,7 @@ func (l *lowering) newBody(nodes []*ir.Node) (*body, error) {
 	return b, nil
 }
 
-// given reports whether v lies in memory before the kernel runs.
+// given reports whether v is in memory before the kernel runs.
 func (b *body) given(v *ir.Value) bool {
 	root, _ := b.l.st.Root(b.l.st.Of(v)[0].Storage)
 	return !b.member[root.Def()]
@@ -268,7 +268,7 @@ func (b *body) needed() map[*ir.Node]bool {
 	return out
 }
 
-// tensor says where a value of the body lies.
+// tensor says where a value of the body is.
 func (b *body) tensor(v *ir.Value) program.BodyTensor {
 	t := v.Type()
 	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: b.shape(t)}

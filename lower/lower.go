@@ -232,7 +232,7 @@ func (l *lowering) input(n *ir.Node) {
 	l.p.Inputs = append(l.p.Inputs, q)
 }
 
-// inherit copies results into the places of donated inputs that they do not lie in yet.
+// inherit copies results into the places of donated inputs that they are not in yet.
 func (l *lowering) inherit(n *ir.Node) {
 	for i, h := range l.lay.Heirs {
 		if h.Copied {

@@ -77,8 +77,8 @@ func lengthen(m *ir.Module, r *rand.Rand) {
 	}
 }
 
-// Random programs with random regions, whose results lie on operands where that is
-// legal, give the interpreter's bits. What lies on an operand also comes out right if
+// Random programs with random regions, whose results are on operands where that is
+// legal, give the interpreter's bits. What is on an operand also comes out right if
 // the elements of all results at one place are computed by themselves, from the operands as
 // they are then, and places come in any order: the worst that a kernel can do. Lowered with source, regions that
 // no kernel can compute are taken apart.

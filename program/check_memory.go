@@ -191,7 +191,7 @@ func (f *frontier) compare(e int32, a *access, clock []int32, i int) {
 	f.c.unordered(b, a, lo, hi)
 }
 
-// span is what of segment i lies between the ends of an access.
+// span is what of segment i is between the ends of an access.
 func (f *frontier) span(i int, a *access) (lo, hi int64) {
 	return max(f.coords[i], a.win.lo), min(f.coords[f.starts.next(i+1)], a.win.hi)
 }

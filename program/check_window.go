@@ -132,7 +132,7 @@ func (p *Program) sameElements(t, u *Tensor) bool {
 		if u.Strides != nil {
 			us = u.Strides[i]
 		}
-		// The rows of symbolic sizes lie differently for every value.
+		// The rows of symbolic sizes have a different layout for every value.
 		if !ok && (t.Strides == nil || u.Strides == nil) || !t.Shape[i].Equal(u.Shape[i]) || (!ok || m > 1) && ts != us {
 			return false
 		}
@@ -155,7 +155,7 @@ func (w *window) next(x int64) (lo, hi int64) {
 	}
 	// From the outside in, the repetition that x falls in. If x falls into the gap
 	// behind it, another one follows on the same level: behind the last one of a
-	// level, x would be outside of the repetition that the level lies in.
+	// level, x would be outside of the repetition that the level is in.
 	at := w.lo
 	for k := len(w.levels) - 1; k >= 0; k-- {
 		l := w.levels[k]

@@ -13,7 +13,7 @@ import (
 
 // CostKey names what an instruction costs: instructions of one key do the same work
 // on operands of the same types and layouts, in whatever program and wherever their
-// buffers lie. It is what a table of measured costs is looked up by. Events and brackets have the
+// buffers are. It is what a table of measured costs is looked up by. Events and brackets have the
 // empty key. Symbolic sizes count at their hints.
 //
 // The text is the operation, a collective's group size, the attributes, and the

@@ -23,7 +23,7 @@ body
 `
 
 // TestDonations: the old contents are read before the new ones are written, by their own
-// name; what is not donated stays as it is; and an output lies where its input lay.
+// name; what is not donated stays as it is; and an output is where its input lay.
 func TestDonations(t *testing.T) {
 	lines := strings.SplitAfter(donating, "\n")
 	swapped := strings.Join(append(append(append([]string{}, lines[:13]...), lines[14], lines[13]), lines[15:]...), "")

@@ -220,7 +220,7 @@ func (p *Program) Kernel(in *Instr) *Kernel {
 }
 
 // Span is the half-open range of bytes, from element (0, 0, ...), that the elements
-// of a tensor lie in; false if the tensor is malformed or larger than 2^56 bytes.
+// of a tensor are in; false if the tensor is malformed or larger than 2^56 bytes.
 // No stride is negative.
 func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 	if !d.Valid() || strides != nil && len(strides) != len(shape) {
@@ -258,7 +258,7 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 	return (last + 1) * size, true
 }
 
-// inPlace reports whether parameter result may lie on parameter operand, given that
+// inPlace reports whether parameter result may be on parameter operand, given that
 // both are the same elements. One operation alone may if it works in place. Several
 // may if what depends on the operand, the result among it, is pointwise and has its shape
 // throughout, and nothing behind the result reads the operand: a kernel's thread then reads

@@ -74,7 +74,7 @@ func TestKernelErrors(t *testing.T) {
 	}
 }
 
-// A result of several operations may lie on an operand only where no thread can read
+// A result of several operations may be on an operand only where no thread can read
 // it after another has written it.
 func TestKernelInPlace(t *testing.T) {
 	const text = `program @f world 1

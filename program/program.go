@@ -101,7 +101,7 @@ type Buffer struct {
 	Size   int64 // bytes
 }
 
-// Tensor is a typed window on a buffer. It lies within the buffer for every value of
+// Tensor is a typed window on a buffer. It is within the buffer for every value of
 // the symbols, and no size is negative for any.
 type Tensor struct {
 	Buffer  int   // index into Program.Buffers
@@ -125,7 +125,7 @@ type Param struct {
 	Tensors []Tensor
 }
 
-// Donation says that an output lies where an input lay, whose contents are gone when the
+// Donation says that an output is where an input lay, whose contents are gone when the
 // program has finished. What reads them does so through the input's buffer, and what
 // writes the output through another one on the same bytes.
 type Donation struct {

@@ -323,7 +323,7 @@ func (r *reader) param() Param {
 	return q
 }
 
-// windows reads where a parameter lies.
+// windows reads where a parameter is.
 func (r *reader) windows(q Param) Param {
 	r.Expect('=', "before a parameter's tensors")
 	q.Tensors = r.tensors()

@@ -85,7 +85,7 @@ func (p *Program) Validate() error {
 	return p.checkDonations()
 }
 
-// checkDonations checks that an output lies exactly where the input that is donated to it
+// checkDonations checks that an output is exactly where the input that is donated to it
 // lay, and that inputs and outputs take part once.
 func (p *Program) checkDonations() error {
 	to := make([]bool, len(p.Outputs))

@@ -107,7 +107,7 @@ func (a *agreeing) compare(ctx context.Context, g *rendezvous.Group, e *Mismatch
 }
 
 // consequences are the lines of a program's text that follow from its signature and
-// instructions: where its memory lies. They stand before what they follow from, so
+// instructions: where its memory is. They stand before what they follow from, so
 // that the first of them to differ says nothing about why.
 var consequences = []string{"events ", "arena ", "buffer "}
 
@@ -148,7 +148,7 @@ func differ(a, b string, skip []string) (line int, la, lb string) {
 }
 
 // beforeFirst returns a failure to join with the collective that comes first in
-// the rank's programs, and so cannot run, after the word rendezvous: whoever reads
+// the rank's programs, and so cannot run, after the word rendezvous: a reader of
 // the message finds the place in the program where the ranks would have met.
 // Programs without a text (emitted code carries none) leave err as it is.
 func beforeFirst(err error, mods []*Module, world int) error {

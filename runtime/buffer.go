@@ -11,7 +11,7 @@ import (
 
 // Buffer is memory of a world that modules share: it has the same place in every rank's
 // arena, holds what was written to it last, and outlives the modules that are bound to it
-// (Rank.Add). A module's input that lies in a buffer is there already, and an output stays
+// (Rank.Add). A module's input that is in a buffer is there already, and an output stays
 // there. What a buffer holds is seen through views: View places a tensor in it for the
 // device, and Rank.Upload and Rank.Download copy between such a tensor and the host.
 type Buffer struct {
@@ -98,7 +98,7 @@ func (b *Buffer) Free(ctx context.Context) error {
 	return r.change(ctx, &c)
 }
 
-// bind finds what lies in buffers.
+// bind finds what is in buffers.
 func (l *loaded) bind(r *Rank, bind Bindings) error {
 	found := map[string]bool{}
 	for _, q := range slices.Concat(l.m.Inputs, l.m.Outputs) {

@@ -20,7 +20,7 @@ type called struct {
 	made         made
 }
 
-// kind is what tells calls apart besides their operands.
+// kind is what distinguishes calls besides their operands.
 type kind struct {
 	op, target, group, reduce string // op is empty for collectives
 	coll                      CollOp

@@ -109,7 +109,7 @@ func T(n int, off int64, d DType, shape, strides Dims) CodeTensor {
 	return CodeTensor{Param: -1, Temp: n, Off: off, DType: d, Shape: shape, Strides: strides}
 }
 
-// Tensor is the window without where it lies: at Off of its parameter's or
+// Tensor is the window without where it is: at Off of its parameter's or
 // temporary's start.
 func (t *CodeTensor) Tensor() Tensor {
 	return Tensor{Off: t.Off, DType: t.DType, Shape: t.Shape, Strides: t.Strides}
@@ -196,7 +196,7 @@ func (s *CodeStep) check() error {
 	return nil
 }
 
-// Place moves t, a tensor of the body, to where it lies: parameters (operands, then
+// Place moves t, a tensor of the body, to where it is: parameters (operands, then
 // results) are params; temporaries stay relative to their own start. The error says
 // that the launch has no such parameter, or one that is too small.
 func (t *CodeTensor) Place(params []Tensor) (Tensor, error) {

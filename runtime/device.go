@@ -60,7 +60,7 @@ type Device interface {
 	Upload(dst Tensor, src []byte) error
 	Download(dst []byte, src Tensor) error
 
-	// What follows changes the device at safe points: nothing runs on any rank, nobody
+	// What follows changes the device at safe points: nothing runs on any rank, and none
 	// enqueues, and all ranks make the same calls, but for those that fail.
 
 	// Compile readies the kernels of a module, which launches name by Kernel.Unit, as far as
@@ -273,7 +273,7 @@ type Collective struct {
 	Label     string // the IR op, for errors
 	InMatmul  bool   // it should take place within a matmul, see program.InMatmulKey
 	Late      *Late  // in a captured step: sizes that tensors hold, which are at their bounds here
-	Apart     bool   // ranks of several stages meet, so that operands and results lie at other places on each
+	Apart     bool   // ranks of several stages meet, so that operands and results are at other places on each
 }
 
 // Name is the collective's name in errors.

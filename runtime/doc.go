@@ -2,40 +2,35 @@
 //
 // # From start to finish
 //
-// [Join] reads the environment (or explicit settings), meets the other ranks,
-// compares what each is about to run, and opens a [Device] whose arena the whole
-// world can address. The world lives as long as the job: [Rank.Add] and [Rank.Drop]
-// change what it runs, [Rank.NewBuffer] what it holds. [Run] interprets a lowered program;
-// [RunModule] runs Go code that the emitter printed. Both go through the methods
-// of [Exec], one call per instruction, so they cannot disagree.
+// [Join] reads the environment (or explicit settings), performs the rendezvous, compares
+// the programs of all ranks, and opens a [Device] whose arena every rank can address. The
+// world lasts as long as the job: [Rank.Add] and [Rank.Drop] load and unload programs,
+// [Rank.NewBuffer] allocates buffers. [Run] interprets a lowered program; [RunModule] runs
+// Go code printed by the emitter. Both call the methods of [Exec], once per instruction.
 //
 // # Memory
 //
-// Every rank owns one arena. A [Tensor] is an offset in it, and the same offset
-// means the same tensor on every rank, so a collective needs no addresses: a
-// subgroup reaches a peer as base + peer's world rank x stride. Nothing is copied
-// to make it reachable. Each module and each [Buffer] has a region of it. A device
-// reserves addresses for each rank, up to [Stride] bytes, and turns regions into memory
-// as they come, at the same offset on every rank.
+// Every rank has one arena in symmetric memory. A [Tensor] is an offset in it, the same on
+// every rank, so a peer's tensor is at base + peer's world rank x stride and is never
+// copied to make it reachable. Each module and each [Buffer] has a region of the arena. A
+// device reserves a range of addresses for each rank, up to [Stride] bytes, and maps memory
+// for regions on demand, at the same offset on every rank.
 //
-// What programs share lies in buffers: a step's parameters, which the step that updates
-// them has donated (program.Donation), or what forward saves for backward. Inputs and
-// outputs that are bound to a buffer lie there, and nothing is copied from one program to
-// the next. Host and device each have views of it: [Buffer.View] is a place that programs and
-// collectives work on, [Rank.Upload] and [Rank.Download] copy it from and to the host.
+// Programs share buffers: parameters, which the optimizer step donates (program.Donation),
+// or activations saved for backward. Inputs and outputs bound to a buffer use its memory, so
+// nothing is copied between programs. [Buffer.View] is a tensor that programs and
+// collectives use in place; [Rank.Upload] and [Rank.Download] copy between host and buffer.
 //
 // # Order
 //
-// Calls on one stream run in order; streams are ordered against each other by
-// events only, with the meaning they have on a GPU: [Exec.Wait] waits for what
-// the latest [Exec.Record] of that event, before it in program order, captured.
+// Calls on one stream run in order; only events order streams, with CUDA's semantics:
+// [Exec.Wait] waits for the work captured by the latest preceding [Exec.Record] of its event.
 // The ranks of a group must issue the group's collectives in the same order.
 //
 // # Failure
 //
-// Every wait has a deadline. A rank that dies, leaves or never comes, ranks with
-// different programs or sizes, and a cancelled context end in one of the typed
-// errors of this package on every rank that is left. The first failure breaks
-// the whole world: what it has in flight ends, later calls return the error, and
-// the way on is to close the [Rank] and join anew.
+// Every wait has a deadline. A rank that dies, leaves or never joins, ranks with
+// different programs or sizes, and a cancelled context result in a typed error of this
+// package on every remaining rank. The first failure breaks the whole world: work in flight
+// is cancelled and later calls return the error. To recover, close the [Rank] and join again.
 package runtime

@@ -55,7 +55,7 @@ func Example() {
 }
 
 // A world that is opened once: a buffer holds a parameter, and two programs come and go
-// that update it where it lies.
+// that update it where it is.
 func ExampleRank_Add() {
 	const text = `program @%[1]s world 2
 stream @compute

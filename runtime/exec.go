@@ -53,7 +53,7 @@ type Options struct {
 	KeepOutputs bool
 	// SkipCollectives leaves out communication, for measuring: results that depend on it
 	// are undefined. What carries integers is done all the same: they may be positions,
-	// and kernels end with an error where one lies outside its table.
+	// and kernels end with an error where one is outside its table.
 	SkipCollectives bool
 	// Trace, if not nil, receives when each call ran on its stream. The run waits for
 	// all streams, and takes longer.

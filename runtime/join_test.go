@@ -90,7 +90,7 @@ func (u *unfit) NewEvent() (rt.Event, error) {
 }
 
 // TestJoinForAll lets rank 1 fail where it needs nobody any more: in the end of opening its
-// device, and behind that. Joining fails on all ranks, and nobody waits for a deadline.
+// device, and behind that. Joining fails on all ranks, and no rank waits for a deadline.
 func TestJoinForAll(t *testing.T) {
 	for _, c := range []struct {
 		want string

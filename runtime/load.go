@@ -59,7 +59,7 @@ type member struct {
 type loaded struct {
 	m      *Module
 	at     Region
-	bound  []bound   // what lies in buffers instead, by place in the module
+	bound  []bound   // what is in buffers instead, by place in the module
 	groups []*member // of the module
 	events []Event
 	unit   int            // its number among the modules
@@ -100,7 +100,7 @@ func (l *loaded) place(t Tensor, lo int64) Tensor {
 	return t.At(l.at.Lo)
 }
 
-// boundAt is the buffer that a byte of the module's arena lies in, nil if it is none.
+// boundAt is the buffer that a byte of the module's arena is in, nil if it is none.
 func (l *loaded) boundAt(lo int64) *bound {
 	for i := range l.bound {
 		if b := &l.bound[i]; b.at.Lo <= lo && lo < b.at.Hi {
@@ -110,7 +110,7 @@ func (l *loaded) boundAt(lo int64) *bound {
 	return nil
 }
 
-// own is how much of the module's arena has to be memory: not what lies in buffers, where it
+// own is how much of the module's arena has to be memory: not what is in buffers, where it
 // stands at the end, as program.Apart puts it.
 func (l *loaded) own() int64 {
 	n := l.m.Arena
@@ -123,7 +123,7 @@ func (l *loaded) own() int64 {
 	return n
 }
 
-// inBuffer reports whether a parameter lies in a buffer.
+// inBuffer reports whether a parameter is in a buffer.
 func (l *loaded) inBuffer(q *Param) bool { return q.Room > 0 && l.boundAt(q.Tensors[0].Off) != nil }
 
 // load checks a module and gives it its place, groups and number.
@@ -337,7 +337,7 @@ func (r *Rank) dismiss(l *loaded) {
 	}
 }
 
-// find is where a module lies, nil if it is not loaded.
+// find is where a module is, nil if it is not loaded.
 func (r *Rank) find(m *Module) *loaded {
 	r.mu.Lock()
 	defer r.mu.Unlock()

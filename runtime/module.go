@@ -66,7 +66,7 @@ type Param struct {
 	Event   int // of an async one
 	Tensors []Tensor
 	// Room is how many bytes of the module's arena a plain one has for itself, so that it may
-	// lie in a buffer of the world instead (Rank.Add); 0 if it shares bytes with others.
+	// are in a buffer of the world instead (Rank.Add); 0 if it shares bytes with others.
 	Room int64
 	// Dims gives, for each tensor, the expressions of its dimensions over the
 	// module's symbols; nil, or nil for one tensor, where the shape is constant.
@@ -226,7 +226,7 @@ func (m *Module) check(world int) error {
 	return nil
 }
 
-// header is one text for everything that ranks must agree on beside the program
+// header is one text for everything that ranks must agree on besides the program
 // itself. It stands in for the program's text where there is none.
 func (m *Module) header() string {
 	var b strings.Builder

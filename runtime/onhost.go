@@ -9,7 +9,7 @@ import (
 )
 
 // OnHost readies a launch for a device whose arena the host sees: arena gives the bytes lo
-// to hi of it, in which the launch's tensors have been found to lie. A fused kernel is its
+// to hi of it, in which the launch's tensors have been found. A fused kernel is its
 // operations one after the other, on the parameters and on temporary memory: the results
 // are, bit for bit, those of launching them one by one. The error says that no host kernel
 // computes an operation, or that a temporary is malformed.

@@ -30,7 +30,7 @@ body
 @compute launch add (%%s: f32[2,3], %%s: f32[2,3]) -> (%%y: f32[2,3]) from %%y
 `
 
-// Results of one module are the operands of another where they lie: the device
+// Results of one module are the operands of another where they are: the device
 // copies them, into another layout if need be.
 func TestInputByPlace(t *testing.T) {
 	pa, a := parse(t, fmt.Sprintf(doubled, "a"))

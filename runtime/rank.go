@@ -63,7 +63,7 @@ type Rank struct {
 	buffers  map[string]*Buffer // changed with running held, too
 	streams  map[string]*namedStream
 	free     []Event         // of settled Works
-	works    map[*Module]int // async outputs that nobody has awaited
+	works    map[*Module]int // async outputs that have not been awaited
 	programs map[*program.Program]*Module
 	funcs    map[string]Func
 }

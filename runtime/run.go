@@ -24,7 +24,7 @@ type Value struct {
 	// Resident says of an input that it is in the arena already, from an earlier
 	// run or an Upload; Data is not read.
 	Resident bool
-	// Place is, of a plain output, where it lies in the rank's arena until the
+	// Place is, of a plain output, where it is in the rank's arena until the
 	// module runs again. Of an input without Data it is a place in the rank's
 	// arena, such as that of another module's output, from which the device copies
 	// it to where the module wants it, before the module runs. An input's place

@@ -16,7 +16,7 @@ import (
 // In a captured step the device does (late.go).
 // Where a step is planned nothing runs, and what needs such a size is left out.
 
-// sizesRead are the symbols of a launch that has been enqueued and whose values nobody has
+// sizesRead are the symbols of a launch that has been enqueued and whose values have not been
 // asked for yet.
 type sizesRead struct {
 	names  []string
@@ -134,7 +134,7 @@ func (x *Exec) readSizes(p *sizesRead) error {
 	return x.m.needs(x.r.env.Rank, known)
 }
 
-// readAll checks the sizes that nobody has asked for.
+// readAll checks the sizes that have not been read yet.
 func (x *Exec) readAll() error {
 	for i := range x.unread {
 		if err := x.readSizes(&x.unread[i]); err != nil {

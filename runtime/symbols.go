@@ -10,7 +10,7 @@ import (
 )
 
 // Run-time sizes. A program has been proved to fit for every value of its symbols in
-// 0..Max: no size or split is negative, and all tensors lie within their buffers. So
+// 0..Max: no size or split is negative, and all tensors are within their buffers. So
 // what a run checks is that the values are in their bounds and what the program's Needs
 // say, and that inputs have the shapes that follow from them.
 
@@ -173,7 +173,7 @@ func atBounds(p *program.Program, t *program.Tensor) (Tensor, error) {
 	return out, nil
 }
 
-// span is the part of the module's arena that tensor i of q may lie in.
+// span is the part of the module's arena that tensor i of q may be in.
 func (m *Module) span(q *Param, i int) (lo, hi int64, err error) {
 	t := &q.Tensors[i]
 	if q.Dims == nil || q.Dims[i] == nil || t.Strides != nil {

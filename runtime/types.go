@@ -124,7 +124,7 @@ func (t Tensor) distinct() Tensor {
 	return t
 }
 
-// Span returns the half-open range of arena bytes that t's elements lie in, or
+// Span returns the half-open range of arena bytes that t's elements are in, or
 // an error if t is malformed. An empty tensor has an empty span.
 func (t Tensor) Span() (lo, hi int64, err error) {
 	size := int64(t.DType.Size())
@@ -171,7 +171,7 @@ func (t Tensor) part(d, i, n int) (Tensor, error) {
 	t.Strides = t.StridesOrDense()
 	t.Shape = slices.Clone(t.Shape)
 	t.Shape[d] /= int64(n)
-	if t.NumElems() > 0 { // else the piece lies nowhere, and where t does will do
+	if t.NumElems() > 0 { // else the piece is empty, and the place of t will do
 		t.Off += int64(i) * t.Shape[d] * t.Strides[d] * int64(t.DType.Size())
 	}
 	return t, nil

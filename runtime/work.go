@@ -116,7 +116,7 @@ func (r *Rank) event() (Event, error) {
 }
 
 // bind makes w the async input q of module m: m's event stands for its end, and
-// its results are where m expects them. If they lie elsewhere they are copied
+// its results are where m expects them. If they are elsewhere they are copied
 // there as soon as they are complete, on a stream of their own.
 func (w *Work) bind(x *Exec, q *Param, want []Tensor) error {
 	if w.r != x.r {

@@ -21,7 +21,7 @@ import (
 // with the world as it was. So nothing that may block a device happens while a peer's kernel
 // waits. A world opens as an empty one that changes, see Join.
 
-// Bindings say, by name, which inputs and outputs of a module lie in buffers of the world.
+// Bindings say, by name, which inputs and outputs of a module are in buffers of the world.
 type Bindings map[string]*Buffer
 
 // Add loads a module while the world lives. All ranks of the world call it with the same
@@ -99,7 +99,7 @@ func (r *Rank) change(ctx context.Context, c *change) error {
 	if more := c.undo(); more != nil && r.dev.Err() == nil { // a broken world gives back what it can, and the rest when it is closed
 		err = errors.Join(err, more)
 	}
-	if agreed { // all have failed, and nobody runs anything before all have undone it
+	if agreed { // all have failed, and no rank runs anything before all have undone it
 		r.job.Barrier(context.WithoutCancel(ctx), c.op) // the first error matters
 	}
 	return err

@@ -72,7 +72,7 @@ type Spec struct {
 	Reads    []int32 // storages it reads: they live at least until it has run
 	Alloc    []int64 // bytes of the storages that it creates
 	Pinned   bool    // its storages live to the end
-	Shares   []int32 // storages that its results lie in besides those it creates
+	Shares   []int32 // storages that its results are in besides those it creates
 
 	// Of starts.
 	Key        Key   // Key.Group names the stream
@@ -189,7 +189,7 @@ func (b *Builder) hold(n, c int32) {
 	b.useVal = append(b.useVal, b.useVal[b.useOff[c]:b.useOff[c+1]]...)
 }
 
-// Results returns the storages that the results of node n lie in: those it shares
+// Results returns the storages that the results of node n are in: those it shares
 // first, then those it creates. The caller must not change the list.
 func (b *Builder) Results(n int32) []int32 {
 	if n < 0 || int(n) >= len(b.m.Kind) {

@@ -163,7 +163,7 @@ func (c *converter) bodies(n *ir.Node, s *Spec) error {
 	return nil
 }
 
-// results says which storages the results of n lie in.
+// results says which storages the results of n are in.
 func (c *converter) results(n *ir.Node, s *Spec) {
 	for k, r := range n.Results() {
 		of := r.Aliases()

@@ -89,7 +89,7 @@ type Model struct {
 	Pinned []bool  // storage lives to the end once it exists
 	Owner  []int32 // storage -> node that allocates it
 	Alloc  Lists   // node -> storages it allocates (inputs included)
-	Result Lists   // node -> storages its results lie in
+	Result Lists   // node -> storages its results are in
 	Use    Lists   // node -> storages it keeps live: operands', results' and, of a wait, those of its start
 }
 

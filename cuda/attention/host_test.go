@@ -118,7 +118,7 @@ type memory struct {
 	rng   *rand.Rand
 }
 
-// layout is how a tensor [b, h, n, d] lies in memory.
+// layout is how a tensor [b, h, n, d] is in memory.
 type layout int
 
 const (

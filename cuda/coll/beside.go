@@ -6,17 +6,17 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Collectives beside compute. Kernels of compute fill all multiprocessors, and those
+// Collectives overlapped with compute. Kernels of compute fill all multiprocessors, and those
 // that stay until the kernel ends leave no room for a second one: a collective by a
 // kernel then starts when that one ends, and each further kernel it needs waits anew.
-// Measured beside matmuls of 1.4 ms, a gather of 0.37 ms by copies and flags
+// Measured while matmuls of 1.4 ms ran, a gather of 0.37 ms by copies and flags
 // takes as long as alone, one by a kernel 1.3 to 1.5 ms. Multiprocessors left free by
 // all matmuls help too, but cost the matmuls 12% for 16 of them whether or not a
 // collective runs.
 //
 // So bytes between ranks move by copy engines, and streams order them by flags
 // (engine_flags.go). What no engine does goes by co-resident kernels, of one warp a block
-// with so few registers that they find room beside a matmul (kernels.PlanCoresidentCopy,
+// with so few registers that they are co-resident with a matmul (kernels.PlanCoresidentCopy,
 // PlanCoresidentReduce). Those are copies within the device, which the driver does by kernels
 // of its own, pieces too small to be worth a copy for each peer, and reductions.
 //
@@ -31,13 +31,13 @@ import (
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
 //     reduced slice to all peers while the next rounds' pieces go out. A rank's slice
 //     in a peer's result is overwritten only after that peer's part of it has come
-//     here, so results may lie over operands.
+//     here, so results may overlap operands.
 
-// StagingParts is how many parts of staging reductions beside compute fill in turn.
+// StagingParts is how many parts of staging reductions overlapped with compute fill in turn.
 const StagingParts = 2
 
-// prepareBeside plans op beside compute. It gives nil where op is better served as
-// if nothing ran beside it, unless op asks for copy engines: then that is an error.
+// prepareBeside plans op overlapped with compute. It gives nil where op is better served as
+// if it were exposed, unless op asks for copy engines: then that is an error.
 func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	must := op.Algo == kernels.Engine
 	why := ""
@@ -127,7 +127,7 @@ func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
 // small says that a piece goes by a co-resident kernel and not by a copy for each peer.
 func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
 
-// coresidentCopy adds kernels that copy segments and find room beside others.
+// coresidentCopy adds kernels that copy segments and are co-resident with others.
 func (b *engineBuilder) coresidentCopy(s driver.Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
@@ -217,7 +217,7 @@ func (b *engineBuilder) pieceOf(c chunk, r int) (at, bytes uint64) {
 }
 
 // offsets are where the pieces that rank r reduces begin in each slot of its staging:
-// one behind the other, as the kernel that reduces them all expects it.
+// one after the other, as the kernel that reduces them all expects it.
 func (b *engineBuilder) offsets(parts round, r int) []uint64 {
 	unit := kernels.StagedUnit(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n})
 	at, off := make([]uint64, len(parts)), uint64(0)
@@ -239,7 +239,7 @@ func (b *engineBuilder) credit(i int) uint64 {
 	return flagCredit + uint64((b.op.Part+i)%StagingParts)*flagRow
 }
 
-// ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
+// ownSlot is the slot in staging of this rank's own piece, which no peer writes.
 func (b *engineBuilder) ownSlot(round int, off uint64) driver.Ptr {
 	g := b.m.Group
 	return g.World().Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+off)

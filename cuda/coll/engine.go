@@ -68,7 +68,7 @@ func (m *Member) openEngine() error {
 }
 
 // chunk is a part of a tensor and its cut into slices, offsets in bytes. For
-// all_reduce the slices of all ranks lie side by side in the chunk.
+// all_reduce the slices of all ranks are contiguous in the chunk.
 type chunk struct {
 	t     Tensor
 	at    uint64 // of the chunk in the tensor, or in each rank's piece of it
@@ -285,8 +285,8 @@ func (m *Member) growEvents(n int) error {
 	return nil
 }
 
-// reduce adds the kernel that reduces own pieces with those of the peers, which lie slot
-// bytes apart from scratch on, those of a rank one behind the other (kernels.PlanStaged).
+// reduce adds the kernel that reduces own pieces with those of the peers, which are slot
+// bytes apart from scratch on, those of a rank one after the other (kernels.PlanStaged).
 func (m *Member) reduce(c *driver.Commands, s driver.Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
 	call := kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: m.Group.Size(), Blocks: op.Blocks, Segs: segs}
 	l, err := kernels.PlanStaged(call)

@@ -7,9 +7,9 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Collectives beside compute (beside.go) keep their order without kernels: by words
+// Collectives overlapped with compute (beside.go) keep their order without kernels: by words
 // that streams themselves write and wait for. A kernel of more than a warp has to find
-// room on a multiprocessor, and beside a matmul that holds all of them it
+// a multiprocessor, and while a matmul occupies all of them it
 // waits until the matmul ends.
 //
 // A captured wait has a fixed value, so each word is a flag: the peer sets it, the
@@ -70,7 +70,7 @@ func (b *engineBuilder) flagsToAwait(which uint64) (f []driver.Flag) {
 }
 
 // settle waits until the peers have reduced all that this rank put into their staging
-// by collectives beside compute: what stages by kernels asks for no credit.
+// by collectives overlapped with compute: what stages by kernels asks for no credit.
 func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 	var f []driver.Flag
 	rows := uint32(0)

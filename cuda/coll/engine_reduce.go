@@ -9,7 +9,7 @@ import (
 // rank, of a multiple of 16 bytes; what is left over, less than 16 bytes a rank, goes
 // by packets at the end.
 //
-// Through the result, when it lies apart from the operand: every rank copies its part
+// Through the result, when it is apart from the operand: every rank copies its part
 // of slice r into the place of its *own* slice in rank r's result. So rank r finds all
 // parts of its slice side by side in its result, needs no staging, and reduces them into
 // slice r of it; then copies bring that slice to all peers. Copies of a rank run one

@@ -38,14 +38,14 @@ type lane struct {
 	since time.Time
 }
 
-// Streams that wait: that of the calls, which come one behind the other, and the engine's own.
+// Streams that wait: that of the calls, which come one after the other, and the engine's own.
 const (
 	laneMain = iota
 	laneIn
 	lanes
 )
 
-// flagsSeen is where a copy of the rank's flags lies among the words of the host, behind those of
+// flagsSeen is where a copy of the rank's flags is among the words of the host, behind those of
 // the lanes.
 const flagsSeen = 16
 

@@ -36,7 +36,7 @@ type GroupOptions struct {
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
 	Staging uint64        // bytes of staging for collectives by copy engines and pushes, see Prepared.Enqueue; 0 is none
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
-	Room    symm.Room     // where all of it lies, see symm.GroupOptions.Room
+	Room    symm.Room     // where all of it is, see symm.GroupOptions.Room
 	// Calibration chooses the protocols by the size of the group; nil is the defaults.
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
@@ -46,7 +46,7 @@ type GroupOptions struct {
 	// multicast, which then does not serve sums.
 	RankOrder bool
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
-	// captures beside others. Each is followed by an event then, one more call of the
+	// captures in addition to others. Each is followed by an event then, one more call of the
 	// driver. Without it a group does so from its first change of streams on; that change
 	// waits for all that the caller has enqueued in the stream of the call before.
 	ManyStreams bool
@@ -192,7 +192,7 @@ func (g *Group) join(s *symm.Member) (symm.Extension, error) {
 	return extension{m}, err
 }
 
-// Scratch is where the group's packets and staging lie in symmetric memory.
+// Scratch is where the group's packets and staging are in symmetric memory.
 func (g *Group) Scratch() kernels.Scratch { return g.sc }
 
 // Members lists the local members.

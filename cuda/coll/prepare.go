@@ -24,20 +24,20 @@ type Op struct {
 	Red     kernels.Reduction
 	DType   dtype.DType
 	Tensors []Tensor
-	// Symmetric promises that every Src and Dst, but not the Src of a Broadcast, lies in
+	// Symmetric promises that every Src and Dst, but not the Src of a Broadcast, is in
 	// symmetric memory at the same offset on every rank, which the direct protocol needs.
 	Symmetric bool
-	// Dsts, of a Permute of tensors that do not lie at the same offset on every rank, says where
+	// Dsts, of a Permute of tensors that are not at the same offset on every rank, says where
 	// they do: by tensor and group rank, where in this rank's memory the Dst of that one would be.
 	Dsts [][]driver.Ptr
 	Algo kernels.Algo
-	// Overlapped says that compute runs beside the collective: what is large enough goes by
+	// Overlapped says that compute overlaps with the collective: what is large enough goes by
 	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Overlapped bool
 	Kernels    bool     // that no copy engine is preferred, whose flags not every place allows
-	Part       int      // of staging, in [0, StagingParts), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
+	Part       int      // of staging, in [0, StagingParts), that a reduction overlapped with compute begins with; alike on all ranks. See Prepared.Parts
 	Root       int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
 	Pairs      [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
 	Blocks     int
@@ -54,7 +54,7 @@ type Prepared struct {
 	cmds *driver.Commands // of a collective of several steps
 
 	num   uint32          // of a collective without kernels, else 0
-	ahead driver.Commands // of a reduce_scatter beside compute, see AddAhead; else empty
+	ahead driver.Commands // of a reduce_scatter overlapped with compute, see AddAhead; else empty
 	parts int
 }
 
@@ -192,7 +192,7 @@ type Piece struct {
 
 // PrepareUneven plans an all_to_all with a size of its own for every pair of ranks:
 // send[d] goes to group rank d, recv[s] comes from it, and recv[s].Bytes equals
-// send[this rank].Bytes there. Pieces of no bytes are allowed. Pieces may lie anywhere and
+// send[this rank].Bytes there. Pieces of no bytes are allowed. Pieces may be anywhere and
 // be of any size: what is too large for packets goes through the group's scratch in
 // chunks, unless that is too small for them (GroupOptions.Flagged of 4 KiB for each rank
 // is enough).
@@ -247,7 +247,7 @@ func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.P
 }
 
 // PrepareUnevenSized is PrepareUneven where kernels have put the table into memory before:
-// kernels.Table's columns one behind the other. The pieces here are the largest that there can be.
+// kernels.Table's columns one after the other. The pieces here are the largest that there can be.
 func (m *Member) PrepareUnevenSized(table driver.Ptr, send, recv []Piece) (*Prepared, error) {
 	if err := m.Begin(); err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func (m *Member) PrepareUnevenSized(table driver.Ptr, send, recv []Piece) (*Prep
 	return m.unevenTable(symm.KindOf(kernels.AllToAllUneven), send, recv, table)
 }
 
-// inArena checks that a tensor that is said to be symmetric lies in this rank's part.
+// inArena checks that a tensor that is said to be symmetric is in this rank's part.
 func (m *Member) inArena(op Op, t Tensor) error {
 	w, n := m.Rank.World, uint64(m.Group.Size())
 	src, dst := t.Bytes, t.Bytes
@@ -364,7 +364,7 @@ func (p *Prepared) AddTo(c *driver.Commands) {
 	}
 }
 
-// Parts is how many parts of staging a collective beside compute fills in turn. A call
+// Parts is how many parts of staging a collective overlapped with compute fills in turn. A call
 // behind it that begins with the part after the last one need not wait for the reductions.
 func (p *Prepared) Parts() int { return p.parts }
 

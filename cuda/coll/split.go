@@ -12,9 +12,9 @@ import (
 // each half fits or is one tensor, and a tensor is cut.
 //
 //   - all_reduce works element by element: a tensor is halved as a bucket is.
-//   - the parts of an all_gather or all_to_all do not lie side by side in the peers'
+//   - the parts of an all_gather or all_to_all are not contiguous in the peers'
 //     results: they are exchanged by the uneven all_to_all, which has an address for each.
-//   - the parts of a reduce_scatter do not lie side by side in the operand: they are
+//   - the parts of a reduce_scatter are not contiguous in the operand: they are
 //     copied into a buffer of the rank's own, Member.bounce, and scattered from there.
 //   - reduce is an all_reduce whose results the others throw away, into their bounce.
 //
@@ -68,7 +68,7 @@ func (b *engineBuilder) halves(ts []Tensor) {
 }
 
 // exchange moves a tensor of an all_gather or all_to_all by pieces. In place, a thread or a
-// block sends what lies at a place of every piece before it takes anything into it.
+// block sends what is at a place of every piece before it takes anything into it.
 func (b *engineBuilder) exchange(t Tensor) {
 	b.inSlots(t.Bytes, func(at, bytes uint64) {
 		send, recv := make([]Piece, b.n), make([]Piece, b.n)

@@ -217,7 +217,7 @@ func (v *convolution) arrange() {
 	v.in(v.channelsLast())
 }
 
-// in sets the layout; what lies otherwise is to be copied.
+// in sets the layout; what is otherwise is to be copied.
 func (v *convolution) in(last bool) {
 	v.last, v.moved = last, 0
 	for _, t := range []*operand{&v.x, &v.y, &v.w} {

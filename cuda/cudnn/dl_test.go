@@ -105,7 +105,7 @@ func (kernels) ModuleUnload(driver.Ctx, driver.Module) error                    
 func (kernels) Function(driver.Ctx, driver.Module, string) (driver.Func, error) { return 1, nil }
 
 // The same for convolutions of two and three dimensions and their gradients: a call of the
-// library, with copies before and behind where tensors lie otherwise.
+// library, with copies before and behind where tensors are otherwise.
 func TestConvolutionDescriptors(t *testing.T) {
 	bare, _ := standIn(t, Options{})
 	l, err := Open(kernels{&librarytest.Driver{}}, &symm.Rank{Ctx: 42}, Options{Dir: standInDir, Compile: func(name, source string, options ...string) ([]byte, error) {

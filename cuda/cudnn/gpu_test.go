@@ -35,7 +35,7 @@ var (
 	rtc     = flag.String("nvrtc", "", "path of the runtime compiler")
 )
 
-// layout is how a tensor [b, h, n, d] lies in memory.
+// layout is how a tensor [b, h, n, d] is in memory.
 type layout int
 
 const (

@@ -40,7 +40,7 @@ const (
 	reduceMax = 3
 )
 
-// role says where a tensor of a graph lies.
+// role says where a tensor of a graph is.
 type role int
 
 const (

@@ -28,7 +28,7 @@ type move struct {
 
 const moveTile = 64
 
-// merged is m without dimensions of one element, and with one for those that lie behind one
+// merged is m without dimensions of one element, and with one for those that are behind one
 // another on both sides.
 func (m *move) merged() (shape, from, to []int64) {
 	for d, n := range m.shape {

@@ -112,7 +112,7 @@ func backwardGraph(p *attention.Problem, exact bool) *graph {
 	wide := []int64{p.Batch, p.Heads, p.Queries, p.DimV}
 
 	d := b.virtual(point("grad * out", modeMul, grad, b.operand("out", &p.Out, portOut)), wide)
-	d.strides[2] = p.Heads * p.DimV // as NVIDIA's own composition has it; nothing lies there
+	d.strides[2] = p.Heads * p.DimV // as NVIDIA's own composition has it; nothing is there
 	d = b.virtual(reduce("rows", reduceAdd, d), b.rows())
 	delta := b.into(point("delta", modeMul, d, b.scalar("one", 1)), b.workspace("delta", b.rows()))
 

@@ -19,7 +19,7 @@ import (
 // compare what they have collected for each group, and in which loops and branches it stands:
 // all but splits, which may differ. Ranks
 // of other groups, and of other subgroups of the same one, may do something else. They also
-// tell each other which collectives have compute beside them, and agree on the forms, and
+// tell each other which collectives overlap with compute, and agree on the forms, and
 // where they have the results of transfers between stages.
 
 // addDigest adds a collective to what is compared.
@@ -99,7 +99,7 @@ func (r *recording) summary() string {
 	return strings.Join(parts, " ")
 }
 
-// agree meets the other ranks, compares, and takes over what they have beside compute.
+// agree meets the other ranks, compares, and takes over which collectives overlap with compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
 	own := r.summary()
 	texts, err := d.chosen(ctx, own, r.unfit())

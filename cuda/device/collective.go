@@ -55,7 +55,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	return d.emit(st, p)
 }
 
-// In the place of a part of staging: a collective with no compute beside it, and one in a
+// In the place of a part of staging: a collective that overlaps with no compute, and one in a
 // loop or a branch, which is to go by kernels.
 const (
 	alone   = -1
@@ -63,7 +63,7 @@ const (
 )
 
 // planCollective checks a collective and turns it into commands. Everything it decides
-// by is the same on all ranks of the group. part says that compute runs beside it, and
+// by is the same on all ranks of the group. part says that compute overlaps with it, and
 // which part of the group's staging it begins with, unless it is alone or inBlock; dsts is
 // collective.dsts, nil if the ranks have not told each other.
 func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]int64) (*plan, error) {
@@ -99,7 +99,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]i
 }
 
 // checkCollective reports what is wrong with a collective whatever form it takes, and
-// else whether results lie over operands, which then are moved away first.
+// else whether results overlap operands, which then are moved away first.
 func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err error) {
 	if err := c.Check(len(g.ranks), g.pos); err != nil {
 		return false, err

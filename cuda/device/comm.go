@@ -190,7 +190,7 @@ func (n *overNCCL) look(waited time.Duration) {
 	}
 }
 
-// busy reports whether there are collectives whose end nobody has seen.
+// busy reports whether there are collectives whose completion has not been observed.
 func (n *overNCCL) busy() bool {
 	return n.rehearses.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
 }

@@ -89,7 +89,7 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 	if err != nil {
 		return d.call("upload", err)
 	}
-	// Only the tensor's own bytes may be written: what lies between may be in use.
+	// Only the tensor's own bytes may be written: what is between may be in use.
 	run, each := layout.Runs(laid)
 	size := int64(dst.DType.Size())
 	each(func(off, i int64) {

@@ -26,7 +26,7 @@ func (d *uploads) CopyIn(c driver.Ctx, s driver.Stream, to driver.Ptr, from []by
 }
 
 // What is uploaded into any layout is downloaded again, and the bytes between its elements
-// stay; what lies side by side on the device is one copy, whatever the order of its indices.
+// stay; what is contiguous on the device is one copy, whatever the order of its indices.
 func TestUploads(t *testing.T) {
 	drv, devs, o := target(t, 1)
 	d := &uploads{Driver: drv}

@@ -63,7 +63,7 @@ type Device struct {
 	mu       sync.Mutex // of those who change what follows
 	table    atomic.Pointer[table]
 	badSizes badSizes
-	// retired are plans that nobody holds and that a library has yet to take back; under mu.
+	// retired are unreferenced plans that their library has yet to release; under mu.
 	retired []*plan
 }
 

@@ -9,23 +9,23 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// A collective beside compute takes another form than one that everybody waits for
+// A collective overlapped with compute takes another form than an exposed one
 // (cuda/coll/beside.go), and which of the two it is shows once the whole step is collected. So
 // it is planned then. Ranks that took different forms would wait for each other until time
-// is up. What computes beside a collective may differ, by programs that are written by
+// is up. Which compute overlaps with a collective may differ, by programs that are written by
 // hand or by libraries that one rank lacks, so the ranks of a group tell each other
-// (agree.go), and a collective beside compute on one of them is so on all.
+// (agree.go), and a collective overlapped with compute on one of them is so on all.
 
 // collective is a call of a step that is being collected.
 type collective struct {
 	g      *group
 	c      rt.Collective
-	beside bool      // compute runs beside it
+	beside bool      // compute overlaps with it
 	within *inMatmul // where it is done within a matmul, see inmatmul.go
 	dsts   [][]int64 // of one that tells: by result and place in the group, where it begins there
 }
 
-// exchangesAddresses reports whether ranks tell each other where results lie: of a transfer between stages
+// exchangesAddresses reports whether ranks tell each other where results are: of a transfer between stages
 // that the peers' copies may write as it is.
 func (k *collective) exchangesAddresses() bool {
 	c := &k.c
@@ -60,7 +60,7 @@ func cloned(lists [][]int64) [][]int64 {
 	return out
 }
 
-// findOverlapped sees which collectives have compute beside them on this rank.
+// findOverlapped sees which collectives overlap with compute on this rank.
 func (r *recording) findOverlapped() {
 	for k := range r.items {
 		if c := r.items[k].coll; c != nil {
@@ -101,7 +101,7 @@ func (r *recording) form() error {
 
 // busy reports whether matmuls or the like run in the compute streams while collective
 // k does: between what it waits for and whoever waits for it. Blocks of generated kernels
-// come and go, and a collective by a kernel finds room beside them.
+// are short, and a collective by a kernel becomes resident between them.
 func (r *recording) busy(k int) bool {
 	st := r.items[k].st
 	if compute(st.name) {

@@ -137,7 +137,7 @@ func TestFormsOfTraced(t *testing.T) {
 }
 
 // TestFormsNamed sees that a layout that no kernel takes is brought together, and said to
-// be; rows that are few enough go as they lie.
+// be; rows that are few enough go as they are.
 func TestFormsNamed(t *testing.T) {
 	symmetricOnly(t)
 	fakeOnly(t)

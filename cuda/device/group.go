@@ -26,7 +26,7 @@ type group struct {
 	log     *progress.Ledger // nil in a subgroup of one
 	scratch driver.Ptr       // on this rank; the same offset on all
 	room    uint64           // bytes of scratch
-	dirty   bool             // has run collectives that nobody has checked; asked where NCCL serves
+	dirty   bool             // has run collectives that are not checked yet; asked where NCCL serves
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream
@@ -57,7 +57,7 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	g := &group{name: spec.Name, names: progress.Names{Group: spec.Name, Most: maxPlans}}
 	if err = d.met(ctx, err); err == nil {
 		err = d.met(ctx, d.openGroup(g, spec, row))
-		if err == nil && k >= 0 { // nobody waits there for a rank that has failed by itself
+		if err == nil && k >= 0 { // no rank waits there for one that failed on its own
 			err = d.met(ctx, d.joinNCCL(ctx, g, spec.Apart))
 		}
 		if err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
-// What libraries hold for plans is given back when nobody can run the plans any more. A
+// Resources that libraries hold for plans are released when the plans can no longer run. A
 // plan is held by the device while it keeps it for the next equal call, and by every
 // capture and captured step that has it. What was enqueued may still run when the last
 // of them lets go, so the plan waits until the streams are seen idle. Libraries are used
@@ -64,7 +64,7 @@ func (d *Device) forget(gone func(p *plan) bool) error {
 	return d.giveBack()
 }
 
-// giveBack releases the plans that nobody holds, if the streams are idle. Once they are
+// giveBack releases the unreferenced plans, if the streams are idle. Once they are
 // as many as the plans that are kept it waits for that.
 func (d *Device) giveBack() error {
 	d.mu.Lock()
@@ -87,7 +87,7 @@ func (d *Device) giveBack() error {
 	d.mu.Lock()
 	var gone []library.Releaser
 	for _, p := range d.retired[:n] {
-		if p.holders == 0 && p.owned != nil { // else whoever holds it now lets go of it later
+		if p.holders == 0 && p.owned != nil { // else its current holder releases it later
 			gone = append(gone, p.owned)
 			p.owned = nil
 		}

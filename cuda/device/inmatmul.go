@@ -14,7 +14,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// A gather or a reduce_scatter that the program marks, and that nothing computes beside, takes place within
+// A gather or a reduce_scatter that the program marks, and that overlaps with no compute, is fused into
 // a matmul. That is a third form of a collective (forms.go), which all ranks of its group have to have.
 // What it takes of a reduce_scatter is in scatter.go.
 //
@@ -143,7 +143,7 @@ func (r *recording) order() order {
 	return o
 }
 
-// alone reports whether nothing computes beside gather k, and every other call that may wait for peers has
+// alone reports whether no compute overlaps with gather k, and every other call that may wait for peers has
 // ended when matmul j begins, or begins when it has ended.
 func (r *recording) alone(o order, k, j int) bool {
 	main := r.items[j].st

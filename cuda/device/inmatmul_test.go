@@ -81,7 +81,7 @@ func (g gathered) sumBehind(e *rt.Exec, event int) {
 type gatheredStep struct {
 	name string
 	step func(gathered, *rt.Exec)
-	onX  bool // the result lies on the own rows
+	onX  bool // the result is on the own rows
 	off  bool
 	lack int // the rank that has no such library, from 1
 	want int // gathers within matmuls

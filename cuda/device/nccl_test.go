@@ -97,7 +97,7 @@ func TestCollectivesOverNCCL(t *testing.T) {
 }
 
 // The operand of a gather in its place in the result, and the result of a scatter in its
-// place in the operand, go without copies; where they lie elsewhere there are some.
+// place in the operand, go without copies; where they are elsewhere there are some.
 func TestInPlaceOverNCCL(t *testing.T) {
 	noGoroutines(t)
 	drv, devs, o := overNCCL(t, 2)

@@ -36,7 +36,7 @@ var spellings = []string{
 	"%r = matmul %half, %w : f32[4,16]", "%r = grouped_matmul %half, %experts, %ends : f32[4,16]", "%r = convolution %image, %halves {groups=2} : f64[2,20,4,4]",
 }
 
-// layouts are how inputs lie: they turn a type's sizes into its text and, with from, what the
+// layouts are how inputs are: they turn a type's sizes into its text and, with from, what the
 // function takes instead of the input.
 var layouts = []struct {
 	name string
@@ -47,7 +47,7 @@ var layouts = []struct {
 	{"gaps", func(dt string, shape []string) string { return strided(dt, shape, 3, false) }},
 }
 
-// strided spells a type whose elements lie step apart, the first dimension innermost or the last.
+// strided spells a type whose elements are step apart, the first dimension innermost or the last.
 func strided(dt string, shape []string, step int, reverse bool) string {
 	strides := make([]string, len(shape))
 	for i := range shape {

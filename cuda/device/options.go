@@ -34,7 +34,7 @@ type Options struct {
 	NCCL NCCLOptions
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group coll.GroupOptions
-	// Staging is memory of each group for collectives beside compute, 0 is 512 MiB,
+	// Staging is memory of each group for collectives overlapped with compute, 0 is 512 MiB,
 	// negative none; Group.Staging is ignored.
 	Staging int64
 	// NoOverlap does all collectives of captured steps as if nothing computed meanwhile.

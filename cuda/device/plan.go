@@ -36,7 +36,7 @@ type plan struct {
 	// read early. Empty for what lets no call begin early.
 	writes []library.Memory
 
-	// Of a reduction beside compute: cmds without waiting for its end, see deferred.go;
+	// Of a reduction overlapped with compute: cmds without waiting for its end, see deferred.go;
 	// what it reads and writes; and how many parts of staging it fills.
 	ahead   *driver.Commands
 	touches [2][]library.Memory
@@ -57,7 +57,7 @@ func (d *Device) planned(key []byte, make func() (*plan, error), tensors ...[]rt
 		return nil, err
 	}
 	p, err := make()
-	if err != nil && p != nil && p.owned != nil { // nobody has run it
+	if err != nil && p != nil && p.owned != nil { // it has not run
 		err = errors.Join(err, p.owned.Release())
 	}
 	if err != nil {

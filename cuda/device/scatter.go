@@ -15,7 +15,7 @@ import (
 
 // A matmul whose product a reduce_scatter takes sends (kernels/src/matmul.h): its tiles go into the staging
 // memory of the ranks that own them, and a reduction in the place of the reduce_scatter adds up what came. The program
-// promises by its mark that nobody else reads the product, of which only the own rows are there then.
+// guarantees by its mark that the product, of which each rank then has only its own rows, has no other reader.
 //
 // The matmul waits for nobody, so anything may be under way beside it but calls of the same group: until those before
 // have ended, here and therefore everywhere, peers' staging is theirs.
@@ -95,7 +95,7 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan,
 	return send, b.p, err
 }
 
-// placeScatters puts matmuls that send into their places, but not in groups that have reductions beside compute: what
+// placeScatters puts matmuls that send into their places, but not in groups that have reductions overlapped with compute: what
 // those leave behind in the peers' staging is given up by credits that a matmul does not ask for. All ranks decide alike.
 func (r *recording) placeScatters() {
 	credits := map[*group]bool{}

@@ -41,7 +41,7 @@ func (g scattered) plain(e *rt.Exec) {
 	g.reduce(e)
 }
 
-// sum is a collective of a group, which nobody waits for.
+// sum is a collective of a group, which no rank waits for.
 func (g scattered) sum(e *rt.Exec, stream, group string) {
 	e.Record("compute", 2)
 	e.Wait(stream, 2)
@@ -52,7 +52,7 @@ func (g scattered) sum(e *rt.Exec, stream, group string) {
 type scatteredStep struct {
 	name string
 	step func(scattered, *rt.Exec)
-	over int64 // where the result lies, if not apart
+	over int64 // where the result is, if not apart
 	off  bool
 	lack int // the rank that has no such library, from 1
 	want int // reduce_scatters within matmuls

@@ -27,7 +27,7 @@ import (
 
 // TestStages runs decoders that pass pipeline cuts into stages, and stages that meet in every
 // collective: all ranks give what the interpreter gives, to the bit on the fake driver. Captured, large transfers are
-// copies straight into the peers' results, which lie elsewhere than the sender's; small ones and
+// copies straight into the peers' results, which are elsewhere than the sender's; small ones and
 // those of eager runs are packets.
 func TestStages(t *testing.T) {
 	symmetricOnly(t)
@@ -174,7 +174,7 @@ func TestStagesOverNCCL(t *testing.T) {
 	}
 }
 
-// TestResultOverOperand refuses results of one stage that lie over operands: other stages, whose do not,
+// TestResultOverOperand refuses results of one stage that overlap operands: other stages, whose do not,
 // would bring them in another order.
 func TestResultOverOperand(t *testing.T) {
 	symmetricOnly(t)

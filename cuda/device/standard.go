@@ -13,7 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Paths say where libraries lie that the loader would not find, and how they are used;
+// Paths say where libraries are that the loader would not find, and how they are used;
 // the zero value is for those it finds.
 type Paths struct {
 	CuBLASLt string        // the library itself

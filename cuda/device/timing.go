@@ -13,7 +13,7 @@ import (
 
 // timedTogether is how many replays are enqueued at once. gatedWords is the length of
 // the longest step that is held back behind a gate: what waits there takes places in the
-// driver's queues, whose number nobody tells, and a full queue blocks the host before it
+// driver's queues, of undocumented size, and a full queue blocks the host before it
 // opens the gate. Of the time of longer steps a launch is no part that counts.
 const (
 	timedTogether = 4

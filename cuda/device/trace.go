@@ -42,7 +42,7 @@ func (d *Device) BeginTrace() error {
 	return d.driver("trace", d.drv.EventRecord(d.rank.Ctx, t.start, d.rank.Setup()))
 }
 
-// traced opens a call's interval; end is 0 when nobody traces.
+// traced opens a call's interval; end is 0 when tracing is off.
 func (d *Device) traced(st *stream, p *plan) (end driver.Event, err error) {
 	if d.trace == nil {
 		return 0, nil

@@ -8,7 +8,7 @@ type Condition uint64
 // Node is a node of a graph that is being captured.
 type Node uint64
 
-// Conditioner is what a Driver has besides if its graphs can go round loops and choose
+// Conditioner is implemented by a Driver whose graphs can run loops and choose
 // branches by themselves, by conditional nodes. A driver library that is too old for them
 // gives errors that match ErrNoConditions.
 //

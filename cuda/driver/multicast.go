@@ -2,7 +2,7 @@ package driver
 
 import "errors"
 
-// Multicaster is what a Driver has besides if it can make multicast objects. A driver
+// Multicaster is implemented by a Driver that can make multicast objects. A driver
 // library that is too old for them gives errors that match ErrNoMulticast.
 type Multicaster interface {
 	// MulticastSupported says whether device dev can join multicast objects.

@@ -2,7 +2,7 @@ package driver
 
 // TensorMap says how boxes of a tensor of two-byte elements are copied between memory and
 // shared memory by the copy unit of compute capability 9.0 (PTX ISA, "Tensor-maps"). Rows
-// of 64 elements lie there in the swizzle of 128 bytes, others as they are. What a box
+// of 64 elements are there in the swizzle of 128 bytes, others as they are. What a box
 // reaches beyond the tensor is read as zeros and not written.
 type TensorMap struct {
 	At      Ptr       // of element (0, 0, 0), a multiple of 16

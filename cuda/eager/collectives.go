@@ -17,7 +17,7 @@ import (
 //
 // Operands are given one by one or many at a time: a bucket goes in as few launches as
 // its types and its number (kernels.MaxSegs) allow, without being packed. Those whose
-// Src and Dst lie in symmetric memory go as Op.Symmetric promises: at the same offset on
+// Src and Dst are in symmetric memory go as Op.Symmetric promises: at the same offset on
 // every rank, apart from results or operands in place of a slice. So an operand is in
 // symmetric memory on all ranks or on none. The others travel as packets through the
 // group's scratch, in as many launches as that needs.

@@ -39,7 +39,7 @@ static struct { unsigned x; } blockIdx, threadIdx;
 static void __trap() { abort(); }
 `
 
-// memoryAt is where the tests' memory lies in the program that runs the kernels.
+// memoryAt is where the tests' memory is in the program that runs the kernels.
 const memoryAt = 0x200000000000
 
 // matmul is a call on the tests' memory.
@@ -49,7 +49,7 @@ type product struct {
 	blocks int64
 }
 
-// memory is what operands lie in.
+// memory is what operands are in.
 type memory struct {
 	bytes []byte
 	rng   *rand.Rand

@@ -133,7 +133,7 @@ func (p *problem) unit() *library.Unit {
 
 const side = 64 // of a block's tile
 
-// blocks is how many there are, and how many tiles lie beside each other; ok is false where
+// blocks is how many there are, and how many tiles are adjacent; ok is false where
 // they are more than can be launched.
 func (p *problem) blocks() (blocks, across, tiles int64, ok bool) {
 	r := len(p.out.Shape)

@@ -22,7 +22,7 @@ type Code struct {
 	drv     driver.Driver
 	ctx     driver.Ctx
 	compile func(name, source string, options ...string) ([]byte, error)
-	log     *slog.Logger // nil: nobody is told what does not compile
+	log     *slog.Logger // nil: compile errors are not logged
 	units   map[string]*loaded
 	load    *Loader // once for each kernel
 }

@@ -45,7 +45,7 @@ type Call struct {
 	Workspace      driver.Ptr
 	WorkspaceBytes uint64
 	// SMs is how many multiprocessors the call should leave its work to, so that
-	// communication finds room beside it; 0 is all.
+	// communication can be co-resident; 0 is all.
 	SMs int
 }
 
@@ -126,7 +126,7 @@ type Library interface {
 // SizeReader is a Library whose kernels take sizes from the device's memory.
 type SizeReader interface {
 	// PlanSized is Plan of a call whose tensors have their sizes and strides in sized: numbers,
-	// or less than 0 for those that lie in memory, at the address of the other bits.
+	// or less than 0 for those that are in memory, at the address of the other bits.
 	// bounds has the bounds of all of them.
 	PlanSized(bounds, sized *Call) (Step, error)
 }

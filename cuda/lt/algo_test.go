@@ -124,7 +124,7 @@ func TestKnown(t *testing.T) {
 }
 
 // Products with one left operand become one launch if the tuning says so and their
-// results lie apart.
+// results are apart.
 func TestJoin(t *testing.T) {
 	if *onGPU {
 		t.Skip("the fake's kernel")

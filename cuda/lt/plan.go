@@ -66,7 +66,7 @@ func (h *Handle) take(p Problem, limit uint64) (*Plan, error) {
 }
 
 // drop releases a plan that a step took. It reports whether what the library has of it
-// is gone, as nobody else has the plan.
+// is gone, since the plan has no other owner.
 func (h *Handle) drop(l *Plan) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

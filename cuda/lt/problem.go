@@ -19,17 +19,17 @@ type Operand struct {
 	Align int
 }
 
-const maxAlign = 256 // bytes; what lies better counts as this
+const maxAlign = 256 // bytes; what is better counts as this
 
 // Config is what a matmul may ask for beyond its operands.
 type Config struct {
 	TF32 bool // let matmuls of f32 be rounded to TF32's 10 bits of mantissa first
 	// SMs is the number of multiprocessors that the choice of an algorithm should
-	// reckon with, for matmuls beside other work; zero stands for all.
+	// plan for, for matmuls that overlap with other work; zero stands for all.
 	SMs int
 }
 
-// Matrix is one matrix of a Problem as it lies in memory: columns of contiguous
+// Matrix is one matrix of a Problem as it is in memory: columns of contiguous
 // elements, LD elements apart.
 type Matrix struct {
 	Trans  bool  // the problem reads the transposed matrix

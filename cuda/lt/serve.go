@@ -134,7 +134,7 @@ func (s *step) AddPrefetchTo(c *driver.Commands, limit uint64) {
 	s.srv.h.addPrefetch(c, driver.Main, s.Ahead(), limit)
 }
 
-// memory is what the operands and the result lie in.
+// memory is what the operands and the result are in.
 func (s *step) memory() (a, b, out library.Memory) {
 	p := &s.plan.problem
 	span := func(m Matrix, rows, cols int64, size int) uint64 {

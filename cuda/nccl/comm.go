@@ -108,7 +108,7 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 		c.h = h
 	}
 	c.mu.Unlock()
-	if broken != nil { // meanwhile, by another rank: nobody else knows of h
+	if broken != nil { // meanwhile, by another rank; h has no other owner
 		if h != 0 {
 			_ = c.lib.Abort(c.ctx, h) // nothing was captured that it could wait for
 		}

@@ -171,7 +171,7 @@ func (c testCase) io(k, rank, n int) (in, out []byte, t Tensor) {
 
 const guard = 64 // bytes around every result that must stay as they are
 
-// bufs is where a tensor of a case lies.
+// bufs is where a tensor of a case is.
 type bufs struct {
 	in, out []byte
 	at      uintptr // of the guarded result

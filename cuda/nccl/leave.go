@@ -94,7 +94,7 @@ func (c *Comm) hear(e rendezvous.Event) {
 	}
 }
 
-// Close leaves the group: it waits until all ranks do, so that nobody's ops are cut
+// Close leaves the group: it waits until all ranks do, so that no rank's operations are cut
 // off, and frees the communicator. When cx or the deadline ends first, or when the
 // group is broken, it is aborted. The caller's streams must have ended their ops.
 // Closing twice is an error that is ErrClosed.

@@ -70,7 +70,7 @@ type Tensor struct {
 	Src, Dst uintptr
 	Bytes    uint64
 	// SendBytes and RecvBytes are, for an uneven AllToAll, what goes to and comes
-	// from each rank, in bytes; the parts lie behind each other in rank order.
+	// from each rank, in bytes; the parts are contiguous in rank order.
 	SendBytes, RecvBytes []uint64
 }
 

@@ -213,7 +213,7 @@ func (m *Member) awaitsReason(since time.Time) bool {
 	return m.Failure() == nil && time.Since(since) < patience
 }
 
-// unknown breaks the group, if it is not broken, for a reason that nobody told.
+// unknown breaks the group, if it is not broken, for an unknown reason.
 func (m *Member) unknown() error {
 	if err := m.Failure(); err != nil {
 		return err

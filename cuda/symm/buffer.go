@@ -100,13 +100,13 @@ func (b Buffer) End() driver.Ptr { return b.At + driver.Ptr(b.Bytes()) }
 
 func (b Buffer) overlaps(o Buffer) bool { return b.At < o.End() && o.At < b.End() }
 
-// Holds reports whether n bytes at an address lie in the rank's symmetric memory.
+// Holds reports whether n bytes at an address are in the rank's symmetric memory.
 func (r *Rank) Holds(at driver.Ptr, bytes uint64) bool {
 	lo := r.World.Addr(r.ID, 0)
 	return at >= lo && r.World.mapped(uint64(at-lo), bytes)
 }
 
-// Symmetric reports whether all of b lies in the rank's symmetric memory, where
+// Symmetric reports whether all of b is in the rank's symmetric memory, where
 // collectives reach peers without packets and Peer finds the same buffer on others.
 func (r *Rank) Symmetric(b Buffer) bool {
 	return r != nil && b.Check() == nil && r.Holds(b.At, b.Bytes())

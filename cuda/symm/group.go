@@ -53,7 +53,7 @@ type GroupOptions struct {
 	// the world's Alloc. Groups that share no rank may share it.
 	Room Room
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
-	// captures beside others. Each is followed by an event then, one more call of the
+	// captures in addition to others. Each is followed by an event then, one more call of the
 	// driver. Without it a group does so from its first change of streams on; that change
 	// waits for all that the caller has enqueued in the stream of the call before.
 	ManyStreams bool

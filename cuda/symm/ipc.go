@@ -33,7 +33,7 @@ type Shared struct {
 }
 
 // NewShared allocates at least that many bytes, which are not cleared. The rank's world
-// closes what nobody has.
+// closes handles that no rank took.
 func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
 	if err := r.usable(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *Shared) Close() error {
 	return s.life.End(context.Background())
 }
 
-// ForeignDeviceError means that memory lies on a device that the importing process does
+// ForeignDeviceError means that memory is on a device that the importing process does
 // not see.
 type ForeignDeviceError struct{ UUID string }
 
@@ -208,7 +208,7 @@ func (s *Shared) Export(ctx context.Context, job *rendezvous.Job, b Buffer, impo
 	defer l.Close()
 	start := time.Now()
 	errs := make([]error, importers)
-	var talks sync.WaitGroup // one that is slow holds nobody up
+	var talks sync.WaitGroup // a slow one delays no other
 	for n := range importers {
 		conn, err := l.Accept(ctx)
 		if err != nil {
@@ -297,7 +297,7 @@ func hand(ctx context.Context, to *rendezvous.Conn, o offer, h memHandle) error 
 // until ctx ends: a *rendezvous.TimeoutError. An exporter of another job is an error that
 // matches rendezvous.ErrUnauthenticated, one that ends meanwhile a *PeerLostError, memory on
 // a device that is not to be seen a *ForeignDeviceError, one without access a
-// *NoPeerAccessError. The rank's world closes what nobody has.
+// *NoPeerAccessError. The rank's world closes handles that no rank took.
 func (r *Rank) Import(ctx context.Context, job *rendezvous.Job) (*Shared, Buffer, error) {
 	if err := errors.Join(r.usable(), CheckContext(ctx), checkJob(job)); err != nil {
 		return nil, Buffer{}, err

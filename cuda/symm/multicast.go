@@ -20,7 +20,7 @@ import (
 //	support   every rank asks its driver, its device and the granularity, and has the kernels
 //	creation  the rank with index 0 makes the object and hands it to the other processes
 //	joining   every rank takes it and adds its device. The driver blocks in the steps behind
-//	          until all devices are added, so nobody may get there before all have joined
+//	          until all devices are added, so no rank may get there before all have joined
 //	binding   every rank binds its symmetric memory, the whole of it
 //	mapping   every process maps the object at an address of its own
 //

@@ -31,7 +31,7 @@ func (m *Member) Pad(rank int) (Buffer, error) {
 	return Buffer{At: g.world.Addr(g.ranks[rank], g.pad), Count: g.padBytes / 4, DType: I32}, nil
 }
 
-// Peer is the buffer of a group rank that lies where b lies here, in symmetric memory.
+// Peer is the buffer of a group rank that is where b is here, in symmetric memory.
 func (m *Member) Peer(rank int, b Buffer) (Buffer, error) {
 	if err := m.inGroup(rank); err != nil {
 		return Buffer{}, err
@@ -48,8 +48,8 @@ func (m *Member) Peer(rank int, b Buffer) (Buffer, error) {
 	return b, nil
 }
 
-// Get copies, when s has got here, from the buffer of a group rank that lies where from
-// lies here into the first elements of to, which may be any memory of this device and
+// Get copies, when s has got here, from the buffer of a group rank that is where from
+// is here into the first elements of to, which may be any memory of this device and
 // keeps what is behind them. The other rank takes no part: signals say when its data are
 // there and when they may be overwritten.
 func (m *Member) Get(s driver.Stream, rank int, from, to Buffer) error {
@@ -61,7 +61,7 @@ func (m *Member) Get(s driver.Stream, rank int, from, to Buffer) error {
 }
 
 // Put copies, when s has got here, from into the first elements of the buffer of a group
-// rank that lies where to lies here. It is visible there before what s signals afterwards.
+// rank that is where to is here. It is visible there before what s signals afterwards.
 func (m *Member) Put(s driver.Stream, rank int, from, to Buffer) error {
 	peer, err := m.Peer(rank, to)
 	if err != nil {

@@ -51,7 +51,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The problem is in cuBLAS's terms: its result lies column by column, so what it calls
+	// The problem is in cuBLAS's terms: its result is column-major, so what it calls
 	// Y's columns are our rows.
 	m, err := kernels.NewMatmul(shapeOf(p), l.upTo(c))
 	if err != nil {

@@ -151,7 +151,7 @@ func random(rng *rand.Rand, d dtype.DType, elems int64) []byte {
 	return out
 }
 
-// check multiplies and compares with the host, what lies around the result included. It
+// check multiplies and compares with the host, what is around the result included. It
 // gives the result's memory.
 func (b *bench) check(rng *rand.Rand, s shape, sms int) []byte {
 	b.t.Helper()
@@ -194,7 +194,7 @@ func (b *bench) checkBy(rng *rand.Rand, s shape, sms int, plan planner) []byte {
 }
 
 // Shapes around the edges of tiles and stages, in every layout, with gaps and in batches, on
-// so few multiprocessors that blocks compute several tiles. What lies around the result stays.
+// so few multiprocessors that blocks compute several tiles. What is around the result stays.
 func TestShapes(t *testing.T) {
 	b := newBench(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -463,7 +463,7 @@ func gatherCall() (*library.Call, *kernels.Args) {
 		&kernels.Args{N: 2, Rank: 1}
 }
 
-// Of matmuls that gather, those are left to a gather and a matmul whose rows do not lie one after the other.
+// Of matmuls that gather, those are left to a gather and a matmul whose rows are not contiguous.
 func TestGatherNotServed(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {

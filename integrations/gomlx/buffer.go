@@ -11,7 +11,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// Buffer is a tensor: a result that lies where a program has left it, in the memory of a rank,
+// Buffer is a tensor: a result that is where a program has left it, in the memory of a rank,
 // or elements in Go's memory. The first becomes the second when somebody reads it, or when
 // the program runs again; what computes with it before that copies nothing to the host.
 type Buffer struct {
@@ -29,7 +29,7 @@ type Buffer struct {
 	tiles  *tiling   // of these
 }
 
-// place is where a result lies.
+// place is where a result is.
 type place struct {
 	l    *loaded
 	rank int

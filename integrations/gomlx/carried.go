@@ -16,8 +16,8 @@ import (
 
 // A step that trains float32 variables in bfloat16 begins by reading all of them and writing copies
 // for its products. It could have written these when it had the new values in hand. So a copy
-// is an input of the program that nobody else sees, and its new value, made of the variable's,
-// takes its place: where the variable that comes is one that a run left, the copy lies beside it.
+// is an input private to the program, and its new value, made of the variable's,
+// takes its place: where the variable that comes is one that a run left, the copy is beside it.
 // Otherwise the host makes it.
 
 // carriedSize is how many elements a variable has at least whose copy is worth an input.

@@ -46,7 +46,7 @@ type options struct {
 //	dump=FOLDER             writes every computation there as StableHLO, for lowerdump
 //	launch=env              ranks are processes, each with a device, which a launcher such as
 //	                        torchrun starts with the same program: see launched.go
-//	variables=asked|sharded how results lie that are new values of sharded variables, where
+//	variables=asked|sharded how results are that are new values of sharded variables, where
 //	                        a computation asks for them replicated, as GoMLX's Trainer does
 //	                        of all results: as asked, or as the variables
 func New(config string) (compute.Backend, error) {

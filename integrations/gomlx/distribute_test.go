@@ -185,7 +185,7 @@ func TestAutoSharding(t *testing.T) {
 	}
 }
 
-// Whoever keeps a result has it after the next run, which lies in its place, and after the end
+// Whoever keeps a result has it after the next run, which is in its place, and after the end
 // of the program.
 func TestResultsLive(t *testing.T) {
 	for _, device := range devices {

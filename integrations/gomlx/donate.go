@@ -11,7 +11,7 @@ import (
 
 // GoMLX says which inputs are donated when it runs a computation, and never to which results.
 // So a result is given the place of the parameter of its type that is nearest in the text: few
-// operations lie between a variable and its new value. Where the guess is wrong, results are
+// operations are between a variable and its new value. Where the guess is wrong, results are
 // copied that need not be; numbers are never wrong, since no input loses what it holds before
 // all have read it, and whoever has a result that the next run overwrites gets it saved.
 

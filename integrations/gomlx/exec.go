@@ -276,7 +276,7 @@ func same(a, b rt.Tensor) bool {
 	return a.Off == b.Off && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.StridesOrDense(), b.StridesOrDense())
 }
 
-// clashes reports whether some input goes where a result of the last run lies.
+// clashes reports whether some input goes where a result of the last run is.
 func (l *loaded) clashes(at *place) bool {
 	if at.l != l {
 		return false

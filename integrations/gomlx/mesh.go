@@ -62,7 +62,7 @@ func (n *builder) onMesh() bool {
 // variable reports whether an input is a variable: GoMLX gives these their paths as names.
 func variable(input string) bool { return strings.HasPrefix(input, "/") }
 
-// cutInput says how an input lies on the mesh. Weights are cut along model in their largest
+// cutInput says how an input is on the mesh. Weights are cut along model in their largest
 // dimension, so that layers that widen are cut in what they make and those that narrow in what
 // they take, with nothing to be exchanged between the two.
 func cutInput(m *compute.Mesh, shape shapes.Shape, variable bool) *compute.ShardingSpec {
@@ -100,7 +100,7 @@ type spread struct {
 	results   []shapes.Shape // whole
 }
 
-// tiling is how a tensor lies on the devices of a mesh.
+// tiling is how a tensor is on the devices of a mesh.
 type tiling struct {
 	piece shapes.Shape
 	at    [][]int // by device: where its piece begins

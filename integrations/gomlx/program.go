@@ -27,7 +27,7 @@ type compiled struct {
 	mod       *rt.Module
 	constants []rt.Value // by input: what the text holds; no data where it is a parameter
 	params    []int      // inputs that are parameters
-	copies    []copied   // the other inputs, which nobody else sees
+	copies    []copied   // the other inputs, which are private
 }
 
 // compile makes a program of a computation, or finds the one that it has made of its text.
@@ -165,10 +165,10 @@ type loaded struct {
 	w     *world
 	mod   *rt.Module               // of its own: a world has each once
 	wants []rt.Tensor              // where inputs go, by input
-	there [][]weak.Pointer[Buffer] // by rank and input: what lies there since the last run
+	there [][]weak.Pointer[Buffer] // by rank and input: what is there since the last run
 	steps []*rt.Step               // by rank, once captured
 	ran   bool                     // constants have come
-	held  []weak.Pointer[Buffer]   // results that lie where the next ones will
+	held  []weak.Pointer[Buffer]   // results that are where the next ones will
 }
 
 // load adds a program to a world.
@@ -209,7 +209,7 @@ func (l *loaded) drop() {
 }
 
 // save brings results that somebody has to Go's memory, but those that next gives to the run
-// that comes, where they lie already.
+// that comes, where they are already.
 func (l *loaded) save(next map[*Buffer]bool) error {
 	for _, p := range l.held {
 		u := p.Value()

@@ -8,16 +8,16 @@ import (
 )
 
 // Room is the memory that a node has for the functions that it runs, a buffer of the layout.
-// Only one body runs at a time, so all of them lie at the same place. Their inputs are not in
-// it: those that a while carries lie where its results do, all others where the operands do.
+// Only one body runs at a time, so all of them are at the same place. Their inputs are not in
+// it: those that a while carries are where its results are, all others where the operands are.
 type Room struct {
 	Buffer int
 	Bodies []Body
-	In     []int64 // by operand: where in the room its copy lies, -1 if bodies read it where it is
+	In     []int64 // by operand: where in the room its copy is, -1 if bodies read it where it is
 	Out    []int64 // by result of a while: where its next value waits until all are read, -1 if nowhere
 }
 
-// Body is a function that lies in a room.
+// Body is a function that is in a room.
 type Body struct {
 	*Layout
 	Offsets []int64 // by buffer: bytes from the room's start, -1 of inputs
@@ -27,7 +27,7 @@ type Body struct {
 func (l *Layout) Room(n *ir.Node) *Room { return l.rooms[n.ID()] }
 
 // addRoom makes the room of a node that runs functions. Kernels expect the values that no view
-// makes at certain places, so an operand that lies elsewhere is copied.
+// makes at certain places, so an operand that is elsewhere is copied.
 func (l *Layout) addRoom(u *uses, names map[string]bool, n *ir.Node, home []Window) error {
 	if n.Op().Info().Bodies == nil {
 		return nil
@@ -74,7 +74,7 @@ func (l *Layout) addRoom(u *uses, names map[string]bool, n *ir.Node, home []Wind
 	return nil
 }
 
-// overwritten reports whether result k of the body of a while lies where another carried input
+// overwritten reports whether result k of the body of a while is where another carried input
 // does, which gets its own next value.
 func overwritten(f *ir.Func, k, carried int) (bool, error) {
 	st, err := ir.ComputeStorages(f)
@@ -91,7 +91,7 @@ func overwritten(f *ir.Func, k, carried int) (bool, error) {
 	return in.At() != k || p.Offset != 0 || !v.Type().Equal(root.Type()), nil
 }
 
-// layoutBody lays a body out behind what lies in its room already. What plan-memory has left in it
+// layoutBody lays a body out behind what is in its room already. What plan-memory has left in it
 // is of a function that has its inputs in its own arena, and does not count.
 func layoutBody(f *ir.Func, from int64) (Body, int64, error) {
 	lay, err := Of(f)

@@ -6,8 +6,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// HomeKey is the annotation of a node whose result lies in place of a donated input
-// that the node does not read: home=[w] says that result k lies in that of input number
+// HomeKey is the annotation of a node whose result is in place of a donated input
+// that the node does not read: home=[w] says that result k is in that of input number
 // home[k], -1: it does not. Where the node reads the input, inplace says it.
 const HomeKey = "home"
 
@@ -17,7 +17,7 @@ type Heir struct {
 	Result int    // of the return's operands
 	Name   string // of the result as a buffer, unique in the layout
 	Buffer int    // the input's
-	Copied bool   // the result lies elsewhere and is copied at the end, behind
+	Copied bool   // the result is elsewhere and is copied at the end, behind
 
 	Flights []*ir.Node // collectives that read the input and leave in flight
 }
@@ -68,7 +68,7 @@ func (u *uses) home(n *ir.Node, k int, in *ir.Node) (Hazard, ir.NodeID) {
 }
 
 // Home returns the number of the donated input in whose place tensor k of the results of n
-// may lie though n does not read it, -1 if there is none.
+// may be though n does not read it, -1 if there is none.
 func (a *Analysis) Home(n *ir.Node, k int) int {
 	in := a.u.heirs[a.u.storage(n, k)]
 	if in == nil {
@@ -81,7 +81,7 @@ func (a *Analysis) Home(n *ir.Node, k int) int {
 }
 
 // Donated reports whether tensor k of the results of n takes the place of the donated input
-// that v lies in.
+// that v is in.
 func (a *Analysis) Donated(n *ir.Node, k int, v *ir.Value) bool {
 	in := a.u.heirs[a.u.storage(n, k)]
 	return in != nil && a.Input(v) == in
@@ -116,7 +116,7 @@ func (u *uses) homed(root *ir.Value, k int) (*ir.Node, error) {
 	return in, nil
 }
 
-// flights are the collectives that read a storage and that nobody waits for.
+// flights are the collectives that read a storage and are not awaited.
 func (u *uses) flights(s ir.StorageID) []*ir.Node {
 	var out []*ir.Node
 	for _, v := range u.f.Return().Args() {

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// A Hazard is a reason why a result must not lie in place of an operand.
+// A Hazard is a reason why a result must not be in place of an operand.
 type Hazard string
 
 // The hazards.
@@ -67,7 +67,7 @@ func KernelInPlace(op ir.Op) bool {
 	return op.Info().Elementwise
 }
 
-// Analysis answers which results may lie in place of which operands.
+// Analysis answers which results may be in place of which operands.
 type Analysis struct{ u *uses }
 
 // Analyse prepares the answers for a verified function in its present order.
@@ -80,14 +80,14 @@ func Analyse(f *ir.Func) (*Analysis, error) {
 	return &Analysis{u}, nil
 }
 
-// InPlace returns nil if tensor k of the results of n may lie in place of one of
+// InPlace returns nil if tensor k of the results of n may be in place of one of
 // Operands(n), else why not. Whether inputs that die may be overwritten is the
 // caller's to say. O(operands).
 func (a *Analysis) InPlace(n *ir.Node, k, operand int) *InPlaceError {
 	return a.u.inPlace(n, k, operand)
 }
 
-// Input returns the input whose storage an operand lies in, or nil.
+// Input returns the input whose storage an operand is in, or nil.
 func (a *Analysis) Input(v *ir.Value) *ir.Node {
 	root, _ := a.u.st.Root(a.u.st.Of(v)[0].Storage)
 	if d := root.Def(); d.Op() == ir.OpInput {
@@ -114,7 +114,7 @@ func (a *Analysis) Inside(n *ir.Node) bool {
 }
 
 // Whole reports whether v has all the bytes of its storage, up to alignment at its
-// end: if not, a result in its place would keep the rest alive, or not lie aligned.
+// end: if not, a result in its place would keep the rest alive, or not be aligned.
 func (a *Analysis) Whole(v *ir.Value) bool {
 	if a.u.st.Of(v)[0].Offset*int64(v.Type().DType().Size())%KernelAlign != 0 {
 		return false

@@ -84,19 +84,19 @@ type Buffer struct {
 	Node  *ir.Node // whose result it is, or whose operand's copy
 	Index int      // number of the tensor among the node's results, or of the operand
 	Copy  bool     // a contiguous copy of an operand of the collective Node
-	Room  bool     // what the bodies of Node lie in, counted behind its results
+	Room  bool     // what the bodies of Node are in, counted behind its results
 }
 
 // Size is the number of bytes that the buffer takes up.
 func (b *Buffer) Size() int64 { return (b.Bytes + Align - 1) / Align * Align }
 
-// Window says where a tensor lies: Offset bytes into a buffer, or into that of an heir.
+// Window says where a tensor is: Offset bytes into a buffer, or into that of an heir.
 type Window struct {
 	Buffer int
 	Offset int64
 }
 
-// Layout is the buffers of a function and where every value lies in them.
+// Layout is the buffers of a function and where every value is in them.
 type Layout struct {
 	Func    *ir.Func
 	Buffers []Buffer
@@ -201,12 +201,12 @@ func (l *Layout) add(names map[string]bool, b Buffer) {
 	l.Buffers = append(l.Buffers, b)
 }
 
-// Windows says where the tensors of v lie; in Buffer -1 if v is inside a region,
+// Windows says where the tensors of v are; in Buffer -1 if v is inside a region,
 // see Inside. The caller must not change the list.
 func (l *Layout) Windows(v *ir.Value) []Window { return l.windows[v.ID()] }
 
 // Copy is the buffer of the contiguous copy of an operand of a collective; false
-// if the collective reads the operand where it lies.
+// if the collective reads the operand where it is.
 func (l *Layout) Copy(n *ir.Node, operand int) (int, bool) {
 	b, ok := l.copies[copyKey{n.ID(), operand}]
 	return b, ok

@@ -133,7 +133,7 @@ func TestAnnotatedPlan(t *testing.T) {
 				}
 			}
 			if _, _, err := l.Annotated(); err == nil && len(l.Buffers) > 0 && plan.Height > 0 && l.Buffers[0].Size() > 0 {
-				continue // one buffer alone may lie above all others
+				continue // one buffer alone may be above all others
 			} else if err != nil && !strings.Contains(err.Error(), "stale") {
 				t.Errorf("seed %d: %v", seed, err)
 			}

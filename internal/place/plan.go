@@ -17,7 +17,7 @@ const (
 	searchSteps   = 20_000_000
 )
 
-// Plan is where the buffers of a layout lie.
+// Plan is where the buffers of a layout are.
 type Plan struct {
 	Offsets []int64 // by buffer, in bytes
 	Height  int64   // bytes of the arena

@@ -87,7 +87,7 @@ func (r *Region) makes(st *ir.Storages, v *ir.Value) bool {
 	return at >= r.First && at <= r.Last
 }
 
-// pointwise reports whether result n of a region may lie on operand v, which has the
+// pointwise reports whether result n of a region may be on operand v, which has the
 // same type, as far as the region's own reading goes: what depends on v, n among it, is
 // elementwise and has v's shape throughout, so that element i of it follows from element i
 // of v; and nothing behind n reads v. Then a thread that computes some elements has read
@@ -109,7 +109,7 @@ func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
 	return follows[n.Result(0)]
 }
 
-// claimed reports whether another node of n's region lies in place of an operand in
+// claimed reports whether another node of n's region is in place of an operand in
 // the same storage.
 func (u *uses) claimed(r *Region, n *ir.Node, s ir.StorageID) bool {
 	ops := u.operands(n)

@@ -60,7 +60,7 @@ func newUses(f *ir.Func) (*uses, error) {
 		case ir.ClassInput:
 			for _, p := range st.Of(n.Result(0)) {
 				u.lives[p.Storage].def = 0
-				if n.Donated() { // the place is needed, what lies there is not
+				if n.Donated() { // the place is needed, what is there is not
 					u.lives[p.Storage].last = end
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// A long collective that nobody waits for yet is issued behind a short one of another
+// A long collective that no rank waits for yet is issued behind a short one of another
 // group on the same links that compute waits for, unless it is needed by then, or the
 // groups share no links.
 func TestApart(t *testing.T) {

@@ -36,7 +36,7 @@ type unit []int32
 // the costs given nothing is later than it was. O(n log n) for each limit.
 //
 // Streams with the same number in shared, which may be nil, have links in common:
-// collectives that nobody waits for yet are issued behind others of these that they
+// collectives that no rank waits for yet are issued behind others of these that they
 // would hold up (links.go), which may make some later, but not the program. tick is that
 // of Options.
 func AddSlack(m *sim.Model, tick func(), shared []int32, limits ...int64) ([]int32, *sim.Timeline, error) {

@@ -11,7 +11,7 @@ import (
 // future is the type of what was started.
 var future = mlir.Type{Text: "!stablehlo.future"}
 
-// launched starts a collective and waits for it at once, or leaves that to whoever imports
+// launched starts a collective and waits for it at once, or leaves that to the importer of
 // the operation around it.
 func (im *importer) launched(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value) ([]*ir.Value, error) {
 	if !im.starting {

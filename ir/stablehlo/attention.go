@@ -49,7 +49,7 @@ func (im *importer) pointwise(o ir.Op, attrs ir.Attrs, in []*value) ([]*value, e
 var byHead = []int64{0, 2, 1, 3}
 
 // attention imports forward and backward calls. Results that attention does not have, such as
-// workspaces, are zeros that nobody reads.
+// workspaces, are zeros that are never read.
 func attention(backward bool) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
 	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		order, err := im.ints("operands")

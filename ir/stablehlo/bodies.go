@@ -153,7 +153,7 @@ func donate(body *ir.FuncBuilder, carried int) {
 	f := body.Func()
 	st, err := ir.ComputeStorages(f)
 	if err != nil || f.Return() == nil {
-		return // whoever finishes the module says why
+		return // the module's final check reports why
 	}
 	outs := f.Return().Args()
 	owner := make([]int, st.Len()) // by storage: 1 and the number of the input that it is, 0 of others
@@ -217,7 +217,7 @@ func (im *importer) choice(o *mlir.Operation, number *ir.Value, by []int) ([]*va
 // chosen are the results of a while or a case.
 func (im *importer) chosen(o ir.Op, attrs ir.Attrs, args []*ir.Value, types []ir.Type) ([]*value, error) {
 	if len(types) == 0 {
-		return nil, nil // nobody sees what it does
+		return nil, nil // its effects are not visible
 	}
 	vs, err := im.emitAll(o, nil, attrs, args, types...)
 	if err != nil {

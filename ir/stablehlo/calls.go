@@ -65,7 +65,7 @@ func settings(o *mlir.Operation) mlir.Attrs {
 	return a.Dict
 }
 
-// opaqueCall is a call of what concert does not know: whoever runs it does.
+// opaqueCall is a call of an operation unknown to concert, which its executor must define.
 func (im *importer) opaqueCall(o *mlir.Operation, target string, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {

@@ -161,7 +161,7 @@ func (im *importer) trips(o *mlir.Operation, in []*value) (int, bool) {
 }
 
 // foldRegion is what follows from constants of the results of a block; nil if it is not well
-// formed, which whoever imports it says.
+// formed, which its import reports.
 func (im *importer) foldRegion(b *mlir.Block, in []*value, depth int) (out []*value) {
 	if len(in) != len(b.Args) {
 		return nil

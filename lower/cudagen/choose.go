@@ -122,7 +122,7 @@ func segmentOf(v *ir.Value, at lin, parts []segment) (p segment, begin int64, ok
 type choice struct {
 	base  lin
 	early bool // known before the loop over a thread's consecutive elements
-	runs  bool // a thread's consecutive elements lie in one segment, in order
+	runs  bool // a thread's consecutive elements are in one segment, in order
 	many  bool // so many that a row of each is not read unless it is asked for
 }
 

@@ -255,7 +255,7 @@ func (c *convolution) tiled(g *generator) {
 	e("}")
 }
 
-// tapOffset is where place q of all channels lies in operand 1, to be added to an index.
+// tapOffset is where place q of all channels is in operand 1, to be added to an index.
 func (c *convolution) tapOffset(q string, taps int64, sw []int64) string {
 	out, stride := "", int64(1)
 	for d := len(c.dims) - 1; d >= 0; d-- {

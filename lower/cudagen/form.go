@@ -191,7 +191,7 @@ func (f *form) narrow(r *region) {
 	f.plan(r)
 }
 
-// traffic is the size of the narrowest and widest elements that lie in memory and
+// traffic is the size of the narrowest and widest elements that are in memory and
 // are as many as what the kernel walks over, and how many such tensors there are.
 func (f *form) traffic(r *region) (narrow, wide int64, full int) {
 	all := f.count
@@ -344,7 +344,7 @@ func (f *form) planRows(narrow int64) {
 	}
 }
 
-// planColumns gives runs of rows that lie beside each other in memory to threads
+// planColumns gives runs of rows that are adjacent in memory to threads
 // beside each other, and parts of a row to lanes.
 func (f *form) planColumns(r *region, narrow int64) {
 	inner := []int64{f.count, innermostSize(f.keptSizes)}

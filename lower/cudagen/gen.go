@@ -56,7 +56,7 @@ func (k *Kernel) Key(options []string) string {
 // equal text up to the names of nodes. An error that wraps [ErrUnsupported] says
 // that the region cannot be one kernel. The time is linear in the size of the text.
 //
-// Of shared, operands and results, some lie on each other, element on element. A thread
+// Of shared, operands and results, some are on each other, element on element. A thread
 // loads its elements of them before it stores any, and the compiler has to keep that.
 func Generate(name string, st *ir.Storages, nodes []*ir.Node, shared ...*ir.Value) (*Kernel, error) {
 	r, err := newRegion(st, nodes)

@@ -341,8 +341,8 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 	return nil
 }
 
-// vector reports whether a thread's elements at off lie one after the other in
-// memory, aligned, and where the first of them lies.
+// vector reports whether a thread's elements at off are contiguous in
+// memory, aligned, and where the first of them is.
 func (g *generator) vector(v *ir.Value, off lin) (base lin, ok bool) {
 	if g.elem == nil {
 		return lin{}, false

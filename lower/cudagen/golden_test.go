@@ -59,7 +59,7 @@ func load(t *testing.T) []*trial {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var shared []*ir.Value // what is donated lies in place
+		var shared []*ir.Value // what is donated is in place
 		for _, d := range f.Donations() {
 			shared = append(shared, d.Input.Result(0), f.Return().Arg(d.Result))
 		}

@@ -106,7 +106,7 @@ func (g *generator) tileProduct(depth int, store string) {
 	e("}")
 }
 
-// gather loads a tile of an operand in which neighbouring threads take what lies side by side.
+// gather loads a tile of an operand in which neighbouring threads take what is contiguous.
 func (g *generator) gather(to, from, base, outer, inner string, dom domain, tile, depth int) {
 	e := g.top.emit
 	e("  for (int t = lane; t < %d; t += lanes) {", tile*depth)

@@ -13,7 +13,7 @@ type access struct {
 // arrange finds the order in which threads walk the results. What several results
 // read again, cosines of all heads or keys of a group of them, is to be read by
 // neighbouring threads: the dimensions that the most bytes do not depend on go
-// inside, but for the innermost, in which elements lie next to each other.
+// inside, but for the innermost, in which elements are next to each other.
 func (f *form) arrange(r *region) error {
 	f.order = nil
 	if f.rows || len(f.shape) < 3 || f.list != nil || f.limits != nil {

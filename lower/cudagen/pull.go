@@ -252,7 +252,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		}
 		return g.define(v, rounded(fmt.Sprintf("%s == %s ? %s : %s", p.text(), at[d].text(), e, old.in(dom)), dom, dt)), nil
 	}
-	if tests != nil && g.elem != nil { // what lies beyond the indices must not be looked for
+	if tests != nil && g.elem != nil { // what is beyond the indices must not be looked for
 		return "", errWide
 	}
 	defer g.single(at)()

@@ -44,7 +44,7 @@ type region struct {
 	equal map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
 	sizes []ir.Dim                // known at run time only
 
-	shared []*ir.Value // operands and results that lie on each other
+	shared []*ir.Value // operands and results that are on each other
 }
 
 // newRegion checks the nodes, which stand in program order, and finds the results.
@@ -83,7 +83,7 @@ func (r *region) findOuts() error {
 	return nil
 }
 
-// aligned reports whether the first element of v, which lies in memory, is known
+// aligned reports whether the first element of v, which is in memory, is known
 // to stand at a multiple of bytes. Storages begin at multiples of 256 bytes and more.
 func (r *region) aligned(v *ir.Value, bytes int64) bool {
 	p := r.st.Of(v)

@@ -8,7 +8,7 @@ import (
 )
 
 // scans reports whether a block should make the running sums of a line together: lines are
-// long, and either lie along memory or are too few for a thread each.
+// long, and either are along memory or are too few for a thread each.
 func (g *generator) scans(n *ir.Node) bool {
 	x := n.Arg(0)
 	shape, d := sizes(x), g.dim(n)

@@ -11,7 +11,7 @@ import (
 type topk struct {
 	g             *generator
 	x             *ir.Value
-	d             int // dimension of x along which lines lie
+	d             int // dimension of x along which lines are
 	k             int64
 	largest       bool
 	shape, others []extent // of x, and with one element a line

@@ -151,7 +151,7 @@ func (c *comparison) tensors(want, got []seen, rule string) {
 	}
 }
 
-// apart refuses tensors of the caller that share bytes and lie in two storages of the
+// apart refuses tensors of the caller that share bytes and are in two storages of the
 // function: the caller may write to one while it holds the other.
 func (c *comparison) apart(want, got []seen) {
 	order := make([]int, 0, len(got))

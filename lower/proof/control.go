@@ -68,7 +68,7 @@ func (r *function) control(n *ir.Node) error {
 	return nil
 }
 
-// body runs a body, whose inputs lie where the operands do, but for what is carried.
+// body runs a body, whose inputs are where the operands are, but for what is carried.
 func (r *function) body(n *ir.Node, body *ir.Func, caller *frame, k *block) ([]termID, error) {
 	args := n.Args()
 	if n.Op() == ir.OpCase {

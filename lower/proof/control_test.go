@@ -63,7 +63,7 @@ func @inner(%x: f32[4,4], %n: i64[], %u: f32[4,4]) -> (f32[4,4], i64[]) {
 `
 
 // Branches that look at parts of what is copied for them, since no kernel could read it where
-// it lies.
+// it is.
 const copied = `world 1
 func @f(%k: i64[], %x: f32[9]) -> (f32[1,2], f32[1]) {
   %y = neg %x : f32[9]

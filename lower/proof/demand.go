@@ -236,7 +236,7 @@ func (b *book) spread(all box, from ir.Type, ask box) box {
 	return all
 }
 
-// replaced are the rows of operand 1 of a slice_scatter that lie in the box; false if that is not
+// replaced are the rows of operand 1 of a slice_scatter that are in the box; false if that is not
 // told.
 func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 	d := int(t.attrs.Int("dim", 0))
@@ -250,7 +250,7 @@ func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 	return lo, max(lo, hi), true
 }
 
-// kept is what a slice_scatter asks for of operand 0: what of the box lies before what is
+// kept is what a slice_scatter asks for of operand 0: what of the box is before what is
 // replaced, and behind it.
 func (b *book) kept(t *term, ask box) []box {
 	d, step := int(t.attrs.Int("dim", 0)), t.attrs.Int("step", 1)

@@ -218,7 +218,7 @@ func (r *function) view(n *ir.Node) error {
 	return nil
 }
 
-// strideOf is how many elements lie between two indices of dimension d; false if symbols
+// strideOf is how many elements are between two indices of dimension d; false if symbols
 // have to say.
 func strideOf(t ir.Type, d int) (int64, bool) {
 	if s := t.Strides(); s != nil {

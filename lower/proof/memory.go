@@ -10,7 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// tensor is a term that lies in memory: element (0, 0, ...) at a byte, the others as typ
+// tensor is a term that is in memory: element (0, 0, ...) at a byte, the others as typ
 // says.
 type tensor struct {
 	at    int64
@@ -107,7 +107,7 @@ func (m *memory) read(lo, hi int64) (*tensor, []owned) {
 	return nil, m.owned[i:j]
 }
 
-// mixture names what lies where one tensor is read.
+// mixture names what is where one tensor is read.
 func (m *machine) mixture(lo, hi int64, have []owned) string {
 	s, at := "", lo
 	for _, o := range have {

@@ -81,7 +81,7 @@ func (m *machine) typeOf(t *program.Tensor) ir.Type {
 	return typ.WithStrides(t.Strides)
 }
 
-// bytes is where a tensor of a type lies in the arena, with symbols at their bounds.
+// bytes is where a tensor of a type is in the arena, with symbols at their bounds.
 func (m *machine) bytes(t *program.Tensor, typ ir.Type) (lo, hi int64) {
 	lo = m.p.Buffers[t.Buffer].Offset + t.Offset
 	return lo, lo + m.b.m.Bound(typ.Extent())
@@ -167,7 +167,7 @@ func (m *machine) instr(in *program.Instr) error {
 	return m.launch(in, a)
 }
 
-// lose leaves something undefined where a tensor lies.
+// lose leaves something undefined where a tensor is.
 func (m *machine) lose(t *program.Tensor, what string) {
 	typ := m.typeOf(t)
 	id := m.b.number(term{kind: unknown, group: -1, index: int32(len(m.lost)), typ: typ})

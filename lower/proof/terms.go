@@ -20,7 +20,7 @@ const (
 	given   kind = iota // a tensor of an input
 	carried             // what a round of a loop begins with
 	applied             // a result of an operation
-	window              // elements of what lies in memory
+	window              // elements of what is in memory
 	changed             // what a call that writes in place has left
 	nothing             // the elements of an empty tensor
 	unknown             // bytes that are no tensor
@@ -147,7 +147,7 @@ func (b *book) empty(t ir.Type) bool {
 func elements(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
 
 // window is the tensor of type t that begins at bytes behind the first element of x, which
-// lies in memory as in says.
+// is in memory as in says.
 func (b *book) window(x termID, in ir.Type, at int64, t ir.Type) termID {
 	if b.empty(t) {
 		return b.number(term{kind: nothing, group: -1, typ: elements(t)})
@@ -164,7 +164,7 @@ func (b *book) window(x termID, in ir.Type, at int64, t ir.Type) termID {
 }
 
 // within reports whether all elements of t, which begins at bytes behind the first element of a
-// tensor as in says, are elements of that and none lies in its gaps: each dimension of t goes
+// tensor as in says, are elements of that and none is in its gaps: each dimension of t goes
 // along one of the other's.
 func within(in ir.Type, at int64, t ir.Type) bool {
 	if in.Contiguous() {
@@ -239,7 +239,7 @@ func (a *application) writes(i int) bool {
 	return a.effects()&ir.EffectWrites != 0 && (!a.attrs.Has("writes") || slices.Contains(a.attrs.Ints("writes"), int64(i)))
 }
 
-// layouts is the text of the operands' types: a call may depend on how they lie.
+// layouts is the text of the operands' types: a call may depend on how they are.
 func (a *application) layouts() string {
 	s := ""
 	for _, t := range a.argTypes {

@@ -13,7 +13,7 @@ type Phase uint8
 const (
 	Forward  Phase = iota
 	Backward       // what other chunks wait for
-	Weights        // what nobody waits for: gradients of parameters
+	Weights        // what nothing waits for: gradients of parameters
 )
 
 // String is F, B or W.

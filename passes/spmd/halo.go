@@ -43,7 +43,7 @@ func (g *grid) halo(l layout, d int, n int64, w reach) halo {
 			h.from, h.to = min(h.from, lo/h.size-h.turn*r), max(h.to, (hi-1)/h.size-h.turn*r)
 		}
 	}
-	if h.from > h.to { // nobody takes anything
+	if h.from > h.to { // no rank takes anything
 		h.from, h.to = 0, 0
 	}
 	h.lo = h.size

@@ -104,7 +104,7 @@ func (p *partitioner) choose(n *ir.Node, rule *sharding.Rule, w row, vary set) *
 	return best
 }
 
-// carried are the atoms along which all operands are parts of sums that nobody else reads,
+// carried are the atoms along which all operands are partial sums without other readers,
 // if the operation may be computed on the parts.
 func (p *partitioner) carried(n *ir.Node, w row) set {
 	if w.linear == nil || !w.linear(n) {

@@ -15,13 +15,13 @@ type row struct {
 	// reduced; empty where these are wanted whole.
 	reduce ir.Reduction
 
-	// whole reports factors beside those that cannot be cut.
+	// whole reports further factors that cannot be sharded.
 	whole func(n *ir.Node, r *sharding.Rule, f int) bool
 
 	// inner reports factors that are wanted whole and cut nevertheless, as emit knows how.
 	inner func(n *ir.Node, r *sharding.Rule, f int) bool
 
-	// extra is what emit costs beside the operation.
+	// extra is the cost of emit besides the operation.
 	extra func(p *partitioner, c *choice) int64
 
 	// even reports factors whose pieces must divide them.

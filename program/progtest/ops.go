@@ -136,7 +136,7 @@ func (m *machine) launch(r, i int) error {
 		ins = all[0]
 		delete(m.ranks[r].began, i)
 	} else {
-		// Where they lie: a kernel whose result overlaps an operand shows.
+		// Where they are: a kernel whose result overlaps an operand shows.
 		var err error
 		if ins, err = m.views(r, in.Ins); err != nil {
 			return err

@@ -62,7 +62,7 @@ func badBindings(ctx context.Context, r *rt.Rank, p, apart *program.Program, s *
 	return nil
 }
 
-// TestBindings: what may lie in a buffer, and what refuses to.
+// TestBindings: what may be in a buffer, and what refuses to.
 func TestBindings(t *testing.T) {
 	p, err := program.Parse("fw", savingText)
 	if err != nil {

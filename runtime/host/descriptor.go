@@ -19,7 +19,7 @@ import (
 // Quads: 0 number of the call on the channel; 1 operation, 2 count of operands,
 // 3 operand bytes, 4 result bytes, 5 hash of everything else that must agree;
 // from descQuads on the rows for each operand and member of an all_to_all with splits, or where
-// the operands of a permute lie.
+// the operands of a permute are.
 const (
 	descCall = iota
 	descOp
@@ -67,7 +67,7 @@ func (x *exchange) publish() {
 	}
 }
 
-// placed reports whether members say where their operands lie: those of a permute need not lie
+// placed reports whether members say where their operands are: those of a permute need not be
 // at one place, since stages have memory of their own. Buckets that are too large for a
 // descriptor do.
 func (x *exchange) placed() bool {

@@ -31,7 +31,7 @@ type Device struct {
 	pieces atomic.Pointer[[]*piece] // the arena, by place
 	gate   sync.RWMutex             // held by transfers, and when pieces change
 
-	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
+	lost      []atomic.Uint32 // by world rank: peerState, set by the connection's watcher
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
 
 	broken *rendezvous.Failure // first failure

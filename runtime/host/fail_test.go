@@ -402,7 +402,7 @@ func TestClosedTakesNoGroup(t *testing.T) {
 	}
 }
 
-// TestLocalFails: nobody waits for a rank that cannot even join.
+// TestLocalFails: no rank waits for a rank that cannot even join.
 func TestLocalFails(t *testing.T) {
 	leak.Check(t)
 	synctest.Test(t, func(t *testing.T) {

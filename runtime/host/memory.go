@@ -17,7 +17,7 @@ type piece struct {
 	life  *lifecycle.Scope
 }
 
-// memory finds the piece that bytes lo to hi lie in; no bytes lie anywhere.
+// memory finds the piece that bytes lo to hi are in; an empty range is in any.
 func (d *Device) memory(lo, hi int64) (*piece, bool) {
 	pieces := *d.pieces.Load()
 	i, ok := slices.BinarySearchFunc(pieces, lo, func(p *piece, lo int64) int {

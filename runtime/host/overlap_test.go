@@ -43,7 +43,7 @@ func TestOrderOfReduction(t *testing.T) {
 	})
 }
 
-// TestOverlap asks for results that lie across operands: they go through scratch.
+// TestOverlap asks for results that are across operands: they go through scratch.
 func TestOverlap(t *testing.T) {
 	local(t, 2, rt.Config{UserBytes: 4096}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank

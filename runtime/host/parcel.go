@@ -10,7 +10,7 @@ import (
 )
 
 // Members on other hosts send what this rank needs of their operands: a parcel, in which the
-// parts of all operands lie dense behind each other. This rank makes room for it before it
+// parts of all operands are contiguous. This rank makes room for it before it
 // enters, and they send when it has, so nothing is ever sent that has no place. Of an
 // all_reduce a second parcel brings the shares that they have reduced.
 const (
@@ -117,10 +117,10 @@ func (x *exchange) cut(k, from, to int) (hostops.Tensor, error) {
 	return x.d.view(rank, in), nil
 }
 
-// inRow reports whether the elements of t lie one behind the other.
+// inRow reports whether the elements of t are contiguous.
 func inRow(t hostops.Tensor) bool { return rowmajor.Is(t.Shape, t.Strides) }
 
-// flat is elements lo to hi of t in one dimension: where they lie, or, if that is not in a
+// flat is elements lo to hi of t in one dimension: where they are, or, if that is not in a
 // row, a copy.
 func flat(t hostops.Tensor, lo, hi int64) (hostops.Tensor, error) {
 	if inRow(t) {

@@ -20,7 +20,7 @@ import (
 //	descriptor (channel c, parity p) of rank r   written by r, read by the channel's other members
 //	signal word (slot k, source s) of rank r     written by s, read by r
 //	status, sleepers, last collective of rank r  written by r
-//	abort state and record of rank r             claimed by whoever breaks the world first
+//	abort state and record of rank r             claimed by the first rank that breaks the world
 //
 // A channel belongs to one group. Its members count epochs: a signal is the
 // store of the writer's epoch into its inbox word at the peer, a wait is loading
@@ -31,7 +31,7 @@ import (
 //
 // Order. Stores and loads of signals are sync/atomic operations, which the Go
 // memory model makes sequentially consistent: what a rank wrote before it stored
-// its epoch is visible to whoever has loaded that epoch. On a GPU the same pair
+// its epoch is visible to a rank that has loaded that epoch. On a GPU the same pair
 // is st.release.sys and ld.acquire.sys; nothing here relies on more than that.
 // Between processes the same holds, because the pads are one piece of physical
 // memory and Go's atomics are the processor's. Everything but signals, status
@@ -41,7 +41,7 @@ import (
 //	   stream order is done, so operands are written and results may be;
 //	2. publish the descriptor; epoch e: signal all members ("entered");
 //	3. wait for epoch e of all members, compare descriptors;
-//	4. move data: read the members' operands where they lie; all_reduce also
+//	4. move data: read the members' operands where they are; all_reduce also
 //	   writes the slice that this rank owns into the members' results. What members
 //	   on other hosts need is sent to them first, with a signal of its own behind it
 //	   (link.go);
@@ -55,7 +55,7 @@ import (
 // Progress. A rank waits only in steps 3 and 5 and in WaitSignal, and each wait
 // polls, besides the inbox: the abort state of its own pad, whether a peer died
 // or left, whether the device was closed, and the deadline. The first failure
-// anywhere is written into every pad that is still clean, so nobody waits for
+// anywhere is written into every pad that is still clean, so no rank waits for
 // its own deadline to learn of it.
 //
 // Sleep. Ranks that are processes may outnumber processors, so a rank polls for
@@ -147,7 +147,7 @@ const (
 	peerSilent // in Device.lost: died, as its link says
 )
 
-// put signals a peer: everything this goroutine did before is visible to whoever
+// put signals a peer: everything this goroutine did before is visible to a peer that
 // sees the value.
 func (d *Device) put(peer, word int, value uint32) {
 	if l := d.links[peer]; l != nil {
@@ -165,7 +165,7 @@ func (d *Device) store(owner *shm.Pad, word *uint32, value uint32) {
 	}
 }
 
-// heard is where a word of this rank's pad lies that a peer writes: of a peer on another host
+// heard is where a word of this rank's pad is that a peer writes: of a peer on another host
 // in its mirror.
 func (d *Device) heard(peer, word int) *uint32 {
 	if d.links[peer] != nil {

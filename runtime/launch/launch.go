@@ -323,7 +323,7 @@ func (l *lines) emit(b []byte) error {
 // flush forwards what is left without an end of line.
 func (l *lines) flush() {
 	if len(l.rest) > 0 {
-		_ = l.emit(append(append([]byte(l.prefix), l.rest...), '\n')) // nobody is left to tell
+		_ = l.emit(append(append([]byte(l.prefix), l.rest...), '\n')) // no reader is left
 		l.rest = nil
 	}
 }

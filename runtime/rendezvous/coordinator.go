@@ -15,7 +15,7 @@ type coordinator struct {
 
 	// These are guarded by mu.
 	process []string        // by rank, who joined
-	cause   []int           // by rank that is lost: who took it along, itself if nobody
+	cause   []int           // by rank that is lost: the rank whose loss caused it, itself if none
 	address []string        // by rank: where it listens
 	askers  map[int]*outbox // of ranks that have asked for their parent, and have no session there
 	wrong   *MismatchError  // the first hello that did not fit

@@ -50,7 +50,7 @@ func dial(ctx context.Context, job *Job, as side) (*Conn, error) {
 	}
 }
 
-// dialError says that nobody answered until the context ended.
+// dialError says that there was no answer until the context ended.
 type dialError struct {
 	addr      string
 	why, last error

@@ -30,7 +30,7 @@
 // and there is no way back: a rank that joins again joins the next world. A world forms when
 // barrier 0 of the job's group is decided, which is not before all ranks have connected (be it
 // to hear that one is lost), unless a rank cancels it or times out: ranks that are in time
-// all hear the same. After that the world admits nobody. The
+// all hear the same. After that the world admits no rank. The
 // coordinator ends when no rank is joined. Ranks that are goroutines of one process
 // ([NewLocal]) have the same coordinator and sessions, without connections between them.
 //
@@ -60,14 +60,14 @@
 //
 // Messages of one session keep their order, and the coordinator never waits for a rank: so a
 // notice arrives before the release of any barrier at which its sender arrives later, and
-// an unresponsive rank delays nobody else.
+// an unresponsive rank delays no other.
 //
 // # Closing
 //
 // A session is joined, closed (its rank has left: calls end with ErrClosed), or over (there is
 // no path to the coordinator: rank 0, or a relay before it, has died, or has left and its process
 // has ended). Close announces that the rank leaves, and waits until its parent's machine has received
-// that, for a second at most: no process has to answer, so a frozen one delays nobody. Only a relay then
+// that, for a second at most: no process has to answer, so a frozen one delays no other. Only a relay then
 // also waits until its subtree, which still needs it, has left, up to its timeout.
 // A rank that ends without Close is lost to the others.
 package rendezvous

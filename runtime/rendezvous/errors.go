@@ -102,7 +102,7 @@ type MismatchError struct {
 	Step                 uint64 // number of the call in the group, 0 if not known
 
 	// Of programs: the first line of Rank's text that differs, from 1, and that line
-	// on either rank, empty past the end; 0 if no text was given. Where memory lies
+	// on either rank, empty past the end; 0 if no text was given. Where memory is
 	// counts only if nothing else differs.
 	Line               int
 	RankLine, PeerLine string

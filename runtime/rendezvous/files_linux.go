@@ -44,7 +44,7 @@ func (c *fileConn) take(n int) []int {
 	return fds
 }
 
-// drop closes what came and nobody took.
+// drop closes descriptors that were received and not taken.
 func (c *fileConn) drop() {
 	CloseFiles(c.take(1 << 20)...)
 	c.mu.Lock()

@@ -5,7 +5,7 @@ import "fmt"
 // join admits a rank whose messages go to out. A hello that does not fit, and the loss of a
 // rank, are kept until as many as there are ranks have come, or one cancels: then they are
 // why the job's barrier 0 fails, for all of them. Once that barrier is decided the world
-// takes nobody any more, and nothing is said: who comes then belongs to the next world.
+// accepts no more ranks: later ones belong to the next world.
 func (c *coordinator) join(h hello, out *outbox) *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -122,7 +122,7 @@ func (h *hub) add(rank int, out *outbox) *link {
 	return l
 }
 
-// drop ends the links that have nobody left behind them.
+// drop ends the links without remaining descendants.
 func (h *hub) drop() {
 	h.links = slices.DeleteFunc(h.links, func(l *link) bool {
 		if slices.Contains(h.status[l.from-h.rank:l.to-h.rank], joined) {

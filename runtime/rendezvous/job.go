@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Secret is what every process of a job knows, and nobody else. No way of
+// Secret is shared by the processes of a job and known to no other. No way of
 // printing it shows it. The zero Secret is none.
 type Secret struct{ text *string } // a pointer, so that not even %#v of a struct around it shows the text
 
@@ -101,7 +101,7 @@ func ReadSecret(file string) (Secret, error) {
 }
 
 // UserSecret is the secret of all jobs of this user on this machine whose launcher
-// made none: the file concert/secret in dir, made by whoever comes first. The
+// made none: the file concert/secret in dir, made by the first process. The
 // directory is made for the user alone if need be.
 func UserSecret(dir string) (Secret, error) {
 	dir = filepath.Join(dir, "concert")

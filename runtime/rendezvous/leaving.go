@@ -68,7 +68,7 @@ func (c *coordinator) gone(who []int, m *message) {
 }
 
 // abandon decides what waits for members that have left a group. A group that all have left is
-// forgotten: nobody can speak of it any more.
+// forgotten: no message can refer to it.
 func (c *coordinator) abandon(g *roster) {
 	for _, turn := range slices.Sorted(maps.Keys(g.open)) {
 		if a := g.open[turn]; !a.decided {

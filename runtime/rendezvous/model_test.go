@@ -247,7 +247,7 @@ func explore(scripts []string, limit int) (orders, steps int, err error) {
 	}
 }
 
-// TestModel: a barrier's outcome is one for all ranks, nobody waits for ever, and
+// TestModel: a barrier's outcome is one for all ranks, no rank waits for ever, and
 // nothing is kept, in whatever order ranks join, arrive, cancel, withdraw, leave and die and
 // messages come; and no world is decided without a rank that comes, unless one cancels.
 func TestModel(t *testing.T) {

@@ -23,7 +23,7 @@ type relay struct {
 	over    bool          // there is no way to rank 0 any more
 	lives   bool          // the world has formed
 	formed  chan struct{} // closed when the job's barrier 0 is decided
-	idle    chan struct{} // closed when nobody is left
+	idle    chan struct{} // closed when no session is left
 
 	sessions sync.WaitGroup // of other processes, the parent's among them
 }
@@ -221,7 +221,7 @@ func (r *relay) abandon(g *roster) {
 	}
 }
 
-// finish ends the session with the parent when nobody is left.
+// finish ends the session with the parent when no session is left.
 func (r *relay) finish() {
 	if len(r.links) == 0 && (r.over || r.is(r.rank) > joined) {
 		select {
@@ -320,7 +320,7 @@ func (r *relay) orphan() {
 	r.cut(r.parent(r.rank))
 }
 
-// linger waits until nobody is left, and until the parent's machine has what was said: the
+// linger waits until no session is left, and until the parent's machine has what was said: the
 // process may end when its rank has left. In a world that has formed those behind it may still
 // need each other, so it waits for as long as one of them may wait at a barrier; else for limit.
 func (r *relay) linger(limit time.Duration) {

@@ -99,7 +99,7 @@ func (s *session) receive(m *message) {
 		s.because = m.Rank
 		return
 	case kindGone:
-		if s.closed { // nobody hears it, and a large world leaves all at once
+		if s.closed { // there is no reader, and a large world leaves all at once
 			return
 		}
 		switch e.Kind = Left; {

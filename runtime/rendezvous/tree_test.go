@@ -68,7 +68,7 @@ func TestThousands(t *testing.T) {
 
 // TestTree: in worlds of random shape, with processes that die at any time and messages that
 // take any time, every barrier ends in one way for all ranks that live, but for those whose way
-// to rank 0 has ended, which know through whom; nobody waits for ever, and nothing is kept.
+// to rank 0 has ended, which know through whom; no rank waits for ever, and nothing is kept.
 func TestTree(t *testing.T) {
 	worlds := 2000
 	if testing.Short() {

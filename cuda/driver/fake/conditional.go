@@ -14,7 +14,7 @@ import (
 
 // Conditional nodes. A graph with one is several captures: each is an item of the graph that
 // it was captured into, in order, and so is the node, which runs its bodies. The fake is
-// stricter than a driver: a node that nobody has set the number for in this round is an error,
+// stricter than a driver: a node whose number is not set in this iteration is an error,
 // and so is a body with anything but kernels, copies, fills and such nodes.
 
 // condition is the number of a node: not set, or one more than its value.

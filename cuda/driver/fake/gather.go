@@ -21,7 +21,7 @@ func (b *block) gathering(m *matmul) error {
 		if z == 0 {
 			from, za = m.a, 0
 		} else if err := b.waitCounter(b.a.Ctl+kernels.CtlGathered+4*uint64(src), e, src); err != nil {
-			gone = err // multiply what lies there, as the kernel does
+			gone = err // multiply what is there, as the kernel does
 		}
 		m.product(from, za, 0, int(src))
 	}

@@ -85,7 +85,7 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 }
 
 // abortable is body for a kernel that returns at once in a group that is aborted. Those
-// that wait for nobody go on.
+// that wait for no peer continue.
 func abortable(name string, body func(*block) error) func(*block) error {
 	if name == "signal" || strings.HasPrefix(name, "staged") || strings.HasPrefix(name, "coresident") {
 		return body

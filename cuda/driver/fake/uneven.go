@@ -96,7 +96,7 @@ func (u *uneven) chunk(piece uint64, i uint32) (off, bytes uint64) {
 	return off, min(piece-off, uint64(u.a.Per))
 }
 
-// place is where chunk i lies in a slot, and counts where the two counts do.
+// place is where chunk i is in a slot, and counts where the two counts do.
 func (u *uneven) place(slot uint64, i uint32) uint64 {
 	return slot + (uint64(u.bid)*kernels.UnevenDepth+uint64(i%kernels.UnevenDepth))*uint64(u.a.Per)
 }

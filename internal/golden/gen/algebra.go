@@ -85,7 +85,7 @@ type algebra struct {
 	floats, ints []ir.DType
 	pool         []*ir.Value
 	reads        map[*ir.Value]int // look-up only
-	flight       []*ir.Value       // async values nobody waits for yet
+	flight       []*ir.Value       // async values that nothing waits for yet
 }
 
 func (g *algebra) add(vs ...*ir.Value) {

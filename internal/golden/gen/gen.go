@@ -35,7 +35,7 @@ type generator struct {
 	f, plain *ir.FuncBuilder // of the next operation, and without its cost
 	groups   []*ir.Group
 	pool     []*ir.Value               // tensors that can be read
-	flight   []*ir.Value               // async values nobody waits for yet
+	flight   []*ir.Value               // async values that nothing waits for yet
 	root     map[*ir.Value]*ir.Value   // tensor -> whose storage it lies in; look-up only
 	busy     map[*ir.Value]int         // storage root -> collectives in flight that read it; look-up only
 	waiting  map[*ir.Value][]*ir.Value // async value -> its operands; look-up only

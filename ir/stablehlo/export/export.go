@@ -11,7 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
-// Options say what the text has beside the function's meaning.
+// Options say what the text has besides the function.
 type Options struct {
 	// Constants has what inputs hold that the text is to hold, by input; nil of an argument.
 	Constants []*mlir.Literal

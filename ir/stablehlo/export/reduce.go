@@ -97,7 +97,7 @@ func (e *emitter) worst(dt ir.DType, largest bool, of ir.DType) val {
 	return e.whole(high, dt, nil)
 }
 
-// argmax carries places beside elements: of equal ones the first counts, and NaN is the largest.
+// argmax carries indices along with elements: of equal ones the first counts, and NaN is the largest.
 func argmax(e *emitter, vs []val) val {
 	x, d := vs[0], e.node.Attrs().Int("dim", 0)
 	if x.dt == ir.Bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Module is a parsed module: functions and what else stands beside them.
+// Module is a parsed module: its functions and other contents.
 type Module struct {
 	Name   string
 	Attrs  Attrs

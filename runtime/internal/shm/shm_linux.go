@@ -90,7 +90,7 @@ func Reserve(n, stride int) (*World, error) {
 // Stride is the distance between what neighbouring ranks have, in bytes.
 func (w *World) Stride() int { return w.stride }
 
-// at is where bytes of a rank lie, whole pages of its addresses.
+// at is where bytes of a rank are, whole pages of its addresses.
 func (w *World) at(rank, off, size int) (unsafe.Pointer, error) {
 	if rank < 0 || rank >= w.n || w.base == nil || off < 0 || off%os.Getpagesize() != 0 || size > w.stride-off {
 		return nil, fmt.Errorf("shm: %d bytes from %d of rank %d, of %d ranks with %d bytes", size, off, rank, w.n, w.stride)
@@ -98,7 +98,7 @@ func (w *World) at(rank, off, size int) (unsafe.Pointer, error) {
 	return unsafe.Add(w.base, rank*w.stride+off), nil
 }
 
-// Map maps f where rank's bytes from off lie, which is a multiple of the page size.
+// Map maps f where rank's bytes from off are, which is a multiple of the page size.
 func (w *World) Map(rank, off int, f *File) ([]byte, error) {
 	at, err := w.at(rank, off, f.size)
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *Code) Copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 	return nil
 }
 
-// CopySized adds a copy of n elements to a result that is at its bounds. n, sizes and strides may lie in memory,
+// CopySized adds a copy of n elements to a result that is at its bounds. n, sizes and strides may be in memory,
 // as [InMemory] says.
 func (c *Code) CopySized(cmds *driver.Commands, to, from driver.Ptr, dst rt.Tensor, n int64, shape, ts, fs []int64) error {
 	f, ok := c.copies[dst.DType.Size()]

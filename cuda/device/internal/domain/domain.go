@@ -210,7 +210,7 @@ func (s *Domain) Shrink(at rt.Region) error {
 	return s.World.Shrink(uint64(at.Lo))
 }
 
-// Region is the one that bytes lo to hi lie in; no bytes lie anywhere.
+// Region is the one that bytes lo to hi are in; an empty range is in any.
 func (s *Domain) Region(lo, hi int64) (rt.Region, bool) {
 	for _, at := range *s.regions.Load() {
 		if at.Lo <= lo && hi <= at.Hi {

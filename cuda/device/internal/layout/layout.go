@@ -1,4 +1,4 @@
-// Package layout analyses how the tensors of a copy or a collective lie in memory: the order of
+// Package layout analyses how the tensors of a copy or a collective are in memory: the order of
 // dimensions, contiguous byte ranges, and overlap.
 package layout
 
@@ -138,8 +138,8 @@ func Overlaps(c *rt.Collective) (inPlace bool, err error) {
 	return inPlace, nil
 }
 
-// InMemoryOrder sorts a tensor's dimensions as they lie in memory, and its row-major data
-// with them: what lies side by side is one copy to the device, however its indices run.
+// InMemoryOrder sorts a tensor's dimensions as they are in memory, and its row-major data
+// with them: what is contiguous is one copy to the device, however its indices run.
 func InMemoryOrder(t rt.Tensor, data []byte) (rt.Tensor, []byte, error) {
 	order, _ := MemoryOrder(t)
 	strides, dense := t.StridesOrDense(), hostops.RowMajor(t.Shape)
@@ -154,7 +154,7 @@ func InMemoryOrder(t rt.Tensor, data []byte) (rt.Tensor, []byte, error) {
 	return laid, out, err
 }
 
-// Runs cuts a tensor into runs of elements that lie side by side in memory and in
+// Runs cuts a tensor into runs of elements that are contiguous in memory and in
 // row-major order: how many elements each has, and where each starts, in bytes of the
 // arena and in elements of the row-major order.
 func Runs(t rt.Tensor) (run int64, each func(func(off, i int64))) {

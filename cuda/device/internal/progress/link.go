@@ -15,7 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// Link is what the devices of a world tell each other beside barriers: that one has broken
+// Link is what the devices of a world tell each other outside of barriers: that one has broken
 // the world, and how many collectives each has enqueued.
 type Link struct {
 	job     *rendezvous.Group
@@ -128,7 +128,7 @@ func (l *Link) Break(err error) {
 	}
 }
 
-// reason is who said first that the world is broken, and why; nil while nobody has.
+// reason is who said first that the world is broken, and why; nil if it is not broken.
 func (l *Link) reason() (from int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 // Form is a collective in that form. Its lists are to be done in this order.
 type Form struct {
 	Before []Move      // from operands into scratch
-	Clear  []rt.Tensor // results that nobody sends to
+	Clear  []rt.Tensor // results that no rank writes
 	Ops    []coll.Op
 	Uneven []Exchange
 	After  []Move // from scratch to results
 }
 
-// Move is a copy between tensors of one type, of which one lies in scratch.
+// Move is a copy between tensors of one type, of which one is in scratch.
 type Move struct{ Dst, Src rt.Tensor }
 
 // Exchange is an all_to_all with a size of its own for every pair of ranks.
@@ -44,7 +44,7 @@ type Place struct {
 // together in scratch instead.
 const maxRuns = 2 * kernels.MaxSegs
 
-// Of gives a collective's form. staged says that results lie over operands, which are moved away first.
+// Of gives a collective's form. staged says that results overlap operands, which are moved away first.
 func Of(c *rt.Collective, p Place, staged bool) (*Form, error) {
 	b := &builder{Place: p, c: c}
 	if c.Op == rt.Barrier {

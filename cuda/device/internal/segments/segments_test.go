@@ -60,7 +60,7 @@ func TestOf(t *testing.T) {
 			"all_gather 65536<-0:16; after 4096<-65536 [1 4]; after 4160<-65552 [1 4]"},
 		{"a scatter with gaps", rt.Collective{Op: rt.ReduceScatter, Reduce: "sum", Dim: 0, Ins: rt.Ts{gaps}, Outs: rt.Ts{dense(0, 1, 4)}}, false,
 			"before 65536<-4096 [1 4]; before 65552<-4160 [1 4]; reduce_scatter 0<-65536:16"},
-		// All operands are out of the way before a result is written: each lies where the other's result comes.
+		// All operands are out of the way before a result is written: each is where the other's result comes.
 		{"results that nobody sends over operands", rt.Collective{Op: rt.CollectivePermute, Pairs: []int64{1, 0}, Ins: rt.Ts{dense(0, 4), dense(16, 4)}, Outs: rt.Ts{dense(16, 4), dense(0, 4)}}, true,
 			"before 65536<-0 [4]; before 65792<-16 [4]; clear 16 [4]; clear 0 [4]; collective_permute 16<-65536:16 0<-65792:16"},
 		{"exchanges over operands", rt.Collective{Op: rt.AllToAll, Ins: rt.Ts{dense(0, 4), dense(16, 4)}, Outs: rt.Ts{dense(16, 4), dense(0, 4)},

@@ -90,7 +90,7 @@ func embeddingBag(c *call) error {
 	size := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bags), c.Filled(attr.Int(0), ir.I64, bags), bag, one)
 	which := c.In(ts[1].DType(), bag)
 	if s := traced.SizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
-		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // nobody asked for it
+		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // it was not requested
 	}
 	if mode == bagLargest {
 		top, at := c.largestOfBags(rows, indices, bag, size)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
-// coreOps are operators of PyTorch's core set, and some beside them, that are exactly
+// coreOps are operators of PyTorch's core set, and some others, that are exactly
 // others in a row.
 var coreOps = []row{
 	{"aten.argmax.default", "self dim keepdim", extreme(false)},
