@@ -54,7 +54,7 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 		to[d] = g.within(c, p, start, s)
 		n := len(g.guards)
 		if c.early {
-			g.guards = append(g.guards, guard{s, test})
+			g.guards = append(g.guards, guard{in: s, test: test})
 		}
 		g.body = s
 		t, err := g.value(p.v, to)

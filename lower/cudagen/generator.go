@@ -294,9 +294,9 @@ func (g *generator) before() *scope {
 	return g.elem.scope.parent
 }
 
-// nested writes a loop, or a block, before the statements for the element at hand.
-// Within it fill computes single elements again.
-func (g *generator) nested(head string, fill func(s *scope) error) error {
+// nested writes a loop, or a block, that computes what is at an index before the statements
+// for the element at hand. Within it fill computes single elements again.
+func (g *generator) nested(at []lin, head string, fill func(s *scope) error) error {
 	outer := g.before()
 	s := newScope(outer)
 	savedBody := g.body
@@ -305,7 +305,7 @@ func (g *generator) nested(head string, fill func(s *scope) error) error {
 	if err != nil {
 		return err
 	}
-	if c := g.condition(); c != "" && g.elem != nil {
+	if c := g.condition(at...); c != "" && g.elem != nil {
 		head = "if (" + c + ") " + head
 	}
 	outer.emit("%s {", head)

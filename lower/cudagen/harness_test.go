@@ -432,7 +432,7 @@ func runOnHost(t *testing.T, trials []*trial, flags ...string) []byte {
 	src, exe, in, out := filepath.Join(dir, "k.cc"), filepath.Join(dir, "k"), filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	write(t, src, []byte(program(trials)))
 	write(t, in, inputs(trials))
-	args := append([]string{"-std=c++17", "-O0", "-w", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+	args := append([]string{"-std=c++17", "-O0", "-w", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 		"-fno-sanitize=null,object-size,vptr", "-o", exe, src}, flags...) // which address finds, and which are a fifth of the compiler's time
 	if msg, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 		lines := bytes.SplitN(msg, []byte("\n"), 30)

@@ -33,7 +33,7 @@ func (g *generator) running(v, x *ir.Value, at []lin, dom domain) (string, error
 		k, n = "[v]", g.width
 	}
 	g.before().emit("%s %s[%d];  // %s", dom, name, n, v)
-	err := g.nested("", func(*scope) error {
+	err := g.nested(at, "", func(*scope) error {
 		o, err := g.operand(x, at)
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (g *generator) counter(shape []extent) string {
 // fromIndex looks at every place, on a condition.
 func (g *generator) fromIndex(p *puts, cond string, put func(s *scope, k lin) error) error {
 	name := g.fresh("k")
-	return g.nested(fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.among), name, name, g.x.count(p.among).text(), name), func(s *scope) error {
+	return g.nested(p.at, fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.among), name, name, g.x.count(p.among).text(), name), func(s *scope) error {
 		k := g.x.newAtom(name, p.count()-1, 1, s).lin()
 		coords := g.x.unravel(k, p.among)
 		for i, v := range p.index {
@@ -265,7 +265,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	for _, t := range tests {
 		head = "if (" + t + ") " + head
 	}
-	err = g.nested(head, func(s *scope) error {
+	err = g.nested(at, head, func(s *scope) error {
 		to[d] = g.x.newAtom(name, places[d].n-1, 1, s).lin()
 		p, err := g.pos(n, 1, to, shape[d], false)
 		if err != nil {
@@ -427,7 +427,7 @@ func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 		batch /= 2 // of a register file's worth
 	}
 	e := g.fresh("e")
-	return g.nested(fmt.Sprintf("for (int %s = %s; %s < listed; %s += %d)", e, first, e, e, batch), func(s *scope) error {
+	return g.nested(p.at, fmt.Sprintf("for (int %s = %s; %s < listed; %s += %d)", e, first, e, e, batch), func(s *scope) error {
 		defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
 		for u := range batch {
 			at, name, here := e, g.fresh("k"), g.fresh("h")
@@ -436,9 +436,10 @@ func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 			}
 			s.emit("const bool %s = %s < listed%s;", here, at, g.ofRow(p, at))
 			s.emit("const int %s = %s ? list[%s] / %d : 0;", name, here, at, g.f.listRows)
-			g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here})
+			k := g.x.newAtom(name, p.count()-1, 1, s)
+			g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here, k})
 			p.test = "if (" + here + ") "
-			if err := put(s, g.x.newAtom(name, p.count()-1, 1, s).lin()); err != nil {
+			if err := put(s, k.lin()); err != nil {
 				return err
 			}
 			g.guards = g.guards[:len(g.guards)-1]

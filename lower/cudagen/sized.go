@@ -110,7 +110,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 			again := newScope(s)
 			list(again, "first", fmt.Sprintf("places - first < %d ? (int)(places - first) : %d", most, most))
 			s.lines = append(append(s.lines, indent(again.lines)...), "}")
-			return g.nested("for (int e = 0; e < listed; ++e)", func(s *scope) error {
+			return g.nested(p.at, "for (int e = 0; e < listed; ++e)", func(s *scope) error {
 				at := "list[e]"
 				if near > 1 {
 					s.emit("if (list[e] %% %d != row - row0) continue;", near)
@@ -138,10 +138,10 @@ func (g *generator) updateRow(v *ir.Value, at []lin, fill func(s *scope, p *puts
 	if err != nil {
 		return err
 	}
-	if err := g.nested(head, func(s *scope) error { return fill(s, p, put) }); err != nil {
+	if err := g.nested(p.at, head, func(s *scope) error { return fill(s, p, put) }); err != nil {
 		return err
 	}
-	return g.nested("if (mine)", func(*scope) error {
+	return g.nested(p.at, "if (mine)", func(*scope) error {
 		g.body.memo[valueKey(v, at)] = g.define(v, rounded(p.sum, p.dom, v.Type().DType()))
 		for k, v := range g.r.outs {
 			if err := g.put(k, v, at); err != nil {

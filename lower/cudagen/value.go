@@ -103,7 +103,7 @@ func (g *generator) load(v *ir.Value, off lin) string {
 		return name
 	}
 	g.vectors++
-	pre, cond := g.before(), g.condition()
+	pre, cond := g.before(), g.condition(off)
 	run := "v" + name
 	key := fmt.Sprintf("%d %s", k, base.text())
 	seat, kept := g.col.scope.kept[key]
@@ -294,12 +294,18 @@ func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
 type guard struct {
 	in   *scope
 	test string
+	of   *atom // what the condition is about; nil: all that is in the scope
 }
 
-// condition is the conjunction of the guards around the statement at hand.
-func (g *generator) condition() string {
+// condition is the conjunction of the guards around the computation of what is at an index.
+// What does not depend on that which a guard is about is computed once for all of the scope,
+// also where the guard does not hold.
+func (g *generator) condition(at ...lin) string {
 	var tests []string
 	for _, c := range g.guards {
+		if c.of != nil && !slices.ContainsFunc(at, func(e lin) bool { return e.depends(c.of) }) {
+			continue
+		}
 		for s := g.body; s != nil; s = s.parent {
 			if s == c.in {
 				tests = append(tests, c.test)
