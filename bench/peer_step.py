@@ -21,7 +21,7 @@ of one. Forward inputs are made by fillrand.py, so that others can make them aga
 these are decisive (routing.py): the line of the precise variant has the smallest "router_margin" of all tokens taken, experts,
 routers and ranks, and "router_close", the share of those below 1, which rounding could order otherwise, on the worst rank.
 OUT.rankR.safetensors receives a fingerprint (sketch.py) of every output of every graph of world rank R, precise or else traced, and
-how far the traced one is from it; its metadata has the generator's settings.
+how far the other variants' are from it at most; its metadata has the generator's settings.
 """
 import argparse
 import datetime
@@ -119,6 +119,8 @@ class Step:
             else:
                 args, kwargs = literal(n["args"]), literal(n["kwargs"])
                 target = operator_named(n["target"])
+                if n["kind"] == "collective":  # it takes dense tensors only, and a kernel may give others than were traced
+                    args = (dense(g, args[0]), *args[1:])
                 if n["kind"] == "collective" and kind == "compute":
                     target, args, kwargs = fresh, (args[0], n["out"][0]["shape"]), {}
                 elif n["kind"] == "collective":
@@ -159,8 +161,13 @@ class Step:
         return made
 
     def backward_inputs(self, forward):
-        """Input k, tangents not counted, is forward output 1 + k."""
-        made, k = [], 1
+        """Input k, tangents not counted, is forward output 1 + k, or, where these have other shapes, the outputs end with what is
+        saved: before it are the new values of buffers, and every result."""
+        saved = [n["out"][0]["shape"] for n in self.inputs if n["role"] != "tangent"]
+        k = 1
+        if [None if t is None else list(t.shape) for t in forward[k:k + len(saved)]] != saved:
+            k = len(forward) - len(saved)
+        made = []
         for n in self.inputs:
             out = n["out"][0]
             if n["role"] == "tangent":
@@ -218,6 +225,11 @@ def reduce_scatter_precise(x, *args):
 
 
 PRECISE = {"all_reduce": all_reduce_precise, "reduce_scatter_tensor": reduce_scatter_precise}
+
+
+def dense(g, x):
+    """A tensor, or a list of tensors, of a graph as a collective takes them."""
+    return [dense(g, y) for y in x] if isinstance(x, (list, tuple)) else g.call_method("contiguous", (x,))
 
 
 def fresh(x, shape):
@@ -327,7 +339,15 @@ class Fingerprints:
                 continue
             sums, stat = sketch.sketch(torch, t)
             self.tensors[f"{name}/out{k}.sketch"] = sums.tolist()
-            self.tensors[f"{name}/out{k}.stat"] = [*stat.tolist(), own[k] if own else 0.0]
+            self.tensors[f"{name}/out{k}.stat"] = [*stat.tolist(), 0.0]
+        self.far(name, own)
+
+    def far(self, name, rels):
+        """Notes how far results of another variant are off."""
+        for k, rel in enumerate(rels or ()):
+            stat = self.tensors.get(f"{name}/out{k}.stat")
+            if stat:
+                stat[-1] = max(stat[-1], rel)
 
     def write(self, path):
         header, data = {"__metadata__": self.meta}, []
@@ -359,6 +379,9 @@ class Bench:
     def say(self, **row):
         if self.rank == 0:
             print(json.dumps(row), flush=True)
+
+    def file(self, suffix):
+        return f"{self.args.out}{suffix}.rank{self.rank}.safetensors"
 
     def slowest(self, value):
         t = torch.tensor([value], dtype=torch.float64, device=self.device)
@@ -433,6 +456,9 @@ class Bench:
                     row["router_margin"] = -self.slowest(-min(least))
                     row["router_close"] = self.slowest(sum(below) / sum(of))
                 self.say(graph=step.name, variant=kind, **row)
+                if kind in COMPILED and suffix in self.prints:
+                    self.prints[suffix].far(step.name, rels[kind])
+                    self.prints[suffix].write(self.file(suffix))
             except Exception as e:
                 if self.rank == 0:
                     traceback.print_exc()
@@ -445,7 +471,7 @@ class Bench:
                 prints.add(step.name, outs, rels.get("traced"))
                 if step.routing and step.decisive:
                     prints.routed(step.name, step.routing.described(step.graph, self.rank))
-                prints.write(f"{self.args.out}{suffix}.rank{self.rank}.safetensors")
+                prints.write(self.file(suffix))
             if outs[0] is not None and outs[0].numel() == 1:
                 self.say(graph=step.name, loss=outs[0].item())
         return results

@@ -114,7 +114,11 @@ func (j *Job) replicated(i int, f *ir.Func) ([]bool, error) {
 			out[k] = len(places[k]) > 0
 			for r := 1; r < len(j.prints) && out[k]; r++ {
 				key := fingerprint.Key{Func: j.pair.Name + "." + halfNames[i], Output: places[k][0]}
-				d, err := fingerprint.Compare(j.prints[r].Prints[key], j.prints[0].Prints[key])
+				first, found := j.prints[0].Prints[key]
+				if !found {
+					return nil, nil
+				}
+				d, err := fingerprint.Compare(j.prints[r].Prints[key], first)
 				out[k] = err == nil && d.Bitwise
 			}
 		}

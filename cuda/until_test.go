@@ -8,7 +8,7 @@ import (
 )
 
 // plenty is a deadline for what has to come, however busy the machine is.
-const plenty = 5 * time.Minute
+const plenty = 3 * time.Minute
 
 // patience is how long something may take that a wait of mere moments precedes, however busy
 // the machine is; deadlines that must not be waited for are farther off.

@@ -99,7 +99,7 @@ func broken(r *rt.Rank) error {
 }
 
 // plenty is a deadline for what has to come, however busy the machine is.
-const plenty = 5 * time.Minute
+const plenty = 3 * time.Minute
 
 // noGoroutines fails the test if it leaves goroutines behind.
 func noGoroutines(t testing.TB) {

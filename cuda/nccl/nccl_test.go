@@ -17,7 +17,7 @@ import (
 )
 
 // plenty is a deadline for what has to come, however busy the machine is.
-const plenty = 5 * time.Minute
+const plenty = 3 * time.Minute
 
 func fakeDevice(f *Fake, rank int) device {
 	return device{stream: uintptr(100 + rank),
