@@ -131,7 +131,7 @@ var growthStages = []growthStage{
 		_, err = sim.Evaluate(model, model.InputOrder(), nil)
 		return err
 	})},
-	pipelineStage("canonicalize"), pipelineStage("simplify-collectives"), pipelineStage("simplify-collectives{look-up-sums=true}"),
+	pipelineStage("canonicalize"), pipelineStage("simplify-collectives"), pipelineStage("simplify-collectives{gather-sums=true}"),
 	pipelineStage("bucket"), pipelineStage("raise-starts"), pipelineStage("sink-waits"), pipelineStage("reorder-comms"),
 	pipelineStage("overlap"), pipelineStage("fuse"), pipelineStage("fuse{kernels=true}"), pipelineStage("add-slack"),
 	pipelineStage("reuse-buffers{inputs=dying}"), pipelineStage("plan-memory"),
@@ -188,7 +188,7 @@ func growthPasses(m *ir.Module, pipeline string) error {
 	if err != nil {
 		return err
 	}
-	g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEnd}
+	g := passes.Manager{Costs: cost.TracedH200(), Verify: passes.VerifyEnd}
 	_, err = g.Run(m, p)
 	return err
 }

@@ -16,11 +16,11 @@ import (
 
 // measured is the times of one half on one rank, in milliseconds for each replay.
 type measured struct {
-	Graph   []float64 `json:"graph"`   // captured
-	Calls   []float64 `json:"calls"`   // enqueued one crossing a step
-	Compute []float64 `json:"compute"` // captured, without collectives
-	Waiting float64   `json:"waiting"` // of a traced step, see waiting
-	Chooses string    `json:"chooses"` // of a step with loops or branches, who goes round; then Compute and Waiting are not measured
+	Graph       []float64 `json:"graph"`   // captured
+	Calls       []float64 `json:"calls"`   // enqueued one crossing a step
+	Compute     []float64 `json:"compute"` // captured, without collectives
+	Waiting     float64   `json:"waiting"` // of a traced step, see waiting
+	ControlFlow string    `json:"chooses"` // of a step with loops or branches, who goes round; then Compute and Waiting are not measured
 }
 
 // warmUp is the number of replays before timed ones.
@@ -136,11 +136,11 @@ func (j *Job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 	if m.Calls, err = other(false, false); err != nil {
 		return nil, fmt.Errorf("uncaptured: %w", err)
 	}
-	if h.program.Chooses() {
+	if h.program.HasControlFlow() {
 		// Without its collectives a loop may have no end, and nobody tells what ran in it when.
-		m.Compute, m.Chooses = m.Graph, "the device goes round its loops and chooses its branches"
-		if why := s.HostChooses(); why != nil {
-			m.Chooses = why.Error()
+		m.Compute, m.ControlFlow = m.Graph, "the device goes round its loops and chooses its branches"
+		if why := s.HostControlFlow(); why != nil {
+			m.ControlFlow = why.Error()
 		}
 		return m, nil
 	}
@@ -185,22 +185,22 @@ func times(ctx context.Context, s *rt.Step, h *half, again []rt.Value, reps int)
 
 // timing is one half's times over all ranks: a line of -bench.
 type timing struct {
-	Func       string  `json:"func"`
-	Ranks      int     `json:"ranks"`
-	Ms         float64 `json:"ms"`          // median replay of the captured step, slowest rank
-	Least      float64 `json:"least_ms"`    // least replay, slowest rank
-	Calls      float64 `json:"calls_ms"`    // median of the uncaptured step
-	Compute    float64 `json:"compute_ms"`  // median without collectives
-	Lost       float64 `json:"lost_ms"`     // the difference
-	Waiting    float64 `json:"waiting_ms"`  // in a traced step, computing waits for collectives, slowest rank
-	Exposed    float64 `json:"exposed_ms"`  // the smaller of the two, see exposed
-	Sim        float64 `json:"sim_ms"`      // simulated step
-	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
-	SimError   float64 `json:"sim_error"`   // simulated step over measured step, less 1
-	Unhidden   float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
-	Instrs     int     `json:"instructions"`
-	Arena      int64   `json:"arena_bytes"`
-	Chooses    string  `json:"chooses,omitempty"` // who goes round loops; what collectives cost is not measured then
+	Func        string  `json:"func"`
+	Ranks       int     `json:"ranks"`
+	Ms          float64 `json:"ms"`          // median replay of the captured step, slowest rank
+	Least       float64 `json:"least_ms"`    // least replay, slowest rank
+	Calls       float64 `json:"calls_ms"`    // median of the uncaptured step
+	Compute     float64 `json:"compute_ms"`  // median without collectives
+	Lost        float64 `json:"lost_ms"`     // the difference
+	Waiting     float64 `json:"waiting_ms"`  // in a traced step, computing waits for collectives, slowest rank
+	Exposed     float64 `json:"exposed_ms"`  // the smaller of the two, see exposed
+	Sim         float64 `json:"sim_ms"`      // simulated step
+	SimExposed  float64 `json:"sim_exposed"` // simulated exposed communication
+	SimError    float64 `json:"sim_error"`   // simulated step over measured step, less 1
+	Unhidden    float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
+	Instrs      int     `json:"instructions"`
+	Arena       int64   `json:"arena_bytes"`
+	ControlFlow string  `json:"chooses,omitempty"` // who goes round loops; what collectives cost is not measured then
 
 	Peer *peerTimes `json:"peer,omitempty"` // of the same function, if -peer has it
 }
@@ -236,7 +236,7 @@ func (j *Job) timings(tl *Console, found []*outcome) ([]timing, error) {
 			t.Least = max(t.Least, slices.Min(m.Graph))
 			t.Calls = max(t.Calls, median(m.Calls))
 			t.Compute = max(t.Compute, median(m.Compute))
-			t.Waiting, t.Chooses = max(t.Waiting, m.Waiting), m.Chooses
+			t.Waiting, t.ControlFlow = max(t.Waiting, m.Waiting), m.ControlFlow
 		}
 		t.Lost = t.Ms - t.Compute
 		t.Exposed = exposed(t.Lost, t.Waiting)
@@ -332,8 +332,8 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return err
 	}
 	for _, t := range ts {
-		if t.Chooses != "" {
-			fmt.Fprintf(w, "%s: %s; what collectives cost was not measured\n", t.Func, t.Chooses)
+		if t.ControlFlow != "" {
+			fmt.Fprintf(w, "%s: %s; what collectives cost was not measured\n", t.Func, t.ControlFlow)
 		}
 	}
 	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute alone\texposed\texposed beyond it\t")

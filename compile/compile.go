@@ -133,7 +133,7 @@ func (r *Result) Costs() *cost.Model { return r.costs }
 
 // CostOf is the cost of a node of Input in milliseconds, and where it comes from.
 func (r *Result) CostOf(n *ir.Node) (ms float64, from cost.Source) {
-	ms, from = r.costs.Priced(n)
+	ms, from = r.costs.CostOf(n)
 	if own, ok := r.priced[n]; ok {
 		from = own
 	}
@@ -170,7 +170,7 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 	}
 	r := &Result{Input: m.Clone(), Report: &passes.Report{}, target: t, lower: lower.FuncWith}
 	r.priced = t.price(r.Input)
-	r.costs = t.Model().Fitted(r.Input)
+	r.costs = t.Model().ScaledTo(r.Input)
 	r.Module = r.Input.Clone()
 	if p.Len() > 0 {
 		o.Manager.Costs = r.costs

@@ -195,7 +195,7 @@ func TestSimulateProgram(t *testing.T) {
 	if _, err := m.WriteTo(io.Discard); err != nil { // sorts
 		t.Fatal(err)
 	}
-	got, err := compile.SimulateProgram(p, r.Func("mlp").Func, m, cost.Arena())
+	got, err := compile.SimulateProgram(p, r.Func("mlp").Func, m, cost.TracedH200())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ type play struct {
 	funcs  []*ir.Func
 	models []*sim.Model
 	orders [][]int32
-	meets  []sim.Meet
+	meets  []sim.StageCollective
 	met    map[*ir.Group]bool // groups in which stages meet; look-up only
 }
 
@@ -98,7 +98,7 @@ func newPlay(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
 			}
 			if _, ok := met[place][g]; !ok {
 				var err error
-				if met[place][g], err = s.Meets(place, g); err != nil {
+				if met[place][g], err = s.Peers(place, g); err != nil {
 					return nil, err
 				}
 			}
@@ -114,7 +114,7 @@ func newPlay(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
 				continue // the first of them says it
 			}
 			for k := range starts[place][g] {
-				var meet sim.Meet
+				var meet sim.StageCollective
 				for _, q := range met[place][g] {
 					meet = append(meet, sim.Site{Stage: q, Node: starts[q][g][k]})
 				}

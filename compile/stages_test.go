@@ -157,7 +157,7 @@ func @b(%x: f32[4]) -> (f32[4], f32[4]) {
 		t.Fatal(err)
 	}
 	order := f.InputOrder()
-	meets := []sim.Meet{{{Stage: 0, Node: 1}, {Stage: 1, Node: 4}}, {{Stage: 0, Node: 4}, {Stage: 1, Node: 1}}}
+	meets := []sim.StageCollective{{{Stage: 0, Node: 1}, {Stage: 1, Node: 4}}, {{Stage: 0, Node: 4}, {Stage: 1, Node: 1}}}
 	if _, err := sim.EvaluateStages([]*sim.Model{f, f}, [][]int32{order, order}, meets); err == nil || !strings.Contains(err.Error(), "stages 0, 1 wait for each other") {
 		t.Errorf("crossed meets: %v", err)
 	}

@@ -40,7 +40,7 @@ func @f(%x: bf16[64,32], %w: bf16[16,32], %z: f32[512]) -> (bf16[64,16], f32[512
 		t.Fatal(err)
 	}
 	f := mod.Funcs()[0]
-	Apply(table(), f, Arena(), nil, nil)
+	Apply(table(), f, TracedH200(), nil, nil)
 	for name, want := range map[string]float64{"a": 0.007, "n": 0.002, "y": 0.25,
 		"r": 0.004 * math.Pow(4, 0.1), // 2 KiB: between 4 us at 1 KiB and 16 at 1 MiB, in logarithms
 	} {
@@ -76,13 +76,13 @@ func @f(%x: f32[512], %z: f32[512]) -> (f32[512], f32[256,2], f32[512]) {
 		{Key: "fused(other)", Nodes: []string{"c"}},
 	}
 	m.Instructions[1].Late = true
-	Apply(m, f, Arena(), launches, nil)
+	Apply(m, f, TracedH200(), launches, nil)
 	if ms, _ := f.Lookup("a").Cost(); ms != 0.003 {
 		t.Errorf("a late instruction gave a cost: %v", ms)
 	}
 	m.Instructions[1].Late = false
-	Apply(m, f, Arena(), launches, nil)
-	Apply(m, f, Arena(), launches, nil) // again: the same
+	Apply(m, f, TracedH200(), launches, nil)
+	Apply(m, f, TracedH200(), launches, nil) // again: the same
 	for name, want := range map[string]float64{"a": 0.0015, "b": 0.0005, "c": 0.01} {
 		if ms, ok := f.Lookup(name).Cost(); !ok || math.Abs(ms-want) > 1e-12 {
 			t.Errorf("%%%s: %v ms, want %v", name, ms, want)

@@ -172,7 +172,7 @@ func @f(%x: bf16[4096,4096]) -> (bf16[4096,4096]) {
 	if _, ok := full.NodeMs(f.Lookup("c")); ok {
 		t.Error("an opaque call has a cost")
 	}
-	if _, ok := Arena().NodeMs(f.Lookup("b")); ok {
+	if _, ok := TracedH200().NodeMs(f.Lookup("b")); ok {
 		t.Error("a model without a machine knows a matmul")
 	}
 }

@@ -9,7 +9,7 @@
 //     group's ranks (Machine.Span).
 //
 // Model combines them, rescales modelled costs to attached ones (Model.Fitted), and
-// reports the source of each cost (Model.Priced). Everything here is a pure function of the
+// reports the source of each cost (Model.CostOf). Everything here is a pure function of the
 // graph, the tables and the machine description, never of the rank, a clock or the hardware,
 // so that all ranks decide alike.
 //

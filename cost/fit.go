@@ -48,9 +48,9 @@ type ratio struct {
 	log   float64
 }
 
-// Fitted is m with what it says of collectives on the scale of the costs that are attached
-// to those of a module. m stays as it is.
-func (m *Model) Fitted(mod *ir.Module) *Model {
+// ScaledTo returns a copy of m that scales its prices of collectives to the costs attached
+// to those of a module.
+func (m *Model) ScaledTo(mod *ir.Module) *Model {
 	out := *m
 	out.fitted, out.spans = nil, new(sync.Map)
 	fits := map[fitKey]*fit{}

@@ -13,13 +13,13 @@ type Model struct {
 	Impl    string   // which implementation's rows of the table; "nccl" if empty
 	Machine *Machine // formulas for what has no measurement, or nil
 
-	fitted map[fitKey]*fit // see Fitted
-	spans  *sync.Map       // of groups, by where their ranks are: *[]int to Span; see Fitted
+	fitted map[fitKey]*fit // see ScaledTo
+	spans  *sync.Map       // of groups, by where their ranks are: *[]int to Span; see ScaledTo
 }
 
-// Arena is the model by which schedules of the shared graphs are compared:
-// attached costs, and NCCL on H200s for buckets.
-func Arena() *Model { return &Model{Table: H200()} }
+// TracedH200 is the model of graphs traced on H200s: attached costs, and NCCL as measured
+// there for buckets. It has no formulas for other nodes.
+func TracedH200() *Model { return &Model{Table: H200()} }
 
 // Default is the model where nothing else is given: attached costs, NCCL as measured on
 // H200s, and an H200's formulas for everything else.
@@ -47,13 +47,13 @@ func (s Source) String() string {
 // NodeMs is the cost of a node on the compute stream, or of a collective with an
 // attached cost, in milliseconds; false if nothing knows it.
 func (m *Model) NodeMs(n *ir.Node) (float64, bool) {
-	ms, from := m.Priced(n)
+	ms, from := m.CostOf(n)
 	return ms, from != Unknown
 }
 
-// Priced is NodeMs with the source of the cost. Inputs, views, waits and the return cost
+// CostOf is NodeMs with the source of the cost. Inputs, views, waits and the return cost
 // nothing by formula.
-func (m *Model) Priced(n *ir.Node) (float64, Source) {
+func (m *Model) CostOf(n *ir.Node) (float64, Source) {
 	if ms, ok := n.Cost(); ok {
 		return ms, Attached
 	}
@@ -91,7 +91,7 @@ func (m *Model) bodies(n *ir.Node) (float64, Source) {
 		}
 		ms := 0.0
 		for _, o := range b.Order() {
-			one, from := m.Priced(o)
+			one, from := m.CostOf(o)
 			if from == Unknown {
 				return 0, Unknown
 			}

@@ -116,7 +116,7 @@ func fitModule(t *testing.T, ranks, costs string) *ir.Module {
 
 // What a model says of collectives is on the scale of the costs that are attached to the
 // graph.
-func TestFitted(t *testing.T) {
+func TestScaledTo(t *testing.T) {
 	h200, err := LookupMachine("h200")
 	if err != nil {
 		t.Fatal(err)
@@ -141,12 +141,12 @@ func TestFitted(t *testing.T) {
 	bare := fitModule(t, inHosts, ",")
 	table := func(op ir.Op, size int64) float64 { return says(model, bare, op, size) }
 	mod := fitModule(t, inHosts, fmt.Sprintf(" ms %v, ms %v", 2*table(ir.OpAllGather, 1<<19), 3*table(ir.OpAllGather, 1<<20)))
-	fitted := model.Fitted(mod)
+	fitted := model.ScaledTo(mod)
 	near("small", says(fitted, mod, ir.OpAllGather, 1<<16), 2*table(ir.OpAllGather, 1<<16))
 	near("as there is", says(fitted, mod, ir.OpAllGather, 1<<19), 2*table(ir.OpAllGather, 1<<19))
 	near("large", says(fitted, mod, ir.OpAllGather, 1<<24), 3*table(ir.OpAllGather, 1<<24))
 	near("another op", says(fitted, mod, ir.OpAllReduce, 1<<24), 3*table(ir.OpAllReduce, 1<<24))
-	if ms, from := fitted.Priced(mod.Funcs()[0].Lookup("c")); from != Tabled || math.Abs(ms/(2*table(ir.OpAllReduce, 1<<18))-1) > 1e-9 {
+	if ms, from := fitted.CostOf(mod.Funcs()[0].Lookup("c")); from != Tabled || math.Abs(ms/(2*table(ir.OpAllReduce, 1<<18))-1) > 1e-9 {
 		t.Errorf("a node without a cost: %v by %v", ms, from)
 	}
 	middle := says(fitted, mod, ir.OpAllGather, 3<<18) / table(ir.OpAllGather, 3<<18)
@@ -156,16 +156,16 @@ func TestFitted(t *testing.T) {
 
 	// Costs that are the model's, to their digits, change nothing.
 	mod = fitModule(t, inHosts, fmt.Sprintf(" ms %.4f, ms %.4f", table(ir.OpAllGather, 1<<19), table(ir.OpAllGather, 1<<20)))
-	if got := says(model.Fitted(mod), mod, ir.OpAllGather, 1<<21); got != table(ir.OpAllGather, 1<<21) {
+	if got := says(model.ScaledTo(mod), mod, ir.OpAllGather, 1<<21); got != table(ir.OpAllGather, 1<<21) {
 		t.Errorf("rounded costs of the table: %v, want %v", got, table(ir.OpAllGather, 1<<21))
 	}
 
 	// A graph whose costs come from a table of one host goes on with that table, though the
 	// group is between hosts; one without costs does not.
 	mod = fitModule(t, between, fmt.Sprintf(" ms %.4f, ms %.4f", table(ir.OpAllGather, 1<<19), table(ir.OpAllGather, 1<<20)))
-	near("the table's graph", says(model.Fitted(mod), mod, ir.OpAllGather, 1<<26), table(ir.OpAllGather, 1<<26))
+	near("the table's graph", says(model.ScaledTo(mod), mod, ir.OpAllGather, 1<<26), table(ir.OpAllGather, 1<<26))
 	mod = fitModule(t, between, ",")
-	if got := says(model.Fitted(mod), mod, ir.OpAllGather, 1<<26); got < 0.74 {
+	if got := says(model.ScaledTo(mod), mod, ir.OpAllGather, 1<<26); got < 0.74 {
 		t.Errorf("between hosts: %v ms", got)
 	}
 }

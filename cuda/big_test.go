@@ -170,7 +170,7 @@ func (b *bigT) run(kind kernels.Collective, algo kernels.Algo, seed uint32) erro
 			}
 		}
 	}
-	return b.w.Meet(b.t.Context()) // the operands are filled anew
+	return b.w.Barrier(b.t.Context()) // the operands are filled anew
 }
 
 // launch runs a kernel of the bench image and waits for it.

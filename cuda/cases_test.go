@@ -93,7 +93,7 @@ func TestOverlappingGroups(t *testing.T) {
 			}
 		}
 	}
-	if err := r.w.Meet(t.Context()); err != nil {
+	if err := r.w.Barrier(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range groups {
@@ -129,7 +129,7 @@ func TestRecycledGroup(t *testing.T) {
 				}
 			}
 		}
-		if err := r.w.Meet(t.Context()); err != nil { // all have ended the calls
+		if err := r.w.Barrier(t.Context()); err != nil { // all have ended the calls
 			t.Fatal(err)
 		}
 		if i%2 == 1 { // leave it broken, with a call under way on one rank
@@ -147,7 +147,7 @@ func TestRecycledGroup(t *testing.T) {
 				}
 			}
 		}
-		if err := r.w.Meet(t.Context()); err != nil {
+		if err := r.w.Barrier(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.g = first
@@ -167,7 +167,7 @@ func TestReadAfterAbort(t *testing.T) {
 	for rank := range n {
 		r.write(rank, a, mark(rank))
 	}
-	if err := r.w.Meet(t.Context()); err != nil { // all is written
+	if err := r.w.Barrier(t.Context()); err != nil { // all is written
 		t.Fatal(err)
 	}
 	for _, m := range r.g.Members() {

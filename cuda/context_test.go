@@ -270,7 +270,7 @@ func TestMeetingsEnd(t *testing.T) {
 	for early := range 2 {
 		late := 1 - early
 		for what, f := range map[string]func(ctx context.Context, i int) error{
-			"Meet":     func(ctx context.Context, i int) error { return ws[i].Meet(ctx) },
+			"Barrier":  func(ctx context.Context, i int) error { return ws[i].Barrier(ctx) },
 			"Compare":  func(ctx context.Context, i int) error { _, err := ws[i].Compare(ctx, "x"); return err },
 			"NewGroup": make,
 		} {
@@ -349,14 +349,14 @@ func TestMeetingTimeout(t *testing.T) {
 		var late *rendezvous.TimeoutError
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		err := ws[early].Meet(ctx)
+		err := ws[early].Barrier(ctx)
 		if !errors.As(err, &late) || !errors.Is(err, rendezvous.ErrTimeout) || late.Rank != early {
 			t.Errorf("rank %d: %v", early, err)
 		}
 		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Elapsed < limit {
 			t.Errorf("rank %d misses %v", early, err)
 		}
-		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &late) || late.Rank != 1-early || !strings.Contains(err.Error(), "came too late") {
+		if err := ws[1-early].Barrier(t.Context()); !errors.As(err, &late) || late.Rank != 1-early || !strings.Contains(err.Error(), "came too late") {
 			t.Errorf("rank %d: %v", 1-early, err)
 		}
 	}
@@ -369,7 +369,7 @@ func TestMeetingLeft(t *testing.T) {
 		left := make(chan error, 1)
 		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
 		var given *symm.PeerLostError
-		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Peer != 1-stays || !given.Left {
+		if err := ws[stays].Barrier(t.Context()); !errors.As(err, &given) || given.Peer != 1-stays || !given.Left {
 			t.Errorf("rank %d: %v", stays, err)
 		}
 		if err := <-left; err != nil {

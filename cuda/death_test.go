@@ -275,7 +275,7 @@ func (c *childT) stalled(w *symm.World) error {
 				return fmt.Errorf("after rejoining: %w", err)
 			}
 		}
-		return w.Meet(context.Background())
+		return w.Barrier(context.Background())
 	}
 	if err := again(); err != nil {
 		return err

@@ -54,7 +54,7 @@ func TestEagerCaptured(t *testing.T) {
 			}
 		}()
 	}
-	r.must(r.w.Meet(t.Context()))
+	r.must(r.w.Barrier(t.Context()))
 	for range replays {
 		for _, m := range r.g.Members() {
 			r.must(r.drv.GraphLaunch(m.Rank.Ctx, execs[m.Rank.ID], r.streams[m.Rank.ID]))

@@ -269,7 +269,7 @@ func TestEagerBroadcastSources(t *testing.T) {
 					t.Errorf("%s: rank %d has %d and %d", name, m.Index, v[0], v[count-1])
 				}
 			}
-			r.must(r.w.Meet(t.Context()))
+			r.must(r.w.Barrier(t.Context()))
 		}
 	}
 }

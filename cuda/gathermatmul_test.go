@@ -256,7 +256,7 @@ func (x *gathersT) rounds(rounds int) (failed error) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range rounds {
 		x.fill(round)
-		if err := x.rigT.w.Meet(x.t.Context()); err != nil { // no rank writes to one that fills
+		if err := x.rigT.w.Barrier(x.t.Context()); err != nil { // no rank writes to one that fills
 			return err
 		}
 		for _, j := range rng.Perm(len(x.g.Members())) {
@@ -280,7 +280,7 @@ func (x *gathersT) rounds(rounds int) (failed error) {
 		if err := x.compare(round, alone); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
-		if err := x.rigT.w.Meet(x.t.Context()); err != nil {
+		if err := x.rigT.w.Barrier(x.t.Context()); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,7 @@ func TestGroups(t *testing.T) {
 				}
 			}
 		}
-		if err := r.w.Meet(t.Context()); err != nil { // a group is closed when no rank's kernels run
+		if err := r.w.Barrier(t.Context()); err != nil { // a group is closed when no rank's kernels run
 			t.Fatal(err)
 		}
 		if err := g.Close(); err != nil {

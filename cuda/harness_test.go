@@ -202,7 +202,7 @@ func (r *rigT) close() {
 				r.t.Error(err)
 			}
 		}
-		if err := r.w.Meet(context.Background()); err != nil {
+		if err := r.w.Barrier(context.Background()); err != nil {
 			r.t.Error(err)
 		}
 		if err := r.g.Close(); err != nil {

@@ -90,13 +90,13 @@ func (c *childT) tensor(w *symm.World) error {
 				return err
 			}
 		}
-		if err := w.Meet(ctx); err != nil {
+		if err := w.Barrier(ctx); err != nil {
 			return err
 		}
 		if err := c.all(r, b, v); err != nil {
 			return fmt.Errorf("written by rank %d, read by rank %d: %w", turn, c.rank, err)
 		}
-		if err := w.Meet(ctx); err != nil {
+		if err := w.Barrier(ctx); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (c *childT) tensor(w *symm.World) error {
 			return err
 		}
 	}
-	if err := w.Meet(ctx); err != nil {
+	if err := w.Barrier(ctx); err != nil {
 		return err
 	}
 	if c.rank != 0 {
@@ -124,7 +124,7 @@ func (c *childT) tensor(w *symm.World) error {
 			return errors.New(l)
 		}
 	}
-	return w.Meet(ctx)
+	return w.Barrier(ctx)
 }
 
 // orphan is a tensor whose exporter is killed: importers keep the memory, and who comes

@@ -214,7 +214,7 @@ func TestMulticastGivenUp(t *testing.T) {
 			if !g.HasMulticast() {
 				t.Errorf("rank %d: %v", rank, g.Multicast())
 			}
-			if err := w.Meet(t.Context()); err != nil {
+			if err := w.Barrier(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if err := g.Close(); err != nil {

@@ -346,7 +346,7 @@ func TestMulticastRefused(t *testing.T) {
 				if !again.HasMulticast() {
 					t.Errorf("the next group has no multicast: %v", again.Multicast())
 				}
-				if err := w.Meet(t.Context()); err != nil {
+				if err := w.Barrier(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if err := again.Close(); err != nil {
@@ -396,7 +396,7 @@ func TestMulticastGroups(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := r.w.Meet(t.Context()); err != nil {
+		if err := r.w.Barrier(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, rank := range r.local() {
@@ -408,7 +408,7 @@ func TestMulticastGroups(t *testing.T) {
 				t.Errorf("%v: rank %d has wrong bytes", ranks, rank)
 			}
 		}
-		if err := r.w.Meet(t.Context()); err != nil {
+		if err := r.w.Barrier(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := g.Close(); err != nil {

@@ -79,7 +79,7 @@ func TestPadSizes(t *testing.T) {
 				t.Errorf("the last word of %d is %d", last, v[last])
 			}
 		}
-		r.must(r.w.Meet(t.Context()), g.Close())
+		r.must(r.w.Barrier(t.Context()), g.Close())
 	}
 	for _, bytes := range []uint64{1 << 31, 1 << 62, 1<<64 - 1} {
 		o := smallGroup(r.w.Shares(), 2)
@@ -120,7 +120,7 @@ func TestPadWords(t *testing.T) {
 			}
 		}
 	}
-	r.must(r.w.Meet(t.Context()))
+	r.must(r.w.Barrier(t.Context()))
 	for _, m := range r.g.Members() { // every rank sets a word of every pad
 		for p := range n {
 			r.must(m.Memset32(r.streams[m.Rank.ID], p, 100+m.Index, 1, uint32(10*m.Index+p)))
@@ -277,7 +277,7 @@ func TestGetPut(t *testing.T) {
 		}
 	}
 	// What peers have can be had while the group is broken, too.
-	r.must(r.w.Meet(t.Context()))
+	r.must(r.w.Barrier(t.Context()))
 	for _, m := range r.g.Members() {
 		m.Abort(errors.New("enough"))
 		p := (m.Index + 1) % n
@@ -287,7 +287,7 @@ func TestGetPut(t *testing.T) {
 			t.Errorf("rank %d got something else from rank %d of a broken group", m.Index, p)
 		}
 	}
-	r.must(r.w.Meet(t.Context()))
+	r.must(r.w.Barrier(t.Context()))
 }
 
 // A group of some of the ranks, in an order of its own: its ranks are not the world's.
@@ -434,7 +434,7 @@ func TestEagerUnusable(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	r.must(r.w.Meet(t.Context()), g.Close())
+	r.must(r.w.Barrier(t.Context()), g.Close())
 	for i, err := range append(calls(t.Context(), s), append(words(s), does(m.Pad(0)), does(m.Peer(0, x)))...) {
 		if !errors.Is(err, symm.ErrClosed) {
 			t.Errorf("call %d of a closed group: %v", i, err)

@@ -23,7 +23,7 @@ func (r *rigT) idlePad(m *coll.Member) {
 	r.t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		done <- m.Drain(r.t.Context(), func() (bool, error) { return m.Watched() == 0, nil })
+		done <- m.Drain(r.t.Context(), func() (bool, error) { return m.PendingWaits() == 0, nil })
 	}()
 	select {
 	case err := <-done:

@@ -235,7 +235,7 @@ func (c *childT) collectives(w *symm.World, ranks []int, rounds int) error {
 	if ran < 15*rounds {
 		return fmt.Errorf("only %d collectives ran in %d rounds", ran, rounds)
 	}
-	return w.Meet(context.Background())
+	return w.Barrier(context.Background())
 }
 
 func (c *childT) one(w *symm.World, m *coll.Member, s driver.Stream, k caseT, src, dst uint64, round int) error {
@@ -267,7 +267,7 @@ func (c *childT) one(w *symm.World, m *coll.Member, s driver.Stream, k caseT, sr
 	if at := same(k.t, got, expect(k, data, m.Index)); at >= 0 {
 		return fmt.Errorf("element %d is wrong", at)
 	}
-	return w.Meet(context.Background()) // the sources are overwritten next
+	return w.Barrier(context.Background()) // the sources are overwritten next
 }
 
 type outcome struct {

@@ -24,7 +24,7 @@ func TestPushCredits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 31))
 	far := bytes.Repeat([]byte{0, 0, 0, 0x80}, kernels.MaxBlocks) // 2^31, where 0 begins to look ahead of 2^31+1
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.ReduceScatter} {
-		if err := r.w.Meet(t.Context()); err != nil {
+		if err := r.w.Barrier(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for rank := range n {
@@ -32,7 +32,7 @@ func TestPushCredits(t *testing.T) {
 			r.write(rank, r.g.Scratch().Ctl+kernels.CtlPushed, bytes.Repeat(far, kernels.MaxRanks))
 			r.write(rank, r.g.Scratch().Ctl+kernels.CtlCredit, make([]byte, 4*kernels.MaxBlocks*kernels.MaxRanks))
 		}
-		if err := r.w.Meet(t.Context()); err != nil { // nobody begins while another still writes
+		if err := r.w.Barrier(t.Context()); err != nil { // nobody begins while another still writes
 			t.Fatal(err)
 		}
 		for _, chunks := range []int{1, 3 * kernels.ScatterDepth} {

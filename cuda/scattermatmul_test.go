@@ -123,7 +123,7 @@ func (x *scattersT) rounds(rounds int) (failed error) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for round := range rounds {
 		x.fill(round)
-		if err := x.rigT.w.Meet(x.t.Context()); err != nil { // no rank writes to one that fills
+		if err := x.rigT.w.Barrier(x.t.Context()); err != nil { // no rank writes to one that fills
 			return err
 		}
 		for _, j := range rng.Perm(len(x.g.Members())) {
@@ -150,7 +150,7 @@ func (x *scattersT) rounds(rounds int) (failed error) {
 		if err := x.compare(); err != nil {
 			return fmt.Errorf("round %d, %v: %w", round, plans[x.local()[0]].send, err)
 		}
-		if err := x.rigT.w.Meet(x.t.Context()); err != nil {
+		if err := x.rigT.w.Barrier(x.t.Context()); err != nil {
 			return err
 		}
 	}
@@ -310,7 +310,7 @@ func (x *scattersT) among(rounds int) error {
 				x.write(rank, out, bytes.Repeat([]byte{0xff, 0x7f}, int(piece/2)))
 			}
 		}
-		if err := x.rigT.w.Meet(x.t.Context()); err != nil { // nobody is written to before it has looked
+		if err := x.rigT.w.Barrier(x.t.Context()); err != nil { // nobody is written to before it has looked
 			return err
 		}
 	}

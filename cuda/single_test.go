@@ -33,7 +33,7 @@ func TestSingleRankWorld(t *testing.T) {
 	if err := f.CopyOut(r.Ctx, r.Setup(), got, at); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v %v", err, got[:8])
 	}
-	if err := w.Meet(t.Context()); err != nil {
+	if err := w.Barrier(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := coll.NewGroup(t.Context(), w, []int{70, 71}, coll.GroupOptions{}); err == nil {

@@ -78,7 +78,7 @@ func TestThreads(t *testing.T) {
 		})
 		work(func() error {
 			for range 20 {
-				if err := errors.Join(r.w.Meet(t.Context()), r.g.Members()[i].Poll(time.Millisecond), other.Members()[i].Err()); err != nil {
+				if err := errors.Join(r.w.Barrier(t.Context()), r.g.Members()[i].Poll(time.Millisecond), other.Members()[i].Err()); err != nil {
 					return err
 				}
 			}

@@ -24,7 +24,7 @@ func words(v uint32, times int) []byte {
 // meet keeps processes from beginning while another still writes, or reads.
 func (r *rigT) meet() {
 	r.t.Helper()
-	if err := r.w.Meet(r.t.(*testing.T).Context()); err != nil {
+	if err := r.w.Barrier(r.t.(*testing.T).Context()); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -128,7 +128,7 @@ func run(t testing.TB, m *ir.Module, pipeline string, mode passes.ValidateMode) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena(), Validate: mode}
+	g := passes.Manager{Costs: cost.TracedH200(), Validate: mode}
 	if _, err := g.Run(m, p); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (j *joint) shape(step *ir.Func) error {
 				return fmt.Errorf("@%s has loops or branches that communicate", name)
 			}
 			if g := n.Group(); g != nil && !n.Op().IsCollective() {
-				if met, err := j.s.Meets(place, g); err != nil || len(met) > 1 {
+				if met, err := j.s.Peers(place, g); err != nil || len(met) > 1 {
 					return fmt.Errorf("@%s: %%%s depends on a rank's place among other stages in @%s", name, n.Name(), g.Name)
 				}
 			}

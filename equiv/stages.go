@@ -18,7 +18,7 @@ func (r *reader) meets(g *ir.Group) bool {
 		return false
 	}
 	if _, ok := r.met[g]; !ok {
-		if places, err := r.stages.Meets(r.place, g); err == nil && len(places) == 1 {
+		if places, err := r.stages.Peers(r.place, g); err == nil && len(places) == 1 {
 			r.met[g] = -1
 		}
 	}

@@ -93,7 +93,7 @@ func (m *machine) meets(n *ir.Node) ([]int, bool, error) {
 	if m.stages == nil {
 		return nil, false, nil
 	}
-	places, err := m.stages.s.Meets(m.place, n.Group())
+	places, err := m.stages.s.Peers(m.place, n.Group())
 	return places, len(places) > 1, err
 }
 

@@ -47,9 +47,9 @@ func (s *Stages) Ranks(place int) []int {
 	return out
 }
 
-// Meets lists, in ascending order, the places whose ranks a rank at a place meets in g: that
+// Peers lists, in ascending order, the places whose ranks a rank at a place meets in g: that
 // place alone where a collective stays within it. The error says why that cannot be told.
-func (s *Stages) Meets(place int, g *Group) ([]int, error) {
+func (s *Stages) Peers(place int, g *Group) ([]int, error) {
 	at := map[int]int{} // by rank; look-up only
 	for _, sub := range s.Group.Ranks {
 		for i, r := range sub {
@@ -182,7 +182,7 @@ func (x *meeting) add(place int, n *Node) bool {
 	met, ok := x.met[place][n.group]
 	if !ok {
 		var err error
-		if met, err = x.s.Meets(place, n.group); err != nil {
+		if met, err = x.s.Peers(place, n.group); err != nil {
 			x.v.module(n.pos, "%%%s of @%s: %v", n.name, n.fn.Name, err)
 			return false
 		}
@@ -205,7 +205,7 @@ func (x *meeting) body(by *Node, place int, f *Func) bool {
 	}
 	for _, n := range f.Order() {
 		if n.group != nil {
-			if met, err := x.s.Meets(place, n.group); err != nil || len(met) > 1 {
+			if met, err := x.s.Peers(place, n.group); err != nil || len(met) > 1 {
 				x.v.module(n.pos, "%%%s of @%s, which %%%s runs, meets other stages: they do so outside of loops and branches", n.name, f.Name, by.name)
 				return false
 			}

@@ -29,7 +29,7 @@ func forCUDA(t testing.TB, m *ir.Module) *ir.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena()}
+	g := passes.Manager{Costs: cost.TracedH200()}
 	if _, err := g.Run(m, p); err != nil {
 		t.Fatal(err)
 	}

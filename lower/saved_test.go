@@ -28,7 +28,7 @@ func halves(t *testing.T, f *ir.Func, budget float64) (mods []*rt.Module, bw *ir
 		t.Fatal(err)
 	}
 	m := f.Module().Clone()
-	g := passes.Manager{Costs: cost.Arena()}
+	g := passes.Manager{Costs: cost.TracedH200()}
 	if _, err := g.Run(m, p); err != nil {
 		t.Fatal(err)
 	}

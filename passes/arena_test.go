@@ -35,7 +35,7 @@ func TestArenaPipelineOnTracedGraphs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := passes.Manager{Costs: cost.Arena()}
+				g := passes.Manager{Costs: cost.TracedH200()}
 				r, err := g.Run(after, p)
 				if err != nil {
 					t.Fatal(err)
@@ -85,7 +85,7 @@ func BenchmarkPipeline(b *testing.B) {
 					b.StopTimer()
 					c := m.Clone()
 					b.StartTimer()
-					g := passes.Manager{Costs: cost.Arena()}
+					g := passes.Manager{Costs: cost.TracedH200()}
 					if _, err := g.Run(c, p); err != nil {
 						b.Fatal(err)
 					}

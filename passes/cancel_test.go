@@ -37,7 +37,7 @@ func TestRunContext(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := passes.Manager{Costs: cost.Arena()}
+				g := passes.Manager{Costs: cost.TracedH200()}
 				ctx := &countdown{t.Context(), left}
 				_, err = g.RunContext(ctx, m, p)
 				return left - ctx.left, err

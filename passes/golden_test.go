@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the want sections of golden cas
 // passes or about the manager.
 func TestGolden(t *testing.T) {
 	table := standard.Table()
-	cfg := passtest.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.Arena()}}
+	cfg := passtest.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.TracedH200()}}
 	folders := []string{"pipelines"}
 	for _, p := range table.Passes() {
 		folders = append(folders, p.Name)

@@ -28,7 +28,7 @@ func BenchmarkScale(b *testing.B) {
 				}
 				nodes = len(m.Funcs()[0].Order())
 				b.StartTimer()
-				g := passes.Manager{Costs: cost.Arena()}
+				g := passes.Manager{Costs: cost.TracedH200()}
 				if _, err := g.Run(m, p); err != nil {
 					b.Fatal(err)
 				}

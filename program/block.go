@@ -32,8 +32,8 @@ type Block struct {
 // Joins reports whether an instruction is a bracket of a block, which joins all streams.
 func (in *Instr) Joins() bool { return in.Kind >= Loop && in.Kind <= End }
 
-// Chooses reports whether numbers decide what runs: whether there are loops or cases.
-func (p *Program) Chooses() bool {
+// HasControlFlow reports whether numbers decide what runs: whether there are loops or cases.
+func (p *Program) HasControlFlow() bool {
 	for i := range p.Instrs {
 		if p.Instrs[i].Joins() {
 			return true

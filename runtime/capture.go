@@ -21,8 +21,8 @@ type Capturer interface {
 	DropCapture()
 	// Mark puts a mark into a stream of the step that is being collected.
 	Mark(s Stream) error
-	// Meet waits until all ranks of the world have called it as often as this one.
-	Meet(ctx context.Context) error
+	// Barrier waits until all ranks of the world have called it as often as this one.
+	Barrier(ctx context.Context) error
 }
 
 // Captured is a collected step.
@@ -71,8 +71,8 @@ type Step struct {
 	opts Options
 	syms map[string]int64
 	cap  Captured
-	host *ChoiceError // why the host chooses in replays, nil if it does not
-	read []sizesRead  // sizes that tensors hold once it has run
+	host *ControlFlowError // why the host chooses in replays, nil if it does not
+	read []sizesRead       // sizes that tensors hold once it has run
 }
 
 // Prepare collects a step of a loaded module without running it: with graph false the
@@ -268,7 +268,7 @@ func (s *Step) enqueueAndWait(ctx context.Context) error {
 	err := s.cap.Wait(ctx)
 	if dev, ok := s.r.dev.(Capturer); ok && err == nil && len(s.read) > 0 && s.host == nil && len(s.m.Groups) > 0 {
 		// A peer whose sizes were wrong has gone on with zeros, and its host hears of them at the end.
-		err = dev.Meet(ctx)
+		err = dev.Barrier(ctx)
 	}
 	if err != nil {
 		return s.broke(err)
@@ -327,7 +327,7 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 	// everywhere. Sizes differ by rank, so that later plans are each rank's own.
 	first := x.l.planned == nil
 	if first {
-		if err := dev.Meet(ctx); err != nil {
+		if err := dev.Barrier(ctx); err != nil {
 			return err
 		}
 	}
@@ -345,7 +345,7 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 	}
 	if first && y.err == nil {
 		// Nor does a kernel of this rank wait while a peer still loads code.
-		return dev.Meet(ctx)
+		return dev.Barrier(ctx)
 	}
 	return y.err
 }
@@ -374,7 +374,7 @@ func (r *Rank) traced(ctx context.Context, opts *Options, f func() error) error 
 // when a replay came past it, that is, when everything before it in the stream had
 // ended. Calls on both sides of a mark are not made one, and what is behind it begins
 // when it has been passed: marks cost a microsecond or two each. Replays in which the host chooses
-// (Step.HostChooses) pass none.
+// (Step.HostControlFlow) pass none.
 func (x *Exec) Mark(stream string) {
 	op := opName("mark")
 	if _, ok := x.take(); !ok {

@@ -14,10 +14,10 @@ import (
 // is known: each loop then goes round once, and every branch is taken. A step that is captured
 // is written down in the same way, with brackets between, and the device chooses.
 
-// Chooser is a Capturer whose steps may go round loops and choose branches by themselves.
-type Chooser interface {
+// ConditionalCapturer is a Capturer whose steps may go round loops and choose branches by themselves.
+type ConditionalCapturer interface {
 	// Bracket adds what begins, divides or ends a loop or a case to the step that is being
-	// collected. All streams have been joined. What the device cannot do is a *ChoiceError of EndCapture,
+	// collected. All streams have been joined. What the device cannot do is a *ControlFlowError of EndCapture,
 	// on all ranks.
 	Bracket(s Stream, b Bracket) error
 }
@@ -117,7 +117,7 @@ func (x *Exec) bracket(k program.Kind, number Tensor) {
 	if x.err != nil || x.ways != written {
 		return
 	}
-	dev, ok := x.r.dev.(Chooser)
+	dev, ok := x.r.dev.(ConditionalCapturer)
 	if !ok {
 		x.fail(opName(k.String()), fmt.Errorf("steps of a %s device do not choose: %w", x.r.dev.Info().Kind, ErrUnsupported))
 		return

@@ -177,22 +177,22 @@ type Func struct {
 	GPU func(c *FuncCall) error
 }
 
-// FuncTaker is a device that computes calls: its TakesFunc says which functions it can use.
-type FuncTaker interface{ TakesFunc(f Func) bool }
+// FuncRunner is a device that computes calls: its RunsFunc says which functions it can use.
+type FuncRunner interface{ RunsFunc(f Func) bool }
 
-// StageTaker is a device that runs modules of stages: its collectives find operands of peers that
-// do not lie where this rank's do.
-type StageTaker interface{ TakesStages() bool }
+// StageRunner is a device that runs modules of stages: its collectives find operands of peers that
+// are not where this rank's do.
+type StageRunner interface{ RunsStages() bool }
 
 // checkCalls reports a call of a module that the device has no function for.
 func (r *Rank) checkCalls(m *Module) error {
-	dev, ok := r.dev.(FuncTaker)
+	dev, ok := r.dev.(FuncRunner)
 	if !ok {
 		return nil
 	}
 	for _, target := range m.Calls {
 		f := r.funcs[target]
-		if dev.TakesFunc(f) {
+		if dev.RunsFunc(f) {
 			continue
 		}
 		e := &FuncError{Rank: r.env.Rank, Module: m.Name, Target: target, Device: r.dev.Info().Kind}

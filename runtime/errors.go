@@ -81,17 +81,17 @@ func (e *CallError) Error() string { return fmt.Sprintf("rank %d: %s: %v", e.Ran
 // Unwrap gives the cause.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// ChoiceError says why a captured step cannot go round its loops and choose its branches by
+// ControlFlowError says why a captured step cannot go round its loops and choose its branches by
 // itself. It wraps ErrUnsupported.
-type ChoiceError struct {
+type ControlFlowError struct {
 	Rank   int // that cannot
 	Reason string
 }
 
 // Error implements error.
-func (e *ChoiceError) Error() string {
+func (e *ControlFlowError) Error() string {
 	return fmt.Sprintf("rank %d: the host has to choose: %s", e.Rank, e.Reason)
 }
 
 // Unwrap gives ErrUnsupported.
-func (e *ChoiceError) Unwrap() error { return ErrUnsupported }
+func (e *ControlFlowError) Unwrap() error { return ErrUnsupported }

@@ -15,9 +15,9 @@ type hosted struct {
 	x    *Exec // the last replay
 }
 
-// HostChooses is why the host goes round the loops of the step, chooses its branches and reads its
-// sizes, nil if there are none, or if the device does. The error is a *ChoiceError.
-func (s *Step) HostChooses() error {
+// HostControlFlow is why the host goes round the loops of the step, chooses its branches and reads its
+// sizes, nil if there are none, or if the device does. The error is a *ControlFlowError.
+func (s *Step) HostControlFlow() error {
 	if s.host == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (h *hosted) Time(ctx context.Context, reps int) ([]float64, error) {
 	}
 	var ms []float64
 	for range reps {
-		if err := h.dev.Meet(ctx); err != nil {
+		if err := h.dev.Barrier(ctx); err != nil {
 			return nil, err
 		}
 		start := time.Now()

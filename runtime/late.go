@@ -21,7 +21,7 @@ type SizeReader interface {
 	// breaks the world with the error that the check gives.
 	ReadSizes(s Stream, c *SizeCheck) error
 	// HostReads says why the host has to know a size of the step that is being collected. It
-	// is then a *ChoiceError of EndCapture, on all ranks.
+	// is then a *ControlFlowError of EndCapture, on all ranks.
 	HostReads(why error)
 }
 

@@ -200,7 +200,7 @@ func (r *Rank) ready(ctx context.Context, l *loaded) error {
 	if err := r.checkCalls(l.m); err != nil {
 		return err
 	}
-	if s, ok := r.dev.(StageTaker); l.m.Joint != "" && !(ok && s.TakesStages()) {
+	if s, ok := r.dev.(StageRunner); l.m.Joint != "" && !(ok && s.RunsStages()) {
 		return fmt.Errorf("module %s is one of stages, which the device does not run: %w", l.m.Name, ErrUnsupported)
 	}
 	if err := r.addGroups(ctx, l.groups); err != nil {

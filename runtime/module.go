@@ -136,7 +136,7 @@ func moduleOf(p *program.Program) (*Module, error) {
 }
 
 // ModulesOf describes the programs of stages, by place: a rank loads that of its own place, on a
-// device that takes stages (StageTaker). Errors are ModuleOf's and program.CheckStages'.
+// device that takes stages (StageRunner). Errors are ModuleOf's and program.CheckStages'.
 func ModulesOf(name string, s program.Stages) ([]*Module, error) {
 	if err := program.CheckStages(s); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Meet is a collective in which stages meet: the start of each.
-type Meet []Site
+// StageCollective is a collective of ranks in several stages: its start in each.
+type StageCollective []Site
 
 // Site is a node of a stage.
 type Site struct {
@@ -20,7 +20,7 @@ type Site struct {
 // come to it and their streams are free, and takes as long as the longest of its parts. A start
 // is in one meet at most. The error is an *OrderError, of the first stage that has one, or says
 // which stages wait for each other.
-func EvaluateStages(models []*Model, orders [][]int32, meets []Meet) ([]*Timeline, error) {
+func EvaluateStages(models []*Model, orders [][]int32, meets []StageCollective) ([]*Timeline, error) {
 	x := &stagedRun{meets: meets, meetOf: make([]map[int32]int, len(models)), came: make([]int, len(meets))}
 	for i := range models {
 		x.meetOf[i] = map[int32]int{}
@@ -66,7 +66,7 @@ func EvaluateStages(models []*Model, orders [][]int32, meets []Meet) ([]*Timelin
 // stagedRun is the state of one EvaluateStages.
 type stagedRun struct {
 	sides  []*stageRun
-	meets  []Meet
+	meets  []StageCollective
 	meetOf []map[int32]int // by stage and start; look-up only
 	came   []int           // by meet: how many parts stand first on their streams
 }

@@ -102,8 +102,8 @@ func shape(v *ir.Value) []int64 {
 	return s
 }
 
-// lies says how inputs and results lie, on the mesh of the arrangement's axes.
-func (p *program) lies(a *Arrangement) (inputs, results []*sharding.Sharding, err error) {
+// shardings are those of inputs and results on the mesh of the strategy's axes.
+func (p *program) shardings(a *Strategy) (inputs, results []*sharding.Sharding, err error) {
 	_, x, err := p.seeds(a)
 	if err != nil {
 		return nil, nil, err
@@ -128,17 +128,17 @@ func (p *program) lies(a *Arrangement) (inputs, results []*sharding.Sharding, er
 	return inputs, results, nil
 }
 
-// annotated is a copy of the program with the annotations of an arrangement.
-func (p *program) annotated(a *Arrangement) (*ir.Module, error) {
-	m, _, err := p.said(a)
+// annotated is a copy of the program with the annotations of a strategy.
+func (p *program) annotated(a *Strategy) (*ir.Module, error) {
+	m, _, err := p.annotatedCut(a)
 	return m, err
 }
 
-// said is annotated, and whether every axis cuts something.
-func (p *program) said(a *Arrangement) (m *ir.Module, cut bool, err error) {
+// annotatedCut is annotated, and whether every axis cuts something.
+func (p *program) annotatedCut(a *Strategy) (m *ir.Module, cut bool, err error) {
 	p.busy.Lock()
 	defer p.busy.Unlock()
-	inputs, results, err := p.lies(a)
+	inputs, results, err := p.shardings(a)
 	if err != nil {
 		return nil, false, err
 	}
@@ -161,7 +161,7 @@ func (p *program) said(a *Arrangement) (m *ir.Module, cut bool, err error) {
 }
 
 // data is how a tensor of data lies: those with the batch in front are cut, and their sequence.
-func (p *program) data(a *Arrangement, in *ir.Node, sequence bool) *sharding.Sharding {
+func (p *program) data(a *Strategy, in *ir.Node, sequence bool) *sharding.Sharding {
 	s := shape(in.Result(0))
 	if len(s) == 0 || s[0] != p.batch {
 		return nil
@@ -186,7 +186,7 @@ func (p *program) data(a *Arrangement, in *ir.Node, sequence bool) *sharding.Sha
 }
 
 // axis is that of a role.
-func (a *Arrangement) axis(i int) sharding.Ref {
+func (a *Strategy) axis(i int) sharding.Ref {
 	ref, _ := a.split.Whole(a.split.Axes[i].Name)
 	return ref
 }
@@ -210,9 +210,9 @@ func (p *program) tables() []string {
 	return out
 }
 
-// seedsOf are the kinds of parameters that an arrangement cuts by axes of tensors, and from which
+// seedsOf are the kinds of parameters that a strategy cuts by axes of tensors, and from which
 // other shardings follow.
-func (s *search) seedsOf(a *Arrangement) []string {
+func (s *search) seedsOf(a *Strategy) []string {
 	p := s.program
 	if s.short != nil {
 		p = s.short[0]
@@ -230,7 +230,7 @@ func (s *search) seedsOf(a *Arrangement) []string {
 // seeds takes parameters in the order of their use, and cuts what they make where that is not cut
 // yet by what was said before. The function has shardings as it computes, and says nothing of where
 // parameters are stored.
-func (p *program) seeds(a *Arrangement) ([]seed, *sharding.Function, error) {
+func (p *program) seeds(a *Strategy) ([]seed, *sharding.Function, error) {
 	var seeds []seed
 	x, err := p.propagated(a, seeds)
 	for axis, r := range a.Roles {
@@ -320,7 +320,7 @@ func uses(s *sharding.Sharding, a sharding.Ref) bool {
 }
 
 // propagated is the program with the batch and what seeds say, propagated.
-func (p *program) propagated(a *Arrangement, seeds []seed) (*sharding.Function, error) {
+func (p *program) propagated(a *Strategy, seeds []seed) (*sharding.Function, error) {
 	x, err := sharding.Read(p.f)
 	if err != nil {
 		return nil, err
@@ -347,7 +347,7 @@ func (p *program) propagated(a *Arrangement, seeds []seed) (*sharding.Function, 
 
 // stored is how a parameter, or what has its type, lies between steps: as it is computed with, and
 // cut by the axes that store, along the first dimension (or last one) that they divide and nothing else cuts.
-func (p *program) stored(a *Arrangement, v *ir.Value, computed *sharding.Sharding) *sharding.Sharding {
+func (p *program) stored(a *Strategy, v *ir.Value, computed *sharding.Sharding) *sharding.Sharding {
 	s := shape(v)
 	out := sharding.Open(a.split.Mesh, len(s))
 	for d := range out.Dims {

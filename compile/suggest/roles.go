@@ -31,7 +31,7 @@ func (r Role) stores() bool   { return r == FSDP || r == Sequence || r == Expert
 // roles are the combinations that the program's sizes allow on a mesh: the axes that cut the batch divide
 // it, those of the sequence that, and experts are cut where there are some. Two parts of an axis have
 // different roles in their order, so that tensor parallelism is among the nearest ranks.
-func (p *program) roles(x *split) []*Arrangement {
+func (p *program) roles(x *split) []*Strategy {
 	out := [][]Role{nil}
 	for range x.Axes {
 		var next [][]Role
@@ -44,7 +44,7 @@ func (p *program) roles(x *split) []*Arrangement {
 		}
 		out = next
 	}
-	var all []*Arrangement
+	var all []*Strategy
 	for _, l := range out {
 		batch, seq, ok := int64(1), int64(1), true
 		for i, r := range l {
@@ -58,7 +58,7 @@ func (p *program) roles(x *split) []*Arrangement {
 			ok = ok && (r != Expert || slices.ContainsFunc(p.params, func(in *ir.Node) bool { return expert(in, n) }))
 		}
 		if ok && p.batch%batch == 0 && p.seq%seq == 0 {
-			all = append(all, &Arrangement{Axes: x.of, Roles: l, split: x})
+			all = append(all, &Strategy{Axes: x.of, Roles: l, split: x})
 		}
 	}
 	return all

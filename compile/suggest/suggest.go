@@ -47,8 +47,8 @@ type Figures struct {
 	Peak int64   // bytes that live at once
 }
 
-// Arrangement says how a program lies on a mesh.
-type Arrangement struct {
+// Strategy says how a program lies on a mesh.
+type Strategy struct {
 	Axes  []sharding.Ref // of the mesh, or the two parts of its only axis
 	Roles []Role         // of each of these
 	Whole []string       // parameters that axes of tensors could cut and do not, the first of each kind
@@ -61,15 +61,15 @@ type Arrangement struct {
 // Result is what a search has found.
 type Result struct {
 	Mesh     *sharding.Mesh
-	Layers   int           // that repeat, 0 if none do
-	Tried    int           // arrangements that were partitioned
-	Frontier []Arrangement // of which none is both faster and smaller, the fastest first
+	Layers   int        // that repeat, 0 if none do
+	Tried    int        // strategies that were partitioned
+	Frontier []Strategy // of which none is both faster and smaller, the fastest first
 
 	program *program
 }
 
 // String is the roles by axis: data=fsdp, model=tensor, or of parts of one: x:(1)2=fsdp, x:(2)4=tensor.
-func (r *Result) String(a *Arrangement) string {
+func (r *Result) String(a *Strategy) string {
 	out := make([]string, len(a.Roles))
 	for i, x := range a.Axes {
 		out[i] = strings.ReplaceAll(x.String(), `"`, "") + "=" + a.Roles[i].String()
@@ -84,8 +84,8 @@ func (r *Result) String(a *Arrangement) string {
 	return text
 }
 
-// Says lists the annotations of an arrangement, those of parameters at one place of a layer in one line.
-func (r *Result) Says(a *Arrangement) ([]string, error) {
+// Annotations lists the annotations of a strategy, those of parameters at one place of a layer in one line.
+func (r *Result) Annotations(a *Strategy) ([]string, error) {
 	m, err := r.program.annotated(a)
 	if err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func (r *Result) Says(a *Arrangement) ([]string, error) {
 	return out, nil
 }
 
-// Annotated is the program with the annotations of an arrangement, for [compile.Partition].
-func (r *Result) Annotated(a *Arrangement) (*ir.Module, error) { return r.program.annotated(a) }
+// Annotated is the program with the annotations of a strategy, for [compile.Partition].
+func (r *Result) Annotated(a *Strategy) (*ir.Module, error) { return r.program.annotated(a) }
 
 // search is one search.
 type search struct {
@@ -137,7 +137,7 @@ type search struct {
 	costs *cost.Model
 	quick *passes.Pipeline
 	short []*program // with two numbers of layers; none if no layers repeat
-	pool  []*Arrangement
+	pool  []*Strategy
 	seen  map[string]bool // annotations that were tried; look-up only
 }
 
@@ -145,8 +145,8 @@ type search struct {
 // plan.
 const quick = "canonicalize,simplify-collectives,hierarchy{reassociate=true},overlap{runs=1}"
 
-// Search tries arrangements of a function of one device, whose axes' sizes give the number of
-// ranks. It is deterministic. The error is ctx's, or says why no arrangement could be partitioned.
+// Search tries strategies of a function of one device, whose axes' sizes give the number of
+// ranks. It is deterministic. The error is ctx's, or says why no strategy could be partitioned.
 func Search(ctx context.Context, f *ir.Func, axes []ir.Axis, o Options) (*Result, error) {
 	p, err := newProgram(f, axes)
 	if err != nil {
@@ -160,7 +160,7 @@ func Search(ctx context.Context, f *ir.Func, axes []ir.Axis, o Options) (*Result
 		return nil, err
 	}
 	s.short = p.shortened()
-	var all []*Arrangement
+	var all []*Strategy
 	for _, x := range splits(p.mesh) {
 		all = append(all, p.roles(x)...)
 	}
@@ -181,16 +181,16 @@ func Search(ctx context.Context, f *ir.Func, axes []ir.Axis, o Options) (*Result
 	return r, nil
 }
 
-// try estimates arrangements whose annotations are new. Those that cannot be partitioned are left out,
+// try estimates strategies whose annotations are new. Those that cannot be partitioned are left out,
 // unless all are such.
-func (s *search) try(all []*Arrangement) error {
+func (s *search) try(all []*Strategy) error {
 	p := s.program
 	if s.short != nil {
 		p = s.short[0]
 	}
-	var fresh []*Arrangement
+	var fresh []*Strategy
 	for _, a := range all {
-		m, cut, err := p.said(a)
+		m, cut, err := p.annotatedCut(a)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (s *search) try(all []*Arrangement) error {
 		}
 	}
 	failed := make([]error, len(fresh))
-	err := s.each(fresh, func(a *Arrangement) error {
+	err := s.each(fresh, func(a *Strategy) error {
 		i := slices.Index(fresh, a)
 		a.Figures, failed[i] = s.estimate(a)
 		return s.ctx.Err()
@@ -216,13 +216,13 @@ func (s *search) try(all []*Arrangement) error {
 		return fmt.Errorf("suggest: no role of each axis suits the sizes of @%s", p.f.Name)
 	}
 	if len(s.pool) == 0 {
-		return fmt.Errorf("suggest: no arrangement of @%s can be partitioned: %w", p.f.Name, errors.Join(failed...))
+		return fmt.Errorf("suggest: no strategy of @%s can be partitioned: %w", p.f.Name, errors.Join(failed...))
 	}
 	return nil
 }
 
-// each runs a function for arrangements, on all processors.
-func (s *search) each(all []*Arrangement, do func(a *Arrangement) error) error {
+// each runs a function for strategies, on all processors.
+func (s *search) each(all []*Strategy, do func(a *Strategy) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -244,8 +244,8 @@ func (s *search) each(all []*Arrangement, do func(a *Arrangement) error) error {
 	return nil
 }
 
-// estimate is what an arrangement takes, by programs with fewer layers if there are any.
-func (s *search) estimate(a *Arrangement) (Figures, error) {
+// estimate is what a strategy takes, by programs with fewer layers if there are any.
+func (s *search) estimate(a *Strategy) (Figures, error) {
 	if s.short == nil {
 		return s.figures(s.program, a, nil)
 	}
@@ -265,7 +265,7 @@ func (s *search) estimate(a *Arrangement) (Figures, error) {
 
 // figures are what the simulator says of a program that is partitioned and compiled, by the default
 // pipeline if none is given.
-func (s *search) figures(p *program, a *Arrangement, by *passes.Pipeline) (Figures, error) {
+func (s *search) figures(p *program, a *Strategy, by *passes.Pipeline) (Figures, error) {
 	m, err := p.annotated(a)
 	if err != nil {
 		return Figures{}, err
@@ -287,15 +287,15 @@ func (s *search) figures(p *program, a *Arrangement, by *passes.Pipeline) (Figur
 // settle is the frontier with figures of the whole program. The peak of a program is the largest of sums
 // that grow with its layers, so that an estimate is too low rather than too high: what came to the
 // frontier by it leaves again, and lets in what it had displaced.
-func (s *search) settle() ([]*Arrangement, error) {
-	sure := map[*Arrangement]bool{} // look-up only
+func (s *search) settle() ([]*Strategy, error) {
+	sure := map[*Strategy]bool{} // look-up only
 	for {
 		best := frontier(s.pool)
-		next := slices.DeleteFunc(slices.Clone(best), func(a *Arrangement) bool { return sure[a] })
+		next := slices.DeleteFunc(slices.Clone(best), func(a *Strategy) bool { return sure[a] })
 		if s.short == nil || len(next) == 0 {
 			return best, nil
 		}
-		err := s.each(next, func(a *Arrangement) (err error) {
+		err := s.each(next, func(a *Strategy) (err error) {
 			a.Figures, err = s.figures(s.program, a, nil)
 			return err
 		})
@@ -308,12 +308,12 @@ func (s *search) settle() ([]*Arrangement, error) {
 	}
 }
 
-// improve changes arrangements of the frontier as long as something is gained: kinds of parameters that
+// improve changes strategies of the frontier as long as something is gained: kinds of parameters that
 // axes of tensors leave whole, and tables that are stored by columns.
 func (s *search) improve() error {
-	done := map[*Arrangement]bool{} // look-up only
+	done := map[*Strategy]bool{} // look-up only
 	for {
-		var next []*Arrangement
+		var next []*Strategy
 		for _, a := range frontier(s.pool) {
 			if done[a] {
 				continue
@@ -341,13 +341,13 @@ func (s *search) improve() error {
 	}
 }
 
-// frontier are the arrangements of which none is as fast and as small as another, the fastest first.
-func frontier(pool []*Arrangement) []*Arrangement {
+// frontier are the strategies of which none is as fast and as small as another, the fastest first.
+func frontier(pool []*Strategy) []*Strategy {
 	all := slices.Clone(pool)
-	slices.SortStableFunc(all, func(a, b *Arrangement) int {
+	slices.SortStableFunc(all, func(a, b *Strategy) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Peak, b.Peak))
 	})
-	var out []*Arrangement
+	var out []*Strategy
 	for _, a := range all {
 		if len(out) == 0 || a.Peak < out[len(out)-1].Peak {
 			out = append(out, a)

@@ -188,11 +188,11 @@ func @moe(%x: f64[8,4] !{role="data"}, %gate: f64[4,2] !{role="parameter"}, %up:
 	}
 	whole := splits(p.mesh)[0]
 	all := p.roles(whole)
-	if !slices.ContainsFunc(all, func(a *Arrangement) bool { return a.Roles[0] == Expert }) {
-		t.Errorf("roles of %d arrangements lack experts", len(all))
+	if !slices.ContainsFunc(all, func(a *Strategy) bool { return a.Roles[0] == Expert }) {
+		t.Errorf("roles of %d strategies lack experts", len(all))
 	}
-	a := &Arrangement{Axes: whole.of, Roles: []Role{Expert}, split: whole}
-	says, err := (&Result{Mesh: p.mesh, program: p}).Says(a)
+	a := &Strategy{Axes: whole.of, Roles: []Role{Expert}, split: whole}
+	says, err := (&Result{Mesh: p.mesh, program: p}).Annotations(a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestMegatron(t *testing.T) {
 	}
 	r := &Result{Mesh: p.mesh, program: p}
 	whole := splits(p.mesh)[0]
-	says, err := r.Says(&Arrangement{Axes: whole.of, Roles: []Role{FSDP, TensorSequence}, split: whole})
+	says, err := r.Annotations(&Strategy{Axes: whole.of, Roles: []Role{FSDP, TensorSequence}, split: whole})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,9 +240,9 @@ func TestSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(r.Frontier, func(a Arrangement) bool { return len(a.Axes) == 2 })
+	i := slices.IndexFunc(r.Frontier, func(a Strategy) bool { return len(a.Axes) == 2 })
 	if i < 0 {
-		t.Fatal("no arrangement of parts is on the frontier")
+		t.Fatal("no strategy of parts is on the frontier")
 	}
 	a := &r.Frontier[i]
 	for k, ref := range a.Axes {
@@ -277,7 +277,7 @@ func TestLayersOnce(t *testing.T) {
 		t.Fatal(err, s.short)
 	}
 	whole := splits(p.mesh)[0]
-	a := &Arrangement{Axes: whole.of, Roles: []Role{FSDP}, split: whole}
+	a := &Strategy{Axes: whole.of, Roles: []Role{FSDP}, split: whole}
 	got, err := s.estimate(a)
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +340,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// asGood fails if no arrangement of the frontier is as fast and as small as the step by hand, but for
+// asGood fails if no strategy of the frontier is as fast and as small as the step by hand, but for
 // the tokens of all ranks that lie beside the rest.
 func asGood(t testing.TB, l llama.Step, axes ...ir.Axis) {
 	t.Helper()
@@ -360,7 +360,7 @@ func asGood(t testing.TB, l llama.Step, axes ...ir.Axis) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("by hand %.2f ms, %d bytes; %d arrangements tried", hand.Makespan, hand.Peak, r.Tried)
+	t.Logf("by hand %.2f ms, %d bytes; %d strategies tried", hand.Makespan, hand.Peak, r.Tried)
 	good := false
 	for i := range r.Frontier {
 		a := &r.Frontier[i]
@@ -378,7 +378,7 @@ var (
 	llama70B = llama.Step{Layers: 80, Hidden: 8192, FFN: 28672, Heads: 64, Keys: 8, Head: 128, Vocab: 128256, Batch: 8, Seq: 4096, Data: 8, Model: 8, DType: ir.BF16}
 )
 
-// TestLlama8B holds what is found for one layer of the step against the arrangement by hand.
+// TestLlama8B holds what is found for one layer of the step against the strategy by hand.
 //
 //	go test ./compile/suggest -run Llama8B -layers 32 -v
 func TestLlama8B(t *testing.T) {

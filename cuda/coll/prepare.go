@@ -322,7 +322,7 @@ func (p *Prepared) Enqueue(s driver.Stream) error {
 		err = d.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
 	}
 	if err != nil {
-		t.Torn(s)
+		t.EndFailed(s)
 		return err
 	}
 	return t.End(s)
@@ -342,7 +342,7 @@ func (m *Member) Run(s driver.Stream, words []uint64, num uint32) error {
 		m.last.Store(num)
 	}
 	if err := m.Rank.World.Driver().Run(m.Rank.Ctx, words); err != nil {
-		t.Torn(s)
+		t.EndFailed(s)
 		return err
 	}
 	return t.End(s)

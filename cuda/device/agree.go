@@ -201,7 +201,7 @@ func (d *Device) chosen(ctx context.Context, text string, why error) ([]string, 
 	for rank := range texts {
 		var why string
 		if texts[rank], why, _ = strings.Cut(texts[rank], "\n"); why != "" {
-			return nil, &rt.ChoiceError{Rank: rank, Reason: why}
+			return nil, &rt.ControlFlowError{Rank: rank, Reason: why}
 		}
 	}
 	return texts, nil

@@ -21,7 +21,7 @@ import (
 //go:embed choose.ptx
 var chooseImage []byte
 
-// Bracket implements runtime.Chooser.
+// Bracket implements runtime.ConditionalCapturer.
 func (d *Device) Bracket(s rt.Stream, b rt.Bracket) error {
 	st, err := d.stream(s)
 	if err != nil {

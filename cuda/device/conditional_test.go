@@ -78,7 +78,7 @@ func TestWhoChooses(t *testing.T) {
 					return err
 				}
 				defer st.Close()
-				if why := st.HostChooses(); (why == nil) != (c.why == "") || why != nil && (!strings.Contains(why.Error(), c.why) || !errors.Is(why, rt.ErrUnsupported)) {
+				if why := st.HostControlFlow(); (why == nil) != (c.why == "") || why != nil && (!strings.Contains(why.Error(), c.why) || !errors.Is(why, rt.ErrUnsupported)) {
 					return fmt.Errorf("the host chooses: %v, want %q", why, c.why)
 				}
 				if _, err := st.Trace(ctx); !errors.Is(err, rt.ErrUnsupported) {
@@ -197,7 +197,7 @@ func TestConditionsEveryCallFails(t *testing.T) {
 				return err
 			}
 			defer st.Close()
-			if byHost++; st.HostChooses() == nil {
+			if byHost++; st.HostControlFlow() == nil {
 				byHost, byDevice = byHost-1, byDevice+1
 			}
 			for range 2 {

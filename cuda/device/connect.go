@@ -26,7 +26,7 @@ func (d *Device) introduce(ctx context.Context, c *comm) error {
 		d.fail(err) // the others wait in it
 		return err
 	}
-	op, bytes := (&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}).Rehearsal(c.c.Rank(), len(c.ranks))
+	op, bytes := (&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}).WarmUp(c.c.Rank(), len(c.ranks))
 	err = d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
 	return errors.Join(err, st.life.EndInCall())
 }
@@ -51,10 +51,10 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 		for k := range p.ops {
 			c := p.group.nc
-			if c.apart && p.ops[k].FromRankToRank() {
+			if c.apart && p.ops[k].PointToPoint() {
 				continue // introduced
 			}
-			op, need := p.ops[k].Rehearsal(slices.Index(c.ranks, d.spec.Rank), len(c.ranks))
+			op, need := p.ops[k].WarmUp(slices.Index(c.ranks, d.spec.Rank), len(c.ranks))
 			key := fmt.Sprint(c.name, op.Kind, op.DType, op.Reduce, op.Root, op.Tensors)
 			if op.Kind == nccl.AllToAll {
 				key = fmt.Sprint(c.name, op.Kind)

@@ -304,7 +304,7 @@ func forCUDA(pair *step.Pair, more ...string) (*step.Pair, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := passes.Manager{Costs: cost.Arena()}
+		g := passes.Manager{Costs: cost.TracedH200()}
 		if _, err := g.Run(m, p); err != nil {
 			return nil, err
 		}

@@ -301,17 +301,17 @@ func (d *Device) libTensor(t rt.Tensor) library.Tensor {
 	return library.Tensor{At: d.at(t), DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense()}
 }
 
-// TakesStages implements runtime.StageTaker: ranks tell each other where results lie (forms.go).
-func (d *Device) TakesStages() bool { return true }
+// RunsStages implements runtime.StageRunner: ranks tell each other where results are (forms.go).
+func (d *Device) RunsStages() bool { return true }
 
-// TakesFunc implements runtime.FuncTaker.
-func (d *Device) TakesFunc(f rt.Func) bool { return f.GPU != nil || d.host != nil && f.Host != nil }
+// RunsFunc implements runtime.FuncRunner.
+func (d *Device) RunsFunc(f rt.Func) bool { return f.GPU != nil || d.host != nil && f.Host != nil }
 
 // planFunc calls a registered Go function: one for GPUs enqueues on the stream it is given,
 // one for the host is enqueued as the fake driver's kernels are.
 func (d *Device) planFunc(p *plan, k *rt.Kernel) error {
 	f := d.spec.Funcs[k.Target]
-	if !d.TakesFunc(f) {
+	if !d.RunsFunc(f) {
 		return fmt.Errorf("no function for GPUs is registered as %q: %w", k.Target, rt.ErrUnsupported)
 	}
 	onHost := d.host != nil && f.Host != nil

@@ -430,13 +430,13 @@ func TestFailedAdd(t *testing.T) {
 				if err := sums(ctx, r, old, oldStep); err != nil {
 					return err
 				}
-				if err := r.Device().(*device.Device).Meet(ctx); err != nil { // nobody calls the driver any more
+				if err := r.Device().(*device.Device).Barrier(ctx); err != nil { // nobody calls the driver any more
 					return err
 				}
 				if r.Info().Rank == 0 {
 					f.FailCall(n, nil)
 				}
-				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+				if err := r.Device().(*device.Device).Barrier(ctx); err != nil {
 					return err
 				}
 				err := r.Add(ctx, next, nil)
@@ -447,7 +447,7 @@ func TestFailedAdd(t *testing.T) {
 				if err != nil && !errors.As(err, &call) && !errors.Is(err, rt.ErrCanceled) && !errors.Is(err, driver.ErrOutOfMemory) {
 					return fmt.Errorf("call %d: not of a type: %w", n, err)
 				}
-				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+				if err := r.Device().(*device.Device).Barrier(ctx); err != nil {
 					return err
 				}
 				if r.Info().Rank == 0 {
@@ -457,7 +457,7 @@ func TestFailedAdd(t *testing.T) {
 						kept++
 					}
 				}
-				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+				if err := r.Device().(*device.Device).Barrier(ctx); err != nil {
 					return err
 				}
 				if err == nil {

@@ -72,8 +72,8 @@ func (d *Device) ready() (rt.Device, error) {
 	return d, nil
 }
 
-// Meet implements runtime.Capturer.
-func (d *Device) Meet(ctx context.Context) error {
+// Barrier implements runtime.Capturer.
+func (d *Device) Barrier(ctx context.Context) error {
 	if err := d.enter(); err != nil {
 		return err
 	}

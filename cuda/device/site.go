@@ -61,29 +61,29 @@ func (s *site) leave() error {
 
 // offer is what the ranks tell each other in order to meet.
 type offer struct {
-	Kind    string     `json:"kind"`
-	Options string     `json:"options"` // what plans depend on beside the program
-	Seat    *topo.Seat `json:"seat,omitempty"`
+	Kind     string         `json:"kind"`
+	Options  string         `json:"options"` // what plans depend on beside the program
+	Location *topo.Location `json:"location,omitempty"`
 }
 
 // check compares what the ranks offer: plans that differ would wait for each other for
 // ever. It sees how the ranks' devices reach each other.
 func check(spec *rt.Spec, met *rt.Membership, o *Options, own offer) (*domain.Routes, error) {
-	var seats []topo.Seat
+	var locations []topo.Location
 	for r, rec := range met.Records {
 		var theirs offer
-		if err := json.Unmarshal(rec.Extra, &theirs); err != nil || theirs.Kind != own.Kind || theirs.Seat == nil {
+		if err := json.Unmarshal(rec.Extra, &theirs); err != nil || theirs.Kind != own.Kind || theirs.Location == nil {
 			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
 		}
 		if theirs.Options != own.Options {
 			return nil, &rt.MismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerValue: theirs.Options}
 		}
-		if theirs.Seat.Partial {
-			theirs.Seat.Machine.Host = topo.Host{ID: rec.Host, Name: rec.Host}
+		if theirs.Location.Partial {
+			theirs.Location.Machine.Host = topo.Host{ID: rec.Host, Name: rec.Host}
 		}
-		seats = append(seats, *theirs.Seat)
+		locations = append(locations, *theirs.Location)
 	}
-	return connected(spec, o, seats)
+	return connected(spec, o, locations)
 }
 
 // digest is one text for the options that plans depend on.
@@ -121,7 +121,7 @@ func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Opti
 // world. Nobody goes before it stands or has failed, so that all leave it.
 func (s *site) meet(ctx context.Context, d *Device) (err error) {
 	own := offer{Kind: s.kind, Options: d.opts.digest(&d.spec)}
-	if own.Seat, err = domain.SeatOf(d.drv, &d.spec, d.opts.Machine, d.dev); err != nil {
+	if own.Location, err = domain.LocationOf(d.drv, &d.spec, d.opts.Machine, d.dev); err != nil {
 		return err
 	}
 	extra, err := json.Marshal(own)

@@ -143,7 +143,7 @@ func TestSizesInSteps(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if why := st.HostChooses(); why != nil {
+					if why := st.HostControlFlow(); why != nil {
 						return fmt.Errorf("the host reads sizes: %w", why)
 					}
 					for i := range 2 * rounds {
@@ -218,7 +218,7 @@ func TestHostReadsSizes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if why := st.HostChooses(); why == nil || !strings.Contains(why.Error(), "wants the number u0") {
+		if why := st.HostControlFlow(); why == nil || !strings.Contains(why.Error(), "wants the number u0") {
 			return fmt.Errorf("the host reads sizes: %v", why)
 		}
 		for range 2 {

@@ -379,7 +379,7 @@ func inChunks(t *testing.T, f *ir.Func, want bool) *ir.Func {
 		t.Fatal(err)
 	}
 	m := f.Module().Clone()
-	g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEach, Validate: passes.ValidateAlways}
+	g := passes.Manager{Costs: cost.TracedH200(), Verify: passes.VerifyEach, Validate: passes.ValidateAlways}
 	rep, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 	if err := t.open(min(reps, timedTogether)); err != nil {
 		return nil, d.call("timing", err)
 	}
-	if err := d.Meet(ctx); err != nil {
+	if err := d.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	for len(ms) < reps {

@@ -158,7 +158,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	// The same items, laid with events: their own copy of what laying changes.
 	r := &recording{d: d, main: c.r.main, fork: c.r.fork, done: c.r.done, items: c.r.items}
 	r.parts = r.lay(0, len(r.items), t)
-	if err := d.Meet(ctx); err != nil {
+	if err := d.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	err = c.after()

@@ -33,11 +33,11 @@ func (e *TransportError) Unwrap() error { return e.Err }
 // connected decides what carries the groups of a spec whose ranks sit so. It is the same on
 // every rank, but for the rank that errors name. Ranks of machines that do not agree are a
 // *runtime.MismatchError, groups that cannot communicate a *TransportError.
-func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*domain.Routes, error) {
+func connected(spec *rt.Spec, o *Options, locations []topo.Location) (*domain.Routes, error) {
 	refuse := func(err error) (*domain.Routes, error) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: err}
 	}
-	l, err := topo.Arrange(spec.Rank, seats)
+	l, err := topo.NewLayout(spec.Rank, locations)
 	if err != nil {
 		return refuse(err)
 	}

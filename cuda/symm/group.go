@@ -180,7 +180,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 	g.SetTimeout(o.Timeout)
 	// A group may take the place of one that other processes are still closing.
 	met = true
-	if err := w.Meet(ctx); err != nil {
+	if err := w.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	met = false
@@ -202,7 +202,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		}
 		g.life.Defer("multicast object", g.mc.close)
 	}
-	if err := w.Meet(ctx); err != nil {
+	if err := w.Barrier(ctx); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -354,7 +354,7 @@ func (g *Group) rejoin(ctx context.Context, streams func(member int) []driver.St
 				return err
 			}
 		}
-		return g.world.Meet(ctx)
+		return g.world.Barrier(ctx)
 	}
 	err := each(func(i int, m *Member) error { return m.finishAll(ctx, streams(i)...) })
 	if err == nil {

@@ -164,9 +164,9 @@ func (w *World) Shrink(at uint64) error {
 	return gone.life.EndInCall()
 }
 
-// Vacant is the first offset from one on that has room for so many bytes: the same in all
+// FirstFree is the first offset from one on that has room for so many bytes: the same in all
 // processes, which grow and shrink alike.
-func (w *World) Vacant(from, bytes uint64) uint64 {
+func (w *World) FirstFree(from, bytes uint64) uint64 {
 	at := (from + w.unit - 1) / w.unit * w.unit
 	for _, p := range *w.pieces.Load() {
 		if p.at+p.bytes > at && p.at < at+bytes {

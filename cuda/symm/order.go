@@ -39,7 +39,7 @@ func (e *StreamOrderError) Error() string {
 	return fmt.Sprintf("rank %d: a call in stream %#x cannot follow the group's last one in stream %#x, which is being captured: end the capture first, or set GroupOptions.ManyStreams", e.Rank, uint64(e.Next), uint64(e.Last))
 }
 
-// Order puts calls of a member in order. Its lock is held from Begin to End or Torn: hosts
+// Order puts calls of a member in order. Its lock is held from Begin to End or EndFailed: hosts
 // with several threads enqueue one call after the other.
 type Order struct {
 	mu    sync.Mutex
@@ -106,9 +106,9 @@ func (t *Order) Unlock() { t.mu.Unlock() }
 // failed is End where there was no call.
 func (t *Order) failed() { t.mu.Unlock() }
 
-// Torn is End where the driver failed, maybe behind a part of the call, which the next one
+// EndFailed is End where the driver failed, maybe behind a part of the call, which the next one
 // follows, too. What the driver said first is the caller's error.
-func (t *Order) Torn(s driver.Stream) { t.End(s) }
+func (t *Order) EndFailed(s driver.Stream) { t.End(s) }
 
 // change is Begin's part for a stream that is not the last one's, or may not be.
 func (t *Order) change(s driver.Stream) (err error) {

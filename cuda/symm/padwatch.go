@@ -77,9 +77,9 @@ func (m *Member) quietPad() error {
 	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, m.stream)
 }
 
-// Watched is how many waits for values streams have not passed yet, as far as the host
+// PendingWaits is how many waits for values streams have not passed yet, as far as the host
 // knows.
-func (m *Member) Watched() int {
+func (m *Member) PendingWaits() int {
 	m.pad.mu.Lock()
 	defer m.pad.mu.Unlock()
 	if !m.pad.running {
@@ -90,7 +90,7 @@ func (m *Member) Watched() int {
 
 // padPassed reports whether streams have passed all watched waits.
 func (m *Member) padPassed() bool {
-	return m.Watched() == 0
+	return m.PendingWaits() == 0
 }
 
 // stopPad breaks the group if there is a wait that streams have not passed.

@@ -75,7 +75,7 @@ func (w *World) agree(ctx context.Context, g *rendezvous.Group, r *Rank, o *Worl
 	return nil
 }
 
-// Compare is Meet, at which every process says something: it returns what they said, by
+// Compare is Barrier, at which every process says something: it returns what they said, by
 // rank, and must be called where the others call it. Texts are short, such as digests:
 // rendezvous.MaxData at most.
 func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
@@ -105,12 +105,12 @@ func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
 	return texts, err
 }
 
-// Meet waits until every process of the world has called it as often as this one. In a
+// Barrier waits until every process of the world has called it as often as this one. In a
 // world of one process it returns at once. It fails with a *PeerLostError when a process
 // has ended or left, and with a *rendezvous.TimeoutError when time is up. When ctx ends the
 // barrier is canceled for all: the others get a *CanceledError, and all of them, with this
 // one, go on to the next.
-func (w *World) Meet(ctx context.Context) error {
+func (w *World) Barrier(ctx context.Context) error {
 	_, err := w.Compare(ctx, "")
 	return err
 }

@@ -102,7 +102,7 @@ type DecideOptions struct {
 
 // Decide chooses the transport of a group of ranks: symmetric memory if every rank
 // can read, write and do atomic operations on every other's memory, else NCCL with
-// the reason. GPUs that no rank sees together (Seat.Partial) are taken to have access:
+// the reason. GPUs that no rank sees together (Location.Partial) are taken to have access:
 // mapping the memory shows whether they do. It is the same on every rank. The error is a *SharedGPUError or says
 // that a rank does not exist. It looks at every pair.
 func (l *Layout) Decide(ranks []int, o DecideOptions) (Decision, error) {

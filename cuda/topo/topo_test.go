@@ -212,21 +212,21 @@ func TestCompare(t *testing.T) {
 // TestArrangeHosts gives every rank of two hosts the same layout, and says which differ.
 func TestArrangeHosts(t *testing.T) {
 	l := layout(t, "two_hosts")
-	seats := make([]Seat, len(l.Ranks))
+	locations := make([]Location, len(l.Ranks))
 	for r, p := range l.Ranks {
 		m := l.Machines[p.Machine]
 		m.GPUs = slices.Clone(m.GPUs)
-		seats[r] = Seat{World: len(l.Ranks), GPU: m.GPUs[p.GPU].UUID, Machine: m}
+		locations[r] = Location{World: len(l.Ranks), GPU: m.GPUs[p.GPU].UUID, Machine: m}
 	}
-	for r := range seats {
-		got, err := Arrange(r, seats)
+	for r := range locations {
+		got, err := NewLayout(r, locations)
 		if d := cmp.Diff(l, got); err != nil || d != "" {
 			t.Fatalf("rank %d: %v %s", r, err, d)
 		}
 	}
-	seats[9].Machine.GPUs[1].SMs = 100
-	for r := range seats {
-		_, err := Arrange(r, seats)
+	locations[9].Machine.GPUs[1].SMs = 100
+	for r := range locations {
+		_, err := NewLayout(r, locations)
 		var me *rendezvous.MismatchError
 		if !errors.As(err, &me) || me.Rank != 8 || me.Peer != 9 || !strings.Contains(err.Error(), "gpus[1].sms of the host that they share differ: 132 on rank 8, 100 on rank 9") {
 			t.Errorf("rank %d: %v", r, err)
@@ -265,7 +265,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestArrange seats ranks whose drivers show them different GPUs.
+// TestArrange locations ranks whose drivers show them different GPUs.
 func TestArrange(t *testing.T) {
 	whole := machine(t, "h200x4")
 	// shown is what a driver shows of some of the GPUs.
@@ -282,10 +282,10 @@ func TestArrange(t *testing.T) {
 		slices.SortFunc(m.Pairs, func(x, y Pair) int { return 10*(x.A-y.A) + x.B - y.B })
 		return m
 	}
-	seats := func(ms ...Machine) []Seat {
-		var out []Seat
+	locations := func(ms ...Machine) []Location {
+		var out []Location
 		for r, m := range ms {
-			out = append(out, Seat{World: len(ms), GPU: whole.GPUs[r].UUID, Machine: m, Partial: len(m.Driver) == 0})
+			out = append(out, Location{World: len(ms), GPU: whole.GPUs[r].UUID, Machine: m, Partial: len(m.Driver) == 0})
 		}
 		return out
 	}
@@ -296,24 +296,24 @@ func TestArrange(t *testing.T) {
 	elsewhere := shown(2, 3)
 	elsewhere.Host.ID, elsewhere.Host.Name = "elsewhere", "elsewhere"
 	for name, tc := range map[string]struct {
-		seats     []Seat
+		locations []Location
 		transport Transport
 		reason    string
 		err       string
 	}{
-		"one GPU each":       {seats(shown(0), shown(1), shown(2)), Symmetric, "as far as the ranks' drivers show", ""},
-		"in other orders":    {seats(shown(0, 1, 2, 3), shown(3, 1, 0, 2), shown(2, 3)), Symmetric, "as far as", ""},
-		"whole":              {seats(*whole, *whole, *whole), Symmetric, "by nvswitch", ""},
-		"whole after part":   {seats(shown(3, 0), *whole, *whole), Symmetric, "by nvswitch", ""},
-		"part after whole":   {seats(*whole, shown(1), *whole), Symmetric, "by nvswitch", ""},
-		"no access":          {seats(refused, shown(1), shown(2)), NCCL, `ranks 0 and 2 (GPUs 0 and 2, joined by unknown) have no peer access: read is "no peer access"`, ""},
-		"two hosts":          {seats(shown(0), shown(1), elsewhere), NCCL, "ranks 0 and 2 are on hosts", ""},
-		"two names":          {seats(shown(0), shown(1, 2), other), "", "", "name of the host that they share differ: \"NVIDIA H200\" on rank 0, \"another\" on rank 2"},
-		"two words on a way": {seats(shown(0, 1, 2, 3), refused, shown(2)), "", "", "no peer access"},
-		"not its GPU":        {seats(shown(0), shown(2), shown(2)), "", "", "machine of rank 1: has no GPU"},
+		"one GPU each":       {locations(shown(0), shown(1), shown(2)), Symmetric, "as far as the ranks' drivers show", ""},
+		"in other orders":    {locations(shown(0, 1, 2, 3), shown(3, 1, 0, 2), shown(2, 3)), Symmetric, "as far as", ""},
+		"whole":              {locations(*whole, *whole, *whole), Symmetric, "by nvswitch", ""},
+		"whole after part":   {locations(shown(3, 0), *whole, *whole), Symmetric, "by nvswitch", ""},
+		"part after whole":   {locations(*whole, shown(1), *whole), Symmetric, "by nvswitch", ""},
+		"no access":          {locations(refused, shown(1), shown(2)), NCCL, `ranks 0 and 2 (GPUs 0 and 2, joined by unknown) have no peer access: read is "no peer access"`, ""},
+		"two hosts":          {locations(shown(0), shown(1), elsewhere), NCCL, "ranks 0 and 2 are on hosts", ""},
+		"two names":          {locations(shown(0), shown(1, 2), other), "", "", "name of the host that they share differ: \"NVIDIA H200\" on rank 0, \"another\" on rank 2"},
+		"two words on a way": {locations(shown(0, 1, 2, 3), refused, shown(2)), "", "", "no peer access"},
+		"not its GPU":        {locations(shown(0), shown(2), shown(2)), "", "", "machine of rank 1: has no GPU"},
 	} {
 		for _, m := range []int{0, 2} {
-			l, err := Arrange(m, tc.seats)
+			l, err := NewLayout(m, tc.locations)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("%s: %v, want %q", name, err, tc.err)
@@ -325,8 +325,8 @@ func TestArrange(t *testing.T) {
 				continue
 			}
 			for r := range l.Ranks {
-				if l.GPU(r).UUID != tc.seats[r].GPU {
-					t.Errorf("%s: rank %d sits on GPU %s, its own is %s", name, r, l.GPU(r).UUID, tc.seats[r].GPU)
+				if l.GPU(r).UUID != tc.locations[r].GPU {
+					t.Errorf("%s: rank %d sits on GPU %s, its own is %s", name, r, l.GPU(r).UUID, tc.locations[r].GPU)
 				}
 			}
 			d, err := l.Decide([]int{0, 1, 2}, DecideOptions{})

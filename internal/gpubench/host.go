@@ -124,7 +124,7 @@ func (b *bench) hostPair(pair func(rank int) (hostPair, error)) error {
 			var times [2][]float64
 			for i := 0; i < 2*rounds; i++ {
 				gate.wait()
-				if err := b.w.Meet(context.Background()); err != nil {
+				if err := b.w.Barrier(context.Background()); err != nil {
 					return err
 				}
 				start := time.Now()

@@ -337,7 +337,7 @@ func (p *pair) run() (product, call float64, err error) {
 	err = b.each(func(rank int) error {
 		k, c, s, ev := b.w.Rank(rank), p.side[rank], b.streams[rank], b.events[rank]
 		gate.wait()
-		if err := b.w.Meet(context.Background()); err != nil {
+		if err := b.w.Barrier(context.Background()); err != nil {
 			return err
 		}
 		err := errors.Join(

@@ -333,7 +333,7 @@ func (r *rig) capture(inner int, enqueue func(rank int) error) ([]driver.Exec, e
 // however far apart the host launched them.
 func (r *rig) timeOnce(rank int, exec driver.Exec, pause uint64) (float32, error) {
 	k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
-	if err := r.w.Meet(context.Background()); err != nil {
+	if err := r.w.Barrier(context.Background()); err != nil {
 		return 0, err
 	}
 	if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, pause)); err != nil {

@@ -39,7 +39,7 @@ func (b *bench) skew() error {
 			k, s, ev := b.w.Rank(rank), b.streams[rank], b.events[rank]
 			for range rounds {
 				gate.wait()
-				if err := b.w.Meet(context.Background()); err != nil {
+				if err := b.w.Barrier(context.Background()); err != nil {
 					return err
 				}
 				launch := func() error { return b.drv.GraphLaunch(k.Ctx, execs[rank], s) }

@@ -72,7 +72,7 @@ func (l *Living) program(k, rank, world int) (*living, error) {
 	p := &living{k: k}
 	prog, err := lower.FuncWith(m.Funcs()[0], lower.Options{Kernels: l.Kernels})
 	if err == nil {
-		prog, err = prog.Apart("w")
+		prog, err = prog.Isolate("w")
 	}
 	if err == nil {
 		p.s, err = OfProgram(prog)

@@ -89,10 +89,10 @@ func (t *Training) compile(compile func(*ir.Func) (*program.Program, error)) err
 			t.bw[name], t.fw[out] = buffer, buffer
 		}
 	}
-	if t.Progs[0], err = fw.Apart(outs...); err != nil {
+	if t.Progs[0], err = fw.Isolate(outs...); err != nil {
 		return err
 	}
-	if t.Progs[1], err = bw.Apart(ins...); err != nil {
+	if t.Progs[1], err = bw.Isolate(ins...); err != nil {
 		return err
 	}
 	if t.Fw, err = OfProgram(t.Progs[0]); err != nil {

@@ -28,7 +28,7 @@ func write(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New("<"+name+">", res.Func, cost.Arena())
+	r, err := New("<"+name+">", res.Func, cost.TracedH200())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func write(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena(), Hooks: []passes.Hook{{Name: "report", After: func(step *passes.StepReport, m *ir.Module) error {
+	g := passes.Manager{Costs: cost.TracedH200(), Hooks: []passes.Hook{{Name: "report", After: func(step *passes.StepReport, m *ir.Module) error {
 		r.Version("after "+step.Pass, m.AppendText(nil))
 		return nil
 	}}}}

@@ -52,7 +52,7 @@ func twoDigits(x float64) float64 { return math.Round(x*100) / 100 }
 // buckets a geometric mean of 1.01 above the lower bound, with buckets the same,
 // never above the peer in time or memory, never above the input in either.
 func TestTracedGraphs(t *testing.T) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, c := range []struct {
 		cost Cost
 		load func(testing.TB, string) *sim.Model
@@ -105,7 +105,7 @@ func collectives(m *sim.Model, r *Result) int {
 }
 
 func TestScheduleIsDeterministic(t *testing.T) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, name := range []string{"gpt_ddp8.bw", "llama8b_tpsp8.bw", "tiny_moe2.bw"} {
 		var first string
 		for range 3 {

@@ -16,7 +16,7 @@ func TestExport(t *testing.T) {
 	if *exportDir == "" {
 		t.Skip("no -export directory")
 	}
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, name := range arena {
 		g, err := simtest.Load(name)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 // The last step must not cost time or memory by the costs as given, and must gain on
 // average over the scenarios; where communication bounds a step, visibly so.
 func TestRobust(t *testing.T) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	gained := 0
 	for _, c := range []struct {
 		name    string
@@ -62,7 +62,7 @@ func TestRobust(t *testing.T) {
 
 // Spans in a scenario are what the simulator says of a model with those costs.
 func TestSpans(t *testing.T) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, name := range []string{"llama8b_l4_fsdp4.bw", "mixtral_l2_ep4_fsdp4.fw", "llama8b_tpsp8.bw"} {
 		m := simtest.Model(t, name)
 		r, err := Schedule(m, Options{Cost: cost})
@@ -122,7 +122,7 @@ func TestFeed(t *testing.T) {
 func TestVariantRuns(t *testing.T) {
 	m := simtest.Model(t, "llama8b_l4_fsdp4.fw")
 	for runs, want := range map[int]int{0: againRuns, 1: 1, 6: 6, DefaultRuns: againRuns} {
-		a, err := newAttempt(m, Options{Cost: simtest.ArenaCost(), Runs: runs})
+		a, err := newAttempt(m, Options{Cost: simtest.TracedH200Cost(), Runs: runs})
 		if err != nil {
 			t.Fatal(err)
 		}

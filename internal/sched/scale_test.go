@@ -10,7 +10,7 @@ import (
 // BenchmarkChain schedules and buckets synthetic chains; time per node may grow
 // with the logarithm of the length only.
 func BenchmarkChain(b *testing.B) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, nodes := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		c := defaultChain(1)
 		c.Layers = nodes / c.NodesPerLayer()
@@ -35,7 +35,7 @@ func BenchmarkChain(b *testing.B) {
 
 // BenchmarkArena schedules and buckets the traced graphs.
 func BenchmarkArena(b *testing.B) {
-	cost := simtest.ArenaCost()
+	cost := simtest.TracedH200Cost()
 	for _, name := range arena {
 		m := simtest.Model(b, name)
 		b.Run(name, func(b *testing.B) {

@@ -107,7 +107,7 @@ func StageBounds(m *ir.Module, s *ir.Stages, kind Rounding) [][]Bound {
 			calls := map[*ir.Node]int{}
 			next := map[*ir.Group]int{}
 			out[place] = boundsOf(pathsTo(m.Func(name), nil, kind, func(n *ir.Node, k int, p path) path {
-				if met, err := s.Meets(place, n.Group()); err != nil || len(met) < 2 {
+				if met, err := s.Peers(place, n.Group()); err != nil || len(met) < 2 {
 					return p
 				}
 				if _, ok := calls[n]; !ok {

@@ -41,7 +41,7 @@ func scheduled(t testing.TB, name string) *ir.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := passes.Manager{Costs: cost.Arena()}
+	m := passes.Manager{Costs: cost.TracedH200()}
 	if _, err := m.Run(res.Module, p); err != nil {
 		t.Fatal(err)
 	}

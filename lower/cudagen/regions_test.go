@@ -45,7 +45,7 @@ func fused(t *testing.T, m *ir.Module, pipeline string) *passes.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena()}
+	g := passes.Manager{Costs: cost.TracedH200()}
 	rep, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func scheduled(t testing.TB, file, pipeline string) *ir.Func {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := passes.Manager{Costs: cost.Arena()}
+		r := passes.Manager{Costs: cost.TracedH200()}
 		if _, err := r.Run(m, p); err != nil {
 			t.Fatal(err)
 		}

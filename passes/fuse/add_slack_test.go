@@ -36,7 +36,7 @@ func TestAddSlackTracedGraphs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEnd}
+			g := passes.Manager{Costs: cost.TracedH200(), Verify: passes.VerifyEnd}
 			run := func(text string) *passes.Report {
 				p, err := standard.Table().Parse(text)
 				if err != nil {

@@ -200,11 +200,11 @@ func TestFuseTraced(t *testing.T) {
 			t.Fatal(err)
 		}
 		runPasses(t, res.Module, "canonicalize,bucket,sink-waits")
-		before := measure(t, res.Func, cost.Arena())
+		before := measure(t, res.Func, cost.TracedH200())
 		rep := runPasses(t, res.Module, "fuse")
-		noLonger(t, name, before, measure(t, res.Func, cost.Arena()))
+		noLonger(t, name, before, measure(t, res.Func, cost.TracedH200()))
 		after := contracted(t, res.Func)
-		if got := measure(t, after, cost.Arena()); got.Peak > before.Peak {
+		if got := measure(t, after, cost.TracedH200()); got.Peak > before.Peak {
 			t.Errorf("%s: as launches the peak is %d bytes and was %d", name, got.Peak, before.Peak)
 		}
 		if n := rep.Steps[0].Stat("saved-launches"); n < 20 {
@@ -243,7 +243,7 @@ func BenchmarkFuse(b *testing.B) {
 	}
 	for b.Loop() {
 		m := res.Module.Clone()
-		g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEnd}
+		g := passes.Manager{Costs: cost.TracedH200(), Verify: passes.VerifyEnd}
 		if _, err := g.Run(m, p); err != nil {
 			b.Fatal(err)
 		}

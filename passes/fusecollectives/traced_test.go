@@ -18,7 +18,7 @@ func run(t *testing.T, m *ir.Module, text string) *passes.StepReport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Default().Fitted(m), Verify: passes.VerifyEach, Validate: passes.ValidateAlways}
+	g := passes.Manager{Costs: cost.Default().ScaledTo(m), Verify: passes.VerifyEach, Validate: passes.ValidateAlways}
 	rep, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)

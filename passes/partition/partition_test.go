@@ -41,7 +41,7 @@ func split(t testing.TB, f *ir.Func, budget float64) (fw, bw *ir.Func, rep *pass
 		t.Fatal(err)
 	}
 	m := f.Module().Clone()
-	g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.Arena(), Repeat: true}
+	g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.TracedH200(), Repeat: true}
 	r, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestPartitionKeepsResults(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.Arena()}
+				g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.TracedH200()}
 				if _, err := g.Run(fw.Module(), pl); err != nil {
 					t.Fatal(err)
 				}
@@ -393,7 +393,7 @@ func TestPartitionCurve(t *testing.T) {
 		bs = append(bs, float64(k)/20)
 	}
 	before := f.Module().Digest()
-	points, err := partition.Curve(f, cost.Arena(), bs)
+	points, err := partition.Curve(f, cost.TracedH200(), bs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func BenchmarkPartition(b *testing.B) {
 		for _, budget := range []float64{0, 0.3, 1} {
 			b.Run(fmt.Sprintf("%s/%g", name, budget), func(b *testing.B) {
 				for b.Loop() {
-					if _, err := partition.Curve(f, cost.Arena(), []float64{budget}); err != nil {
+					if _, err := partition.Curve(f, cost.TracedH200(), []float64{budget}); err != nil {
 						b.Fatal(err)
 					}
 				}

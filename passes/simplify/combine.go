@@ -23,7 +23,7 @@ import (
 // differ if every rank has the row and a sum there that is -0. A sum that starts from
 // +0 is never -0 by itself, but it may become so when a small one is rounded to a
 // narrower type. In that case rows that all ranks have start from -0. (Which of several
-// NaN a sum is, the IR does not say.) With the option look-up-sums rows look up what ranks
+// NaN a sum is, the IR does not say.) With the option gather-sums rows look up what ranks
 // have for them, zeros included, and nothing of this matters.
 
 func combineRule() simplifyRule {
@@ -52,7 +52,7 @@ func combineBeforeReduce(s *simplifier, m member) bool {
 		return s.undo()
 	}
 	var v *ir.Value
-	if s.ctx.Bool("look-up-sums") && t.table.Rank() == 2 {
+	if s.ctx.Bool("gather-sums") && t.table.Rank() == 2 {
 		v = s.lookedUp(t, positions, sums)
 	} else {
 		v = s.piece(t, positions, sums)

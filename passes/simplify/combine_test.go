@@ -97,7 +97,7 @@ func (c tableGradient) inputs(t *testing.T, r *rand.Rand) [][]interp.Tensor {
 func simplifiedEitherWay(t *testing.T, m *ir.Module, r *rand.Rand) (*ir.Module, float64) {
 	t.Helper()
 	after := m.Clone()
-	p, err := standard.Table().Parse([]string{"simplify-collectives", "simplify-collectives{look-up-sums=true}"}[r.IntN(2)])
+	p, err := standard.Table().Parse([]string{"simplify-collectives", "simplify-collectives{gather-sums=true}"}[r.IntN(2)])
 	if err != nil {
 		t.Fatal(err)
 	}

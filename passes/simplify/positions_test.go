@@ -40,7 +40,7 @@ func @f(%p: f32[128,64], %i: IDS[2]) -> (f32[2,64]) {
 // select it.
 var travelling = []struct{ rule, of, options string }{
 	{"combine-before-reduce", "combine-before-reduce", ""},
-	{"combine-before-reduce", "combine-before-reduce", "{look-up-sums=true}"},
+	{"combine-before-reduce", "combine-before-reduce", "{gather-sums=true}"},
 	{"scatter-add-before-reduce", "combine-before-reduce", "{reassociate=true}"},
 	{"lookup-before-gather", "lookup-before-gather", ""},
 }

@@ -89,7 +89,7 @@ func TestSimplifyProperty(t *testing.T) {
 		})
 	}
 	for _, o := range standard.Table().Lookup("simplify-collectives").Options {
-		if o.Kind == passes.KindBool && o.Name != "reassociate" && o.Name != "look-up-sums" { // rules only
+		if o.Kind == passes.KindBool && o.Name != "reassociate" && o.Name != "gather-sums" { // rules only
 			t.Logf("%6.0f %s", fired[o.Name], o.Name)
 			if fired[o.Name] == 0 && !testing.Short() {
 				t.Errorf("%s never fired", o.Name)

@@ -92,7 +92,7 @@ var (
 	floatType = regexp.MustCompile(`\b(f64|f32|f16|bf16)\[`)
 	bigType   = regexp.MustCompile(`\[\d{4,}`)
 	reduction = regexp.MustCompile(`\b(all_reduce|reduce_scatter)\.\w+`)
-	option    = regexp.MustCompile(`,?(reassociate|look-up-sums)=true`)
+	option    = regexp.MustCompile(`,?(reassociate|gather-sums)=true`)
 )
 
 // specialRuns runs a case with other element types and reductions, as far as it is

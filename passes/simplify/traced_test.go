@@ -21,7 +21,7 @@ func run(t testing.TB, m *ir.Module, text string) *passes.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEnd}
+	g := passes.Manager{Costs: cost.TracedH200(), Verify: passes.VerifyEnd}
 	rep, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)

@@ -68,11 +68,11 @@ func TestBindings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apart, err := p.Apart("s")
+	apart, err := p.Isolate("s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Apart("z"); err == nil || !strings.Contains(err.Error(), "no input or output z") {
+	if _, err := p.Isolate("z"); err == nil || !strings.Contains(err.Error(), "no input or output z") {
 		t.Errorf("an output that is not there: %v", err)
 	}
 	local(t, 2, rt.Config{}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {

@@ -239,11 +239,11 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	return nil
 }
 
-// TakesStages implements runtime.StageTaker: who moves operands says where they lie.
-func (d *Device) TakesStages() bool { return true }
+// RunsStages implements runtime.StageRunner: who moves operands says where they are.
+func (d *Device) RunsStages() bool { return true }
 
-// TakesFunc implements runtime.FuncTaker.
-func (d *Device) TakesFunc(f rt.Func) bool { return f.Host != nil }
+// RunsFunc implements runtime.FuncRunner.
+func (d *Device) RunsFunc(f rt.Func) bool { return f.Host != nil }
 
 // function prepares a call of a registered Go function.
 func (d *Device) function(k *rt.Kernel) (func() error, error) {

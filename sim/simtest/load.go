@@ -177,9 +177,9 @@ func item(g *Graph, x *Node, operand int32) (int, bool) {
 	return k, true
 }
 
-// ArenaCost returns milliseconds of one collective of the given bytes by the cost model of
+// TracedH200Cost returns milliseconds of one collective of the given bytes by the cost model of
 // the arena: NCCL as measured on 4 and on 8 H200s.
-func ArenaCost() func(key sim.Key, bytes int64) float64 {
+func TracedH200Cost() func(key sim.Key, bytes int64) float64 {
 	table := cost.H200()
 	return func(key sim.Key, bytes int64) float64 {
 		us, _ := table.Micros(key.Op, "nccl", key.GroupSize, bytes)

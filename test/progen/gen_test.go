@@ -229,7 +229,7 @@ func @f() -> () {
 
 // Every rule of simplify-collectives fires on some program.
 func TestRules(t *testing.T) {
-	table, costs, fired := standard.Table(), bandwidth{cost.Arena()}, map[string]float64{} // look-up only
+	table, costs, fired := standard.Table(), bandwidth{cost.TracedH200()}, map[string]float64{} // look-up only
 	for seed := range uint64(2400) {
 		c := New(seed)
 		m, err := ir.Parse("case.ir", c.Text)

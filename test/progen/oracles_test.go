@@ -194,9 +194,9 @@ func (c *Case) compile(ctx context.Context, before *ir.Module, runs Runs) (*ir.M
 		switch c.Seed % 4 {
 		case 0: // none is known
 		case 1:
-			g.Costs = bandwidth{cost.Arena()}
+			g.Costs = bandwidth{cost.TracedH200()}
 		default:
-			g.Costs = cost.Arena()
+			g.Costs = cost.TracedH200()
 		}
 		rep, err := g.RunContext(ctx, m, p)
 		switch {

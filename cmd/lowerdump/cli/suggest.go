@@ -11,7 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// suggest prints the frontier of arrangements on a mesh, and what the best one says.
+// suggest prints the frontier of strategies on a mesh, and what the best one says.
 func (t tool) suggest(ctx context.Context, file string, f shardFlags) error {
 	m, err := placement.ParseMesh(f.mesh)
 	if err != nil {
@@ -42,7 +42,7 @@ func (t tool) suggest(ctx context.Context, file string, f shardFlags) error {
 
 // suggested prints what a search has found.
 func (t tool) suggested(r *suggest.Result, f shardFlags) error {
-	fmt.Fprintf(t.out, "%d arrangements", r.Tried)
+	fmt.Fprintf(t.out, "%d strategies", r.Tried)
 	if r.Layers > 0 {
 		fmt.Fprintf(t.out, ", %d layers that repeat", r.Layers)
 	}
@@ -57,10 +57,10 @@ func (t tool) suggested(r *suggest.Result, f shardFlags) error {
 		fmt.Fprintf(t.out, "%10.4g %10.4g  %s\n", a.Time, gib, r.String(a))
 	}
 	if best < 0 {
-		return fmt.Errorf("no arrangement fits into %v GiB", f.memory)
+		return fmt.Errorf("no strategy fits into %v GiB", f.memory)
 	}
 	a := &r.Frontier[best]
-	says, err := r.Says(a)
+	says, err := r.Annotations(a)
 	if err != nil {
 		return err
 	}

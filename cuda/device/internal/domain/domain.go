@@ -244,7 +244,7 @@ func (s *Domain) Add(ctx context.Context, g rt.Group, row []topo.Decision, opts 
 		if opts.Room.Bytes == 0 {
 			opts.Room.Bytes = (opts.Memory() + 4095) &^ 4095
 			bytes := opts.Room.Bytes + scratch
-			n.at = s.World.Vacant(s.above, bytes)
+			n.at = s.World.FirstFree(s.above, bytes)
 			if err := s.World.Grow(ctx, n.at, bytes); err != nil {
 				return fmt.Errorf("memory of group %q: %w", g.Name, err)
 			}

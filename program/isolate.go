@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Room is the size of a plain parameter's buffer, which it begins, if no other buffer lies
-// partly in it: then it may lie elsewhere, together with all that lies within, such as the
+// Room is the size of a plain parameter's buffer, which it begins, if no other buffer is
+// partly in it: then it may be elsewhere, together with all that is within, such as the
 // output that an input is donated to. Else it is 0.
 func (p *Program) Room(q *Param) int64 {
 	if q.Async || len(q.Tensors) != 1 || q.Tensors[0].Offset != 0 {
@@ -24,11 +24,11 @@ func (p *Program) Room(q *Param) int64 {
 	return b.Size
 }
 
-// Apart is p with the buffers of some inputs and outputs behind all others, where they are
-// alone: what several programs share must not lie where one of them has something else
-// before or after. An input and the output that it is donated to stay together. The error
+// Isolate returns a copy of p in which the buffers of some inputs and outputs have offsets
+// after all others and share memory with none: several programs can share such buffers,
+// since none uses their memory for another value before or after. An input and the output that it is donated to stay together. The error
 // says which name is no input or output, or in flight.
-func (p *Program) Apart(names ...string) (*Program, error) {
+func (p *Program) Isolate(names ...string) (*Program, error) {
 	q := *p
 	q.Buffers = slices.Clone(p.Buffers)
 	moved := make([]bool, len(p.Buffers))
@@ -52,7 +52,7 @@ func (p *Program) Apart(names ...string) (*Program, error) {
 				}
 				found = true
 				if ps[k].Async {
-					return nil, fmt.Errorf("program %s: %s is in flight, and cannot lie apart", p.Name, name)
+					return nil, fmt.Errorf("program %s: %s is in flight and cannot be isolated", p.Name, name)
 				}
 				d := slices.IndexFunc(p.Donations, func(d Donation) bool { return d.Input == k && i == 0 || d.Output == k && i == 1 })
 				if d < 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// Seat is what a rank tells the others of where it is.
-type Seat struct {
+// Location is what a rank tells the others of where it is.
+type Location struct {
 	World   int     `json:"world"`
 	GPU     string  `json:"gpu"` // its UUID
 	Machine Machine `json:"machine"`
@@ -17,21 +17,21 @@ type Seat struct {
 	Partial bool `json:"partial,omitempty"`
 }
 
-// Arrange makes the layout of ranks 0 to len(seats)-1, the same on every rank; rank is
+// NewLayout makes the layout of ranks 0 to len(locations)-1, the same on every rank; rank is
 // the one that asks, for errors. Ranks of one host must have the same machine, or, where
 // one of them is partial, machines that agree in what both have: they are joined into
 // one. The error is a *rendezvous.MismatchError, or says what no layout can have.
-func Arrange(rank int, seats []Seat) (*Layout, error) {
-	a := newArranger(rank, len(seats))
-	for i := range seats {
-		if err := a.add(&seats[i]); err != nil {
+func NewLayout(rank int, locations []Location) (*Layout, error) {
+	a := newArranger(rank, len(locations))
+	for i := range locations {
+		if err := a.add(&locations[i]); err != nil {
 			return nil, err
 		}
 	}
 	return a.l, a.l.Check()
 }
 
-// arranger seats one rank after the other.
+// arranger locations one rank after the other.
 type arranger struct {
 	me, world int
 	l         *Layout
@@ -43,8 +43,8 @@ func newArranger(me, world int) *arranger {
 	return &arranger{me: me, world: world, l: &Layout{Version: Version}}
 }
 
-// add seats the next rank.
-func (a *arranger) add(s *Seat) error {
+// add locations the next rank.
+func (a *arranger) add(s *Location) error {
 	l, r := a.l, len(a.l.Ranks)
 	name := fmt.Sprintf("machine of rank %d", r)
 	if err := s.Machine.Check(); err != nil {

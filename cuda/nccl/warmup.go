@@ -4,12 +4,12 @@ package nccl
 // depends on the size, but not above this one.
 const rehearsalBytes = 256 << 20
 
-// Rehearsal is an operation that makes NCCL connect the ranks as o does, on memory that
+// WarmUp is an operation that makes NCCL connect the ranks as o does, on memory that
 // nobody needs; bytes is how much. The calls that send from rank to rank connect in one
 // way for all sizes.
-func (o *Op) Rehearsal(rank, ranks int) (r Op, bytes uint64) {
+func (o *Op) WarmUp(rank, ranks int) (r Op, bytes uint64) {
 	n := uint64(ranks)
-	if o.FromRankToRank() {
+	if o.PointToPoint() {
 		const part = 256
 		return Op{Kind: AllToAll, DType: o.DType, Tensors: []Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
 	}
@@ -30,5 +30,5 @@ func (o *Op) Rehearsal(rank, ranks int) (r Op, bytes uint64) {
 	return r, bytes
 }
 
-// FromRankToRank reports whether an operation is sends and receives.
-func (o *Op) FromRankToRank() bool { return o.Kind == AllToAll || o.Kind == Permute }
+// PointToPoint reports whether an operation is sends and receives.
+func (o *Op) PointToPoint() bool { return o.Kind == AllToAll || o.Kind == Permute }

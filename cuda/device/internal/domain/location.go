@@ -8,9 +8,9 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// SeatOf is where a rank on device dev is: on a machine that is known, or on what the driver
+// LocationOf is where a rank on device dev is: on a machine that is known, or on what the driver
 // shows.
-func SeatOf(drv driver.Driver, spec *rt.Spec, known *topo.Machine, dev int) (*topo.Seat, error) {
+func LocationOf(drv driver.Driver, spec *rt.Spec, known *topo.Machine, dev int) (*topo.Location, error) {
 	infos, err := drv.Devices()
 	if err != nil {
 		return nil, err
@@ -18,7 +18,7 @@ func SeatOf(drv driver.Driver, spec *rt.Spec, known *topo.Machine, dev int) (*to
 	if dev < 0 || dev >= len(infos) {
 		return nil, fmt.Errorf("rank %d: device %d: this machine has %d devices", spec.Rank, dev, len(infos))
 	}
-	s := &topo.Seat{World: spec.World, GPU: topo.UUID(infos[dev].UUID)}
+	s := &topo.Location{World: spec.World, GPU: topo.UUID(infos[dev].UUID)}
 	if known != nil {
 		s.Machine = *known
 		return s, nil
