@@ -39,6 +39,15 @@ func (m pushMemory) fold(s *State, rank, chunk, k int) error {
 // counts the chunks of all calls that were pushed, B those folded; a call has per chunks.
 func push(calls, per, depth, window int, f flaw) Model {
 	m := pushMemory{depth}
+	return Model{
+		Procs: n,
+		Done:  func(s *State, p int) bool { return int(s.B[p]) == calls*per && s.PC[p] == 0 },
+		Step:  func(s *State, p int) (bool, error) { return m.push(s, p, per, window, f) },
+	}
+}
+
+// push is a step of push.
+func (m pushMemory) push(s *State, p, per, window int, f flaw) (bool, error) {
 	const (
 		credit = 0              // and 1: wait for credits of a window
 		send   = 2              // push it
@@ -50,88 +59,75 @@ func push(calls, per, depth, window int, f flaw) Model {
 		left   = leave + 1      // and the next: wait for the peers'
 		over   = left + n - 1   // end of the kernel
 	)
-	return Model{
-		Procs: n,
-		Done:  func(s *State, p int) bool { return int(s.B[p]) == calls*per && s.PC[p] == 0 },
-		Step: func(s *State, p int) (bool, error) {
-			a, b, pc := int(s.A[p]), int(s.B[p]), int(s.PC[p])
-			done := b / per * per // chunks of earlier calls, until this one has left
-			if pc >= leave {
-				done = b - per
-			}
-			next, to := min(a+window, done+per), min(b+window, done+per)
-			flushed := f == noRelease || s.Flushed(p)
-			switch {
-			case pc < send:
-				if a == done+per || a-b > window {
-					s.PC[p] = wait
-					return true, nil
-				}
-				if f != noCredit && next-done > depth && before(s, m.credits(p, peer(p, pc+1)), next-depth) {
-					return false, nil
-				}
-			case pc == send:
-				for i := a; i < next; i++ {
-					for k := 1; k < n; k++ {
-						s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
-					}
-				}
-			case pc == raise:
-				if !flushed {
-					return false, nil
-				}
-				for k := 1; k < n; k++ {
-					s.Put(p, m.pushed(peer(p, k), p), uint8(next))
-				}
-				s.A[p] = uint8(next)
-				if next < done+per && next-b <= window {
-					s.PC[p] = credit
-					return true, nil
-				}
-			case pc < read:
-				if before(s, m.pushed(p, peer(p, pc-wait+1)), to) {
-					return false, nil
-				}
-			case pc < end:
-				if i := b + (pc-read)/(n-1); i < to {
-					if err := m.fold(s, p, i, 1+(pc-read)%(n-1)); err != nil {
-						return false, err
-					}
-				}
-			case pc == end:
-				if !flushed {
-					return false, nil
-				}
-				for k := 1; k < n && b-done+depth < per; k++ {
-					s.Put(p, m.credits(peer(p, k), p), uint8(to))
-				}
-				s.B[p] = uint8(to)
-				if to < done+per {
-					s.PC[p] = credit
-					return true, nil
-				}
-			case pc == leave:
-				if !flushed {
-					return false, nil
-				}
-				for k := 1; k < n; k++ {
-					s.Put(p, m.exit(peer(p, k), p), uint8(b/per))
-				}
-			case pc < over:
-				if f != noLeave && before(s, m.exit(p, peer(p, pc-left+1)), b/per) {
-					return false, nil
-				}
-			default:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				s.PC[p] = credit
-				return true, nil
-			}
-			s.PC[p]++
-			return true, nil
-		},
+	a, b, pc := int(s.A[p]), int(s.B[p]), int(s.PC[p])
+	done := b / per * per // chunks of earlier calls, until this one has left
+	if pc >= leave {
+		done = b - per
 	}
+	next, to := min(a+window, done+per), min(b+window, done+per)
+	if (pc == raise || pc == end || pc == leave) && f != noRelease && !s.Flushed(p) {
+		return false, nil
+	}
+	switch {
+	case pc < send:
+		if a == done+per || a-b > window {
+			s.PC[p] = wait
+			return true, nil
+		}
+		if f != noCredit && next-done > m.depth && before(s, m.credits(p, peer(p, pc+1)), next-m.depth) {
+			return false, nil
+		}
+	case pc == send:
+		for i := a; i < next; i++ {
+			for k := 1; k < n; k++ {
+				s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
+			}
+		}
+	case pc == raise:
+		for k := 1; k < n; k++ {
+			s.Put(p, m.pushed(peer(p, k), p), uint8(next))
+		}
+		s.A[p] = uint8(next)
+		if next < done+per && next-b <= window {
+			s.PC[p] = credit
+			return true, nil
+		}
+	case pc < read:
+		if before(s, m.pushed(p, peer(p, pc-wait+1)), to) {
+			return false, nil
+		}
+	case pc < end:
+		if i := b + (pc-read)/(n-1); i < to {
+			if err := m.fold(s, p, i, 1+(pc-read)%(n-1)); err != nil {
+				return false, err
+			}
+		}
+	case pc == end:
+		for k := 1; k < n && b-done+m.depth < per; k++ {
+			s.Put(p, m.credits(peer(p, k), p), uint8(to))
+		}
+		s.B[p] = uint8(to)
+		if to < done+per {
+			s.PC[p] = credit
+			return true, nil
+		}
+	case pc == leave:
+		for k := 1; k < n; k++ {
+			s.Put(p, m.exit(peer(p, k), p), uint8(b/per))
+		}
+	case pc < over:
+		if f != noLeave && before(s, m.exit(p, peer(p, pc-left+1)), b/per) {
+			return false, nil
+		}
+	default:
+		if !s.Flushed(p) {
+			return false, nil
+		}
+		s.PC[p] = credit
+		return true, nil
+	}
+	s.PC[p]++
+	return true, nil
 }
 
 // pushTeam is a step of the team of rank p that pushes.

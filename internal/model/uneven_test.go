@@ -34,40 +34,58 @@ const (
 
 const unevenDepth = 2
 
+// Places of a slot: those of chunks, then the counts of chunks staged and taken.
+const (
+	unevenStaged = unevenDepth + iota
+	unevenTaken
+	unevenSlot
+
+	unevenRaw = 0x80 // staged bytes
+)
+
+// at is the address of a place of src's slot on a rank.
+func (f unevenFlaw) at(rank, call, src, off int) uint8 {
+	half := call % 2
+	if f == unevenOneHalf {
+		half = 0
+	}
+	return uint8(((rank*2+half)*n+src)*unevenSlot + off)
+}
+
+// isPacket reports whether a piece is sent as a packet.
+func (f unevenFlaw) isPacket(piece int) bool {
+	return piece == small || piece == none && f != unevenNoEmpty
+}
+
+// reset clears the places that a call leaves to the next.
+func (f unevenFlaw) reset(s *State, p, call int, x exchange, large bool) {
+	for k := 1; k < n; k++ {
+		src := peer(p, k)
+		for off := range unevenSlot {
+			if off > 0 || large && x[src][p] > 0 {
+				s.Put(p, f.at(p, call, src, off), 0)
+			}
+		}
+	}
+}
+
+// counted reports whether a count of this call has reached want.
+func counted(s *State, addr uint8, call, want int) (bool, error) {
+	v := int(s.Mem[addr])
+	if v>>4 > call {
+		return false, fmt.Errorf("call %d finds a count of call %d", call, v>>4)
+	}
+	return v>>4 == call && v&15 >= want, nil
+}
+
 // uneven models calls with these pieces. A slot has the places of unevenDepth chunks, the
-// first of which is also that of a packet, and the counts of chunks staged and taken.
+// first of which is also that of a packet, and two counts.
 //
 // Program of a call: 0 packets go out; then for each round 0, 1 wait for credits, 2 fill,
 // 3 announce; 4, 5 wait for chunks of the round before, 6, 7 take them, 8 give credit; then
 // two for packets that come in, the end of the kernel, and another, behind what it wipes.
 func uneven(f unevenFlaw, calls ...exchange) Model {
-	const staged, taken, slot, steps = unevenDepth, unevenDepth + 1, unevenDepth + 2, 9
-	const raw = 0x80 // staged bytes
-	at := func(rank, call, src, off int) uint8 {
-		half := call % 2
-		if f == unevenOneHalf {
-			half = 0
-		}
-		return uint8(((rank*2+half)*n+src)*slot + off)
-	}
-	isPacket := func(piece int) bool { return piece == small || piece == none && f != unevenNoEmpty }
-	wipe := func(s *State, p, call int, x exchange, large bool) {
-		for k := 1; k < n; k++ {
-			src := peer(p, k)
-			for off := range slot {
-				if off > 0 || large && x[src][p] > 0 {
-					s.Put(p, at(p, call, src, off), 0)
-				}
-			}
-		}
-	}
-	count := func(s *State, addr uint8, call, want int) (bool, error) {
-		v := int(s.Mem[addr])
-		if v>>4 > call {
-			return false, fmt.Errorf("call %d finds a count of call %d", call, v>>4)
-		}
-		return v>>4 == call && v&15 >= want, nil
-	}
+	const steps = 9
 	return Model{
 		Procs: n,
 		Init:  firstCall(n),
@@ -88,7 +106,7 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 			switch {
 			case pc == 0:
 				if f == unevenWipesSoon {
-					wipe(s, p, call, x, rounds > 0)
+					f.reset(s, p, call, x, rounds > 0)
 				}
 				s.PC[p] = 1
 				return true, nil
@@ -97,22 +115,22 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 					return false, nil
 				}
 				for k := 1; k < n; k++ {
-					if d := peer(p, k); isPacket(x[p][d]) {
-						s.Put(p, at(d, call, p, 0), uint8(call))
+					if d := peer(p, k); f.isPacket(x[p][d]) {
+						s.Put(p, f.at(d, call, p, 0), uint8(call))
 					}
 				}
 			case pc < last:
-				moved, err := unevenChunk(s, p, f, x, call, (pc-2)/steps, (pc-2)%steps, at, count)
+				moved, err := unevenChunk(s, p, f, x, call, (pc-2)/steps, (pc-2)%steps)
 				if !moved || err != nil {
 					return moved, err
 				}
 			case pc < last+n-1:
 				src := peer(p, 1+pc-last)
-				if !isPacket(x[src][p]) {
+				if !f.isPacket(x[src][p]) {
 					break
 				}
-				switch v := int(s.Mem[at(p, call, src, 0)]); {
-				case v >= raw:
+				switch v := int(s.Mem[f.at(p, call, src, 0)]); {
+				case v >= unevenRaw:
 					return false, fmt.Errorf("rank %d in call %d takes bytes that rank %d staged for a packet", p, call, src)
 				case v > call:
 					return false, fmt.Errorf("rank %d in call %d finds call %d of rank %d", p, call, v, src)
@@ -124,7 +142,7 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 					return false, nil
 				}
 				if f == unevenWipes && call == 1 {
-					wipe(s, p, call, x, rounds > 0)
+					f.reset(s, p, call, x, rounds > 0)
 				}
 			default:
 				return nextCall(s, p)
@@ -133,7 +151,7 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 			return true, nil
 		},
 		Landed: func(before *State, addr, val uint8) error {
-			if off := int(addr) % slot; off < unevenDepth && val != 0 && before.Mem[addr] >= raw {
+			if off := int(addr) % unevenSlot; off < unevenDepth && val != 0 && before.Mem[addr] >= unevenRaw {
 				return fmt.Errorf("%#x lands on %#x, which has been staged", val, before.Mem[addr])
 			}
 			return nil
@@ -142,13 +160,11 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 }
 
 // unevenChunk is step of round t of the chunks of a call.
-func unevenChunk(s *State, p int, f unevenFlaw, x exchange, call, t, step int,
-	at func(rank, call, src, off int) uint8, count func(s *State, addr uint8, call, want int) (bool, error)) (bool, error) {
-	const staged, taken, raw = unevenDepth, unevenDepth + 1, 0x80
-	mark := func(i int) uint8 { return uint8(raw | call<<4 | i) }
+func unevenChunk(s *State, p int, f unevenFlaw, x exchange, call, t, step int) (bool, error) {
+	mark := func(i int) uint8 { return uint8(unevenRaw | call<<4 | i) }
 	take := func(src int) error {
 		i := t - 1
-		addr := at(p, call, src, i%unevenDepth)
+		addr := f.at(p, call, src, i%unevenDepth)
 		if v := s.Mem[addr]; v != mark(i) {
 			return fmt.Errorf("rank %d in call %d takes chunk %d of rank %d and finds %#x", p, call, i, src, v)
 		}
@@ -160,19 +176,19 @@ func unevenChunk(s *State, p int, f unevenFlaw, x exchange, call, t, step int,
 	credit := func() {
 		for k := 1; k < n; k++ {
 			if r := peer(p, k); t > 0 && x[r][p] >= t+unevenDepth {
-				s.Put(p, at(r, call, p, taken), uint8(call<<4|t))
+				s.Put(p, f.at(r, call, p, unevenTaken), uint8(call<<4|t))
 			}
 		}
 	}
 	switch step {
 	case 0, 1:
 		if d := peer(p, step+1); x[p][d] > t && t >= unevenDepth && f != unevenNoCredit {
-			return count(s, at(p, call, d, taken), call, t-unevenDepth+1)
+			return counted(s, f.at(p, call, d, unevenTaken), call, t-unevenDepth+1)
 		}
 	case 2:
 		for k := 1; k < n; k++ {
 			if d := peer(p, k); x[p][d] > t {
-				s.Put(p, at(d, call, p, t%unevenDepth), mark(t))
+				s.Put(p, f.at(d, call, p, t%unevenDepth), mark(t))
 			}
 		}
 	case 3:
@@ -181,12 +197,12 @@ func unevenChunk(s *State, p int, f unevenFlaw, x exchange, call, t, step int,
 		}
 		for k := 1; k < n; k++ {
 			if d := peer(p, k); x[p][d] > t {
-				s.Put(p, at(d, call, p, staged), uint8(call<<4|(t+1)))
+				s.Put(p, f.at(d, call, p, unevenStaged), uint8(call<<4|(t+1)))
 			}
 		}
 	case 4, 5:
 		if src := peer(p, step-3); t > 0 && x[src][p] >= t {
-			ok, err := count(s, at(p, call, src, staged), call, t)
+			ok, err := counted(s, f.at(p, call, src, unevenStaged), call, t)
 			if ok && step == 5 && f == unevenEarly {
 				credit()
 			}

@@ -43,71 +43,79 @@ func (a ageT) epoch(call int) int {
 	return e
 }
 
-// model gives packets the number of their call, of which only its epoch is compared.
-//
-// 0 push; 1 wipe; then receive, place by place, peer by peer; 2 + receives: wipe; end.
-func (a ageT) model() Model {
-	at := func(rank, half, src, place int) uint8 { return uint8(((rank*2+half)*a.ranks+src)*places + place) }
-	wipe := func(s *State, p, call int) {
-		e, half := a.epoch(call), a.epoch(call)%2
-		if e < a.wipes {
-			return
-		}
-		from := a.sizes[call-1]
-		switch a.flaw {
-		case wipeAll:
-			from = 0
-		case wipeOther:
-			half = 1 - half
-		}
-		for k := 1; k < a.ranks; k++ {
-			for place := from; place < places; place++ {
-				s.Put(p, at(p, half, (p+k)%a.ranks, place), 0)
-			}
+// at is the address of a place of src's slot on a rank.
+func (a ageT) at(rank, half, src, place int) uint8 {
+	return uint8(((rank*2+half)*a.ranks+src)*places + place)
+}
+
+// reset clears what a call with an epoch from a.wipes on has to clear.
+func (a ageT) reset(s *State, p, call int) {
+	e, half := a.epoch(call), a.epoch(call)%2
+	if e < a.wipes {
+		return
+	}
+	from := a.sizes[call-1]
+	switch a.flaw {
+	case wipeAll:
+		from = 0
+	case wipeOther:
+		half = 1 - half
+	}
+	for k := 1; k < a.ranks; k++ {
+		for place := from; place < places; place++ {
+			s.Put(p, a.at(p, half, (p+k)%a.ranks, place), 0)
 		}
 	}
+}
+
+// model gives packets the number of their call, of which only its epoch is compared.
+func (a ageT) model() Model {
 	return Model{
 		Procs: a.ranks,
 		Init:  firstCall(a.ranks),
 		Done:  func(s *State, p int) bool { return int(s.A[p]) > len(a.sizes) },
-		Step: func(s *State, p int) (bool, error) {
-			call := int(s.A[p])
-			e, size := a.epoch(call), a.sizes[call-1]
-			receives := size * (a.ranks - 1)
-			switch pc := int(s.PC[p]); {
-			case pc == 0:
-				for k := 1; k < a.ranks; k++ {
-					for place := range size {
-						s.Put(p, at((p+k)%a.ranks, e%2, p, place), uint8(call))
-					}
-				}
-			case pc == 1:
-				if !a.late {
-					wipe(s, p, call)
-				}
-			case pc < 2+receives:
-				src := (p + 1 + (pc-2)/size) % a.ranks
-				v := int(s.Mem[at(p, e%2, src, (pc-2)%size)])
-				if v == 0 || a.epoch(v) != e {
-					if v > call {
-						return false, fmt.Errorf("rank %d in call %d finds call %d of rank %d: its packet was overwritten", p, call, v, src)
-					}
-					return false, nil
-				}
-				if v != call {
-					return false, fmt.Errorf("rank %d in call %d takes what call %d of rank %d left", p, call, v, src)
-				}
-			case pc == 2+receives:
-				if a.late {
-					wipe(s, p, call)
-				}
-			default:
-				return nextCall(s, p)
-			}
-			s.PC[p]++
-			return true, nil
-		},
+		Step:  a.step,
 	}
+}
+
+// step of a call: 0 push; 1 reset; then receive, place by place, peer by peer; 2 + receives:
+// reset; end.
+func (a ageT) step(s *State, p int) (bool, error) {
+	call := int(s.A[p])
+	e, size := a.epoch(call), a.sizes[call-1]
+	receives := size * (a.ranks - 1)
+	switch pc := int(s.PC[p]); {
+	case pc == 0:
+		for k := 1; k < a.ranks; k++ {
+			for place := range size {
+				s.Put(p, a.at((p+k)%a.ranks, e%2, p, place), uint8(call))
+			}
+		}
+	case pc == 1:
+		if !a.late {
+			a.reset(s, p, call)
+		}
+	case pc < 2+receives:
+		src := (p + 1 + (pc-2)/size) % a.ranks
+		v := int(s.Mem[a.at(p, e%2, src, (pc-2)%size)])
+		if v == 0 || a.epoch(v) != e {
+			if v > call {
+				return false, fmt.Errorf("rank %d in call %d finds call %d of rank %d: its packet was overwritten", p, call, v, src)
+			}
+			return false, nil
+		}
+		if v != call {
+			return false, fmt.Errorf("rank %d in call %d takes what call %d of rank %d left", p, call, v, src)
+		}
+	case pc == 2+receives:
+		if a.late {
+			a.reset(s, p, call)
+		}
+	default:
+		return nextCall(s, p)
+	}
+	s.PC[p]++
+	return true, nil
 }
 
 func (a ageT) String() string {
