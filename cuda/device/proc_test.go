@@ -179,8 +179,12 @@ func spawn(t *testing.T, world int, env ...string) error {
 		if err != nil {
 			t.Skip(err)
 		}
-		if infos, err := drv.Devices(); err != nil || len(infos) < world {
-			t.Skipf("%d processes need as many devices, there are %d (%v)", world, len(infos), err)
+		infos, err := drv.Devices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(infos) < world {
+			t.Skipf("%d processes need as many devices, there are %d", world, len(infos))
 		}
 	}
 	var args []string
