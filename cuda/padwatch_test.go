@@ -199,8 +199,9 @@ type watchedDriver struct {
 	driver.Driver
 	mu    sync.Mutex
 	asked map[driver.Event]int
-	// recorded are the events in the order of their recording.
-	recorded []driver.Event
+	// recorded are a stream's events in the order of their recording. The watch records its own,
+	// in the host's stream.
+	recorded map[driver.Stream][]driver.Event
 	broken   error // of StreamCapture
 }
 
@@ -212,7 +213,9 @@ func (d *watchedDriver) EventQuery(c driver.Ctx, e driver.Event) (bool, error) {
 }
 
 func (d *watchedDriver) EventRecord(c driver.Ctx, e driver.Event, s driver.Stream) error {
-	d.recorded = append(d.recorded, e)
+	d.mu.Lock()
+	d.recorded[s] = append(d.recorded[s], e)
+	d.mu.Unlock()
 	return d.Driver.EventRecord(c, e, s)
 }
 
@@ -233,13 +236,15 @@ func TestWaitValueMany(t *testing.T) {
 	r := newRigT(t, 2)
 	g := r.shortGroup(20 * time.Second)
 	m, s := g.Members()[0], r.streams[0]
-	d := &watchedDriver{Driver: r.drv, asked: map[driver.Event]int{}}
+	d := &watchedDriver{Driver: r.drv, asked: map[driver.Event]int{}, recorded: map[driver.Stream][]driver.Event{}}
 	r.sw.Driver = d
 	defer func() { r.sw.Driver = r.drv }()
 	for i := range uint32(many) {
 		r.must(m.WaitValue(s, 1, 0, i+1))
 	}
-	first, last := d.recorded[1], d.recorded[2*many-1] // each wait has an event before and one behind it
+	d.mu.Lock()
+	first, last := d.recorded[s][1], d.recorded[s][2*many-1] // each wait has an event before and one after it
+	d.mu.Unlock()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
