@@ -387,8 +387,12 @@ func printLimit(s interp.Slot, backward bool, want fingerprint.Print) float64 {
 	case want.Elems == 1:
 		limit = lossLimit
 	}
-	return max(limit, ownRuns*min(want.Own, 1))
+	return max(limit, ownLimit(want.Own))
 }
+
+// ownLimit is the limit that follows from how far the recording runtime's other runs are off,
+// which is 1e30 where one of them has NaN.
+func ownLimit(own float64) float64 { return ownRuns * min(own, 1) }
 
 // reportOwn says next to our errors how far the other runs of the runtime that recorded what is
 // expected are from it, and how many limits follow from that.
@@ -406,7 +410,7 @@ func (j *Job) reportOwn(t *Console, all []step.Result) {
 		}
 		own := j.prints[r.Rank].Prints[fingerprint.Key{Func: j.pair.Name + "." + half, Output: places[r.Output][0]}].Own
 		ours, theirs = append(ours, r.Diff.Rel), append(theirs, own)
-		if r.Bound.Rel > roundingLimit && r.Bound.Rel == ownRuns*min(own, 1) {
+		if own > 0 && r.Bound.Rel == ownLimit(own) {
 			wide++
 		}
 	}
