@@ -109,7 +109,7 @@ func TestAbort(t *testing.T) {
 		t.Errorf("late peer: %v", err)
 	}
 	if err := r.g.Rejoin(t.Context()); err != nil || m.Aborted() {
-		t.Errorf("joined anew, given up %v: %v", m.Aborted(), err)
+		t.Errorf("rejoined, given up %v: %v", m.Aborted(), err)
 	}
 }
 

@@ -74,7 +74,7 @@ func TestInMatmulAbort(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := x.rounds(2); err != nil {
-			t.Errorf("joined anew: %v", err)
+			t.Errorf("rejoined: %v", err)
 		}
 	})
 }

@@ -169,7 +169,7 @@ func TestQuietGivenUp(t *testing.T) {
 		t.Error("the gather ended without its peer's piece, and nobody says so")
 	}
 	if err := r.g.Rejoin(t.Context()); err != nil || ms[1].Aborted() {
-		t.Errorf("joined anew, given up %v: %v", ms[1].Aborted(), err)
+		t.Errorf("rejoined, given up %v: %v", ms[1].Aborted(), err)
 	}
 }
 

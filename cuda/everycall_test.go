@@ -273,7 +273,7 @@ func (u *usesT) agreed(ctx context.Context, err error) (bool, error) {
 	return false, cerr
 }
 
-// use does it all. failed is the error of a step, after which the group has been joined anew
+// use does it all. failed is the error of a step, after which the group has been rejoined
 // and summed; err is one of that.
 func (u *usesT) use(ctx context.Context) (failed, err error) {
 	failed = u.withStreams(func() error {
@@ -294,7 +294,7 @@ func (u *usesT) use(ctx context.Context) (failed, err error) {
 		}
 		return u.withStreams(func() error { return u.sum(ctx, 5) })
 	}
-	if !some { // what is whole may be joined anew, too
+	if !some { // what is whole may be rejoined, too
 		u.g.Members()[0].Abort(errors.New("enough"))
 		failed = again()
 		if some, err = u.agreed(ctx, failed); err != nil {
@@ -309,7 +309,7 @@ func (u *usesT) use(ctx context.Context) (failed, err error) {
 
 // TestEveryCallFailsInUse lets each driver call of an open group fail in turn: launches,
 // captures, graphs, handles, joining anew. Each comes back as that error, the group works
-// when it has been joined anew, or is closed as it is, and nothing is left behind.
+// when it has been rejoined, or is closed as it is, and nothing is left behind.
 func TestEveryCallFailsInUse(t *testing.T) {
 	if *onGPU {
 		t.Skip("the fake driver can fail")

@@ -45,7 +45,7 @@ func (r *rigT) shortGroup(timeout time.Duration) *coll.Group {
 
 // TestWaitValueTimeout waits for a word that nobody writes, and on channels that nobody
 // signals: each ends with an error that names all there is to name, the device works on,
-// and the group does when it is joined anew.
+// and the group does when it is rejoined.
 func TestWaitValueTimeout(t *testing.T) {
 	if process != nil {
 		t.Skip("one rank of two in one process")

@@ -254,7 +254,7 @@ func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) erro
 }
 
 // TestUnevenLeftOut leaves a rank out of an exchange in chunks, in the midst of which the
-// others give up. What is in their scratch then must not harm the group that is joined anew.
+// others give up. What is in their scratch then must not harm the group that is rejoined.
 func TestUnevenLeftOut(t *testing.T) {
 	const n = 4
 	r := newRigT(t, n)

@@ -23,7 +23,7 @@ import (
 // differ if every rank has the row and a sum there that is -0. A sum that starts from
 // +0 is never -0 by itself, but it may become so when a small one is rounded to a
 // narrower type. In that case rows that all ranks have start from -0. (Which of several
-// NaN a sum is, the IR does not say.) With the option gather-sums rows look up what ranks
+// NaN a sum is, the IR does not say.) With the option gather-sums rows gather what ranks
 // have for them, zeros included, and nothing of this matters.
 
 func combineRule() simplifyRule {

@@ -60,7 +60,7 @@ func Pass() passes.Pass {
 			{Name: "reassociate", Kind: passes.KindBool, Default: "false", Doc: "also rewrite sums and products of floats in ways that round differently"},
 			{Name: "keep-distance", Kind: passes.KindInt, Default: "0", Doc: "largest number of operations over which share-repeated and gather-of-scatter may keep a whole tensor that the program drops and gathers again"},
 			{Name: "keep-bytes", Kind: passes.KindBytes, Default: "1TiB", Doc: "largest tensor that they may so keep"},
-			{Name: "gather-sums", FormerName: "look-up-sums", Kind: passes.KindBool, Default: "false", Doc: "combine-before-reduce lets rows of the piece look up what ranks have for them, which is one kernel where fusion follows, instead of adding what they have to rows"},
+			{Name: "gather-sums", FormerName: "look-up-sums", Kind: passes.KindBool, Default: "false", Doc: "combine-before-reduce in gather form: each row of the piece gathers its sums of all ranks, which is one kernel where fusion follows, instead of scattering sums to rows"},
 			{Name: "split-bytes", Kind: passes.KindBytes, Default: "1MiB", Doc: "smallest operand that split-all-reduce splits"},
 		},
 		Stats: []passes.Stat{
