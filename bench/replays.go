@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash/maphash"
+	"sync"
 
 	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/interp"
@@ -18,10 +20,16 @@ type replayed struct {
 	Differ  []int    `json:"differ"`  // by output: replays that left other bits
 }
 
-// replays replays a step and compares the bits of the outputs with those of the
-// first replay.
+// replays replays a step and compares the bits of the outputs with those of the first replay.
+// It holds one copy of the outputs in host memory: fresh memory for each download, and a hash that
+// others can compare, would take longer than the replay and the transfer.
 func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n int) (*replayed, error) {
 	out := new(replayed)
+	var (
+		data [][]byte // by output
+		sums []uint64 // of the first replay
+		seed = maphash.MakeSeed()
+	)
 	for k := range n {
 		vs, err := s.Run(ctx, again)
 		if err != nil {
@@ -29,22 +37,32 @@ func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n in
 		}
 		if k == 0 {
 			out.Digests, out.Differ = make([]string, len(vs)), make([]int, len(vs))
+			data, sums = make([][]byte, len(vs)), make([]uint64, len(vs))
 		}
+		var hashing sync.WaitGroup
 		for i, v := range vs {
 			if !v.Place.DType.Valid() {
 				continue // in flight
 			}
-			data, err := r.Download(v.Place)
-			if err != nil {
-				return nil, err
+			if data[i] == nil {
+				data[i] = make([]byte, v.Place.Bytes())
 			}
-			sum := sha256.Sum256(data)
-			switch d := hex.EncodeToString(sum[:]); {
-			case k == 0:
-				out.Digests[i] = d
-			case d != out.Digests[i]:
-				out.Differ[i]++
+			if err = r.Device().Download(data[i], v.Place); err != nil {
+				break
 			}
+			hashing.Go(func() {
+				switch sum := maphash.Bytes(seed, data[i]); {
+				case k == 0:
+					sha := sha256.Sum256(data[i])
+					sums[i], out.Digests[i] = sum, hex.EncodeToString(sha[:])
+				case sum != sums[i]:
+					out.Differ[i]++
+				}
+			})
+		}
+		hashing.Wait()
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
