@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 )
@@ -133,18 +134,21 @@ func randomCollective(rng *rand.Rand, n, pos int) *rt.Collective {
 }
 
 // fill gives numbers that stay exact and finite in every type under every reduction.
-func fill(d rt.DType, rng *rand.Rand, b []byte) {
+func fill(d rt.DType, rng *rand.Rand, b []byte) { fillMultiples(d, rng, 1, b) }
+
+// fillMultiples fills with one to three times unit.
+func fillMultiples(d rt.DType, rng *rand.Rand, unit int, b []byte) {
 	for i := 0; i+d.Size() <= len(b); i += d.Size() {
-		v := float64(1 + rng.IntN(3))
+		v := float64(unit * (1 + rng.IntN(3)))
 		switch d {
 		case rt.F32:
 			binary.LittleEndian.PutUint32(b[i:], math.Float32bits(float32(v)))
 		case rt.F64:
 			binary.LittleEndian.PutUint64(b[i:], math.Float64bits(v))
 		case rt.BF16:
-			binary.LittleEndian.PutUint16(b[i:], uint16(math.Float32bits(float32(v))>>16))
+			binary.LittleEndian.PutUint16(b[i:], dtype.BF16FromF32(float32(v)))
 		case rt.F16:
-			binary.LittleEndian.PutUint16(b[i:], []uint16{0x3c00, 0x4000, 0x4200}[int(v)-1])
+			binary.LittleEndian.PutUint16(b[i:], dtype.F16FromF32(float32(v)))
 		case rt.I32:
 			binary.LittleEndian.PutUint32(b[i:], uint32(v))
 		case rt.I64:
@@ -166,9 +170,14 @@ func runCollectives(ctx context.Context, r *rt.Rank, seed uint64, rounds int) ([
 			return nil, err
 		}
 		mine := rand.New(rand.NewPCG(seed, uint64(i*100+me)))
+		unit := 1
+		if c.Reduce == "avg" {
+			// NCCL multiplies by 1/n, rounded to the type, before it adds: these give whole numbers.
+			unit = n
+		}
 		for _, t := range c.Ins {
 			b := make([]byte, t.Bytes())
-			fill(t.DType, mine, b)
+			fillMultiples(t.DType, mine, unit, b)
 			if err := r.Upload(t, b); err != nil {
 				return nil, err
 			}
