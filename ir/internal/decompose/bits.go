@@ -2,6 +2,7 @@ package decompose
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -167,38 +168,47 @@ func NextAfter(to Emitter, x, y *ir.Value) *ir.Value {
 }
 
 // ReducePrecision rounds floats to so many bits of exponent and mantissa: beyond the largest
-// number they are infinite, below the least normal one zero.
+// number they are infinite, NaN in types without infinities, below the least normal one zero.
+// NaN is infinite without bits of mantissa.
 func ReducePrecision(to Emitter, x *ir.Value, exponent, digits int) (*ir.Value, error) {
-	dt := x.Type().DType()
-	if e := (emit{to}); dt.IsFloat8() {
-		y, err := ReducePrecision(to, e.convert(x, ir.F32), exponent, digits)
-		if err != nil {
-			return nil, err
-		}
-		return e.convert(y, dt), nil
-	}
-	have := dt.Mantissa()
-	width := 8 * dt.Size()
-	if have == 0 || exponent < 1 || digits < 0 {
+	e, dt := emit{to}, x.Type().DType()
+	mantissa := dt.Mantissa()
+	if mantissa == 0 || exponent < 1 || digits < 0 {
 		return nil, fmt.Errorf("reduce_precision: %s with %d bits of exponent and %d of mantissa", dt, exponent, digits)
 	}
-	e := emit{to}
-	i := signed[dt.Size()]
-	b := e.bits(x, i)
-	out := x
-	if drop := have - digits; drop > 0 { // half of what is dropped is added, less one before an even digit
+	width := 8 * dt.Size()
+	have := width - 1 - mantissa
+	given := e.bits(x, signed[dt.Size()])
+	sign := e.with(ir.OpBitwiseAnd, given, -1<<(width-1))
+	zero, infinite := e.bits(sign, dt), e.bits(e.with(ir.OpBitwiseOr, sign, (1<<have-1)<<mantissa), dt)
+	b, out := given, x
+	if drop := mantissa - digits; drop > 0 { // half of what is dropped is added, less one before an even digit
 		odd := e.with(ir.OpBitwiseAnd, e.with(ir.OpShiftRight, b, int64(drop)), 1)
 		b = e.binary(ir.OpAdd, b, e.with(ir.OpAdd, odd, 1<<(drop-1)-1))
 		b = e.with(ir.OpBitwiseAnd, b, -1<<drop)
 		out = e.bits(b, dt)
 	}
-	if have := width - 1 - dt.Mantissa(); exponent < have {
-		bias, less := int64(1)<<(have-1)-1, int64(1)<<(exponent-1)-1
-		field := e.with(ir.OpBitwiseAnd, b, (1<<have-1)<<dt.Mantissa())
-		sign := e.with(ir.OpBitwiseAnd, b, -1<<(width-1))
-		infinite := e.with(ir.OpBitwiseOr, sign, (1<<have-1)<<dt.Mantissa())
-		out = e.where(e.with(ir.OpGt, field, (bias+less)<<dt.Mantissa()), e.bits(infinite, dt), out)
-		out = e.where(e.with(ir.OpLe, field, (bias-less)<<dt.Mantissa()), e.bits(sign, dt), out)
+	_, end := dt.Ends()
+	bounded := !math.IsInf(end, 1)
+	if bounded {
+		infinite = e.full(dt, math.NaN())
 	}
-	return e.where(e.binary(ir.OpNe, x, x), x, out), nil
+	if dt == ir.F8E4M3FNUZ || dt == ir.F8E5M2FNUZ || dt == ir.F8E4M3B11FNUZ { // the bits of -0 are NaN
+		zero = e.full(dt, 0)
+		out = e.where(e.with(ir.OpEq, e.with(ir.OpBitwiseAnd, b, 1<<(width-1)-1), 0), zero, out)
+	}
+	if exponent < have {
+		bias, less := int64(1)<<(have-1)-1, int64(1)<<(exponent-1)-1
+		field := e.with(ir.OpBitwiseAnd, b, (1<<have-1)<<mantissa)
+		out = e.where(e.with(ir.OpGt, field, (bias+less)<<mantissa), infinite, out)
+		out = e.where(e.with(ir.OpLe, field, (bias-less)<<mantissa), zero, out)
+	}
+	nan := x
+	switch {
+	case bounded: // what rounds up beyond all exponents reaches the sign
+		out = e.where(e.with(ir.OpLt, e.binary(ir.OpBitwiseXor, b, given), 0), infinite, out)
+	case digits == 0:
+		nan = e.full(dt, math.Inf(1))
+	}
+	return e.where(e.binary(ir.OpNe, x, x), nan, out), nil
 }

@@ -41,3 +41,29 @@ func.func @computes() {
   check.expect_almost_eq_const %5, dense<[0.0, 1.0, 2.0, 3.0]> : tensor<4xf8E4M3FN>
   func.return
 }
+
+// -----
+
+// Subnormal numbers are lost only to fewer bits of exponent; what rounds beyond the largest
+// number is infinite or NaN.
+func.func @reduces() {
+  %x = stablehlo.constant dense<[0x01, 0x03, 0x7B, 0x81, 0x7E]> : tensor<5xf8E5M2>
+  %0 = stablehlo.reduce_precision %x, format = e5m10 : tensor<5xf8E5M2>
+  %1 = stablehlo.bitcast_convert %0 : (tensor<5xf8E5M2>) -> tensor<5xui8>
+  check.expect_eq_const %1, dense<[1, 3, 123, 129, 126]> : tensor<5xui8>
+  %2 = stablehlo.reduce_precision %x, format = e5m1 : tensor<5xf8E5M2>
+  %3 = stablehlo.bitcast_convert %2 : (tensor<5xf8E5M2>) -> tensor<5xui8>
+  check.expect_eq_const %3, dense<[0, 4, 124, 128, 126]> : tensor<5xui8>
+  %4 = stablehlo.reduce_precision %x, format = e4m2 : tensor<5xf8E5M2>
+  %5 = stablehlo.bitcast_convert %4 : (tensor<5xf8E5M2>) -> tensor<5xui8>
+  check.expect_eq_const %5, dense<[0, 0, 124, 128, 126]> : tensor<5xui8>
+  %y = stablehlo.constant dense<[0x7E, 0x78, 0x01, 0xFE, 0x7F]> : tensor<5xf8E4M3FN>
+  %6 = stablehlo.reduce_precision %y, format = e4m1 : tensor<5xf8E4M3FN>
+  %7 = stablehlo.bitcast_convert %6 : (tensor<5xf8E4M3FN>) -> tensor<5xui8>
+  check.expect_eq_const %7, dense<[127, 120, 0, 127, 127]> : tensor<5xui8>
+  %z = stablehlo.constant dense<[0x81, 0x80, 0x7F, 0xFF]> : tensor<4xf8E4M3FNUZ>
+  %8 = stablehlo.reduce_precision %z, format = e4m1 : tensor<4xf8E4M3FNUZ>
+  %9 = stablehlo.bitcast_convert %8 : (tensor<4xf8E4M3FNUZ>) -> tensor<4xui8>
+  check.expect_eq_const %9, dense<[0, 128, 128, 128]> : tensor<4xui8>
+  func.return
+}
