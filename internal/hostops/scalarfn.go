@@ -42,7 +42,7 @@ var unaryOps = map[string]unaryOp{
 	"sigmoid": {f32: sigmoids[float32], f64: sigmoids[float64]},
 	"silu":    {f32: silu[float32], f64: silu[float64]},
 
-	"log":         floatFn(math.Log),
+	"log":         floatFn(logarithm),
 	"tanh":        floatFn(math.Tanh),
 	"sin":         floatFn(math.Sin),
 	"cos":         floatFn(math.Cos),
@@ -57,10 +57,10 @@ var unaryOps = map[string]unaryOp{
 	"log1p":       floatFn(math.Log1p),
 	"tan":         floatFn(math.Tan),
 	"asin":        floatFn(math.Asin),
-	"acos":        floatFn(math.Acos),
+	"acos":        floatFn(arcCosine),
 	"atan":        floatFn(math.Atan),
-	"sinh":        floatFn(math.Sinh),
-	"cosh":        floatFn(math.Cosh),
+	"sinh":        floatFn(sinh),
+	"cosh":        floatFn(cosh),
 	"asinh":       floatFn(math.Asinh),
 	"acosh":       floatFn(math.Acosh),
 	"atanh":       floatFn(math.Atanh),
@@ -101,6 +101,34 @@ var binaryOps = map[string]binaryOp{
 	"remainder":    {f32: each(remainder[float32]), f64: each(remainder[float64]), i64: each(floorRest), u64: each(rest[uint64])},
 	"floor_divide": {f32: each(floorDivide[float32]), f64: each(floorDivide[float64]), i64: each(floorQuotient), u64: each(quotient[uint64])},
 	"trunc_divide": {f32: each(truncDivide[float32]), f64: each(truncDivide[float64]), i64: each(quotient[int64]), u64: each(quotient[uint64])},
+}
+
+// logarithm is right for subnormal numbers, too, of which math.Log takes the exponent of the
+// least normal one.
+func logarithm(x float64) float64 {
+	if x > 0 && x < 0x1p-1022 {
+		return math.Log(x*0x1p54) - 54*math.Ln2
+	}
+	return math.Log(x)
+}
+
+// arcCosine keeps its digits near 1, where math.Acos subtracts from π/2.
+func arcCosine(x float64) float64 { return 2 * math.Atan2(math.Sqrt(1-x), math.Sqrt(1+x)) }
+
+// sinh and cosh are finite for the last numbers of which the exponential is not.
+func sinh(x float64) float64 {
+	if math.Abs(x) > 709 {
+		return math.Copysign(cosh(x), x)
+	}
+	return math.Sinh(x)
+}
+
+func cosh(x float64) float64 {
+	if x = math.Abs(x); x > 709 {
+		half := math.Exp(x / 2)
+		return half / 2 * half
+	}
+	return math.Cosh(x)
 }
 
 func exp[T real](dst, a []T) {

@@ -55,3 +55,35 @@ module @floats attributes {mhlo.num_replicas = 1 : i32} {
     return %finite : tensor<4xi1>
   }
 }
+
+// -----
+
+// The ends of float64: a subnormal number, the last whose hyperbolic sine is finite, a cosine next to 1.
+func.func @ends() {
+  %x = stablehlo.constant dense<[5.0e-324, 1.0e-310]> : tensor<2xf64>
+  %0 = stablehlo.log %x : tensor<2xf64>
+  %log = stablehlo.constant dense<[-744.4400719213812, -713.8013788281542]> : tensor<2xf64>
+  check.expect_close %0, %log, max_ulp_difference = 2 : tensor<2xf64>, tensor<2xf64>
+  %y = stablehlo.constant dense<[710.0, -710.0, 711.0]> : tensor<3xf64>
+  %1 = chlo.sinh %y : tensor<3xf64> -> tensor<3xf64>
+  %sinh = stablehlo.constant dense<[1.1169973830808557e308, -1.1169973830808557e308, 0x7FF0000000000000]> : tensor<3xf64>
+  check.expect_close %1, %sinh, max_ulp_difference = 4 : tensor<3xf64>, tensor<3xf64>
+  %2 = chlo.cosh %y : tensor<3xf64> -> tensor<3xf64>
+  %cosh = stablehlo.constant dense<[1.1169973830808557e308, 1.1169973830808557e308, 0x7FF0000000000000]> : tensor<3xf64>
+  check.expect_close %2, %cosh, max_ulp_difference = 4 : tensor<3xf64>, tensor<3xf64>
+  %z = stablehlo.constant dense<[0.999, 1.0, -1.0]> : tensor<3xf64>
+  %3 = chlo.acos %z : tensor<3xf64> -> tensor<3xf64>
+  %acos = stablehlo.constant dense<[0.044725087168733454, 0.0, 3.1415926535897931]> : tensor<3xf64>
+  check.expect_close %3, %acos, max_ulp_difference = 2 : tensor<3xf64>, tensor<3xf64>
+  func.return
+}
+
+// -----
+
+// Without bits of mantissa NaN is infinite.
+func.func @no_mantissa() {
+  %x = stablehlo.constant dense<[0x7FC00000, 0xFFC00001, 3.0, -0.0]> : tensor<4xf32>
+  %0 = stablehlo.reduce_precision %x, format = e5m0 : tensor<4xf32>
+  check.expect_almost_eq_const %0, dense<[0x7F800000, 0x7F800000, 2.0, -0.0]> : tensor<4xf32>
+  func.return
+}
