@@ -89,6 +89,7 @@ func tensorRules() map[string]rule {
 		"stablehlo.cholesky":          {1, false, cholesky},
 		"stablehlo.rng":               {3, false, rng},
 		"chlo.top_k":                  {1, false, topK},
+		"chlo.scan":                   {-1, false, scan},
 	}
 }
 
@@ -127,6 +128,10 @@ func otherRules() map[string]rule {
 		"stablehlo.dynamic_conv":             {3, false, dynamicConv},
 		"stablehlo.broadcast":                {1, false, repeated},
 		"stablehlo.dot":                      {2, false, dot},
+		"stablehlo.einsum":                   {2, false, einsum},
+		"stablehlo.unary_einsum":             {1, false, einsum},
+		"stablehlo.torch_index_select":       {2, false, indexSelect},
+		"chlo.dynamic_reshape":               {2, false, dynamic(reshape)},
 		"chlo.constant":                      {0, true, constantOp},
 		"chlo.constant_like":                 {1, false, constantLike},
 		"chlo.conj":                          {1, true, realPart},

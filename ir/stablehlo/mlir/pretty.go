@@ -17,6 +17,9 @@ func (p *Parser) pretty(o *Operation) {
 			p.reduce(o)
 			return
 		}
+	case "chlo.scan":
+		p.scan(o)
+		return
 	case "sdy.mesh":
 		if p.Expect("@", "before the name of a mesh") {
 			at := p.Pos
@@ -272,6 +275,41 @@ func (p *Parser) reduce(o *Operation) {
 		r.Args = append(left, right...)
 		o.Regions = append(o.Regions, r)
 	}
+}
+
+// scan reads (%x, ...) inits(%c, ...) dimension=0 [attributes] {...} : types.
+func (p *Parser) scan(o *Operation) {
+	var parts []int64
+	for _, before := range []string{"", "inits"} {
+		if before != "" && !p.Keyword(before) {
+			p.Failf(p.Pos, "expected %s, found %s", before, p.found())
+		}
+		if !p.Expect("(", "before operands") {
+			return
+		}
+		n := len(o.Operands)
+		p.list(o)
+		parts = append(parts, int64(len(o.Operands)-n))
+	}
+	o.Attrs = append(o.Attrs, Named{"operandSegmentSizes", Numbers(o.At, parts...)})
+	for p.Err == nil {
+		p.Eat(",")
+		if p.Peek() == '{' {
+			at := p.Pos
+			p.Pos++
+			if p.Peek() == '^' {
+				break
+			}
+			p.Pos = at + 1
+			o.Attrs = append(o.Attrs, p.dict("}")...)
+			continue
+		}
+		p.item(o)
+	}
+	if p.Err == nil {
+		o.Regions = append(o.Regions, p.region())
+	}
+	p.signature(o)
 }
 
 // manual reads the operands, shardings, axes, arguments and body of a manual computation.
