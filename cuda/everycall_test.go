@@ -32,15 +32,17 @@ type usesT struct {
 
 const usesBytes = 4096
 
-// leastRegion is room for that. Each group writes all of its regions, and there are hundreds.
-const leastRegion = 64 << 10
+// leastGroup gives a group the least region that has room for that: it writes all of it, and
+// tests that make each driver call fail in turn make hundreds of groups.
+func leastGroup(o coll.GroupOptions) coll.GroupOptions {
+	o.Region = 64 << 10
+	return o
+}
 
 // openUses makes the group and the tensors.
 func openUses(ctx context.Context, drv driver.Driver, w *symm.World) (_ *usesT, err error) {
 	u := &usesT{drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
-	o := smallGroup(false, w.Size())
-	o.Region = leastRegion
-	if u.g, err = coll.NewGroup(ctx, w, seqInts(w.Size()), o); err != nil {
+	if u.g, err = coll.NewGroup(ctx, w, seqInts(w.Size()), leastGroup(smallGroup(false, w.Size()))); err != nil {
 		return nil, err
 	}
 	for _, at := range []*uint64{&u.src, &u.dst} {
@@ -258,7 +260,7 @@ func (u *usesT) works(ctx context.Context) (err error) {
 
 var errInjected = errors.New("injected")
 
-// agreed meets the other process and reports whether a rank has failed.
+// agreed compares with the other process and reports whether a rank has failed.
 func (u *usesT) agreed(ctx context.Context, err error) (bool, error) {
 	text := "well"
 	if err != nil {

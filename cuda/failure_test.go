@@ -28,9 +28,7 @@ func TestEveryCallFails(t *testing.T) {
 			return err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		o := smallGroup(false, 2)
-		o.Region = leastRegion
-		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, o)
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, leastGroup(smallGroup(false, 2)))
 		if err != nil {
 			return err
 		}

@@ -29,9 +29,7 @@ func TestMulticastEveryCallFails(t *testing.T) {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		o := always(2)
-		o.Region = leastRegion
-		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, o)
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, leastGroup(always(2)))
 		if err != nil {
 			return false, err
 		}
@@ -167,7 +165,7 @@ func twoProcesses(t *testing.T, options func(rank int, o *symm.WorldOptions), f 
 	wg.Wait()
 }
 
-// TestMulticastMismatch: processes that differ in the switch do not meet.
+// TestMulticastMismatch: processes that differ in the switch do not join.
 func TestMulticastMismatch(t *testing.T) {
 	twoProcesses(t, func(rank int, o *symm.WorldOptions) { o.Multicast = rank == 0 }, func(rank int, w *symm.World, err error) {
 		if err == nil || !strings.Contains(err.Error(), "uses of multicast differ: ") {
