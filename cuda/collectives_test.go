@@ -127,52 +127,87 @@ func (r *rigT) places(o operandT, bytes uint64) (at map[int]driver.Ptr, free fun
 	}
 }
 
+// placedT is an operand of a call in memory, with guards around it.
+type placedT struct {
+	src, dst map[int]driver.Ptr // by rank; equal if it is in place
+	in, out  int                // elements
+	bytes    uint64             // of the result
+	data     [][]byte           // by rank
+	before   []byte             // what the result overwrites; nil where that is the operand
+	free     []func()
+}
+
+// placeOperand fills memory for an operand of a call of that kind, on all ranks here.
+func (r *rigT) placeOperand(kind kernels.Collective, o operandT, rng *rand.Rand) *placedT {
+	n := r.w.Size()
+	p := &placedT{}
+	p.in, p.out = sizes(kind, n, o.count)
+	if o.inPlace {
+		p.in, p.out = max(p.in, p.out), max(p.in, p.out)
+	}
+	size := uint64(o.t.Size())
+	take := func(bytes uint64) map[int]driver.Ptr {
+		at, free := r.places(o, bytes)
+		p.free = append(p.free, free)
+		return at
+	}
+	p.src, p.bytes = take(uint64(p.in)*size), uint64(p.out)*size
+	if p.dst = p.src; !o.inPlace {
+		p.dst = take(p.bytes)
+		p.before = bytes.Repeat([]byte{0x3c}, int(p.bytes))
+	}
+	for range n {
+		p.data = append(p.data, randomBytes(rng, o.t, p.in, false))
+	}
+	for _, rank := range r.local() {
+		r.put(rank, p.dst[rank]-guard, bytes.Join([][]byte{guardBytes, p.before, guardBytes}, nil)[:uint64(2*guard)+uint64(len(p.before))])
+		r.put(rank, p.src[rank]-guard, guardBytes)
+		r.put(rank, p.src[rank], append(bytes.Clone(p.data[rank]), guardBytes...))
+	}
+	if kind == kernels.AllGather && o.inPlace { // each rank's piece is in its place
+		for rank, b := range p.data {
+			k := len(b) / n
+			p.data[rank] = b[rank*k : (rank+1)*k]
+		}
+	}
+	return p
+}
+
+func (p *placedT) operand(o operandT, rank int) symm.Operand {
+	src := symm.Buffer{At: p.src[rank], Count: uint64(p.in), DType: o.t}
+	if o.inPlace {
+		return src.InPlace()
+	}
+	return src.Into(symm.Buffer{At: p.dst[rank], Count: uint64(p.out), DType: o.t})
+}
+
+// compare compares a rank's result of operand i of c, and its guards.
+func (p *placedT) compare(r *rigT, c eagerT, i, rank int) error {
+	got := r.get(rank, p.dst[rank]-guard, p.bytes+2*guard)
+	if !bytes.Equal(got[:guard], guardBytes) || !bytes.Equal(got[guard+p.bytes:], guardBytes) {
+		return fmt.Errorf("operand %d rank %d: bytes outside the result were written", i, rank)
+	}
+	before := p.before
+	if before == nil {
+		before = p.data[rank]
+	}
+	if at := same(c.ops[i].t, got[guard:guard+p.bytes], c.want(c.ops[i], rank, p.data, before)); at >= 0 {
+		return fmt.Errorf("operand %d rank %d: element %d is wrong", i, rank, at)
+	}
+	return nil
+}
+
 // runEager runs c, times times, on fresh data and compares all bytes, guards included.
 func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
-	n := r.w.Size()
 	ops := map[int][]symm.Operand{}
-	type placed struct {
-		dst    map[int]driver.Ptr
-		bytes  uint64
-		in     [][]byte
-		before []byte // nil where it is the operand
-	}
-	var all []placed
-	edge := bytes.Repeat([]byte{0xa5}, guard)
+	var all []*placedT
 	for _, o := range c.ops {
-		in, out := sizes(c.kind, n, o.count)
-		if o.inPlace {
-			in, out = max(in, out), max(in, out)
-		}
-		size := uint64(o.t.Size())
-		src, free := r.places(o, uint64(in)*size)
-		defer free()
-		p := placed{dst: src, bytes: uint64(out) * size}
-		if !o.inPlace {
-			var free func()
-			p.dst, free = r.places(o, p.bytes)
+		p := r.placeOperand(c.kind, o, rng)
+		for _, free := range p.free {
 			defer free()
-			p.before = bytes.Repeat([]byte{0x3c}, int(p.bytes))
-		}
-		for range n {
-			p.in = append(p.in, randomBytes(rng, o.t, in, false))
 		}
 		for _, rank := range r.local() {
-			r.put(rank, p.dst[rank]-guard, bytes.Join([][]byte{edge, p.before, edge}, nil)[:uint64(2*guard)+uint64(len(p.before))])
-			r.put(rank, src[rank]-guard, edge)
-			r.put(rank, src[rank], append(bytes.Clone(p.in[rank]), edge...))
-			a, b := symm.Buffer{At: src[rank], Count: uint64(in), DType: o.t}, symm.Buffer{At: p.dst[rank], Count: uint64(out), DType: o.t}
-			op := a.Into(b)
-			if o.inPlace {
-				op = a.InPlace()
-			}
-			ops[rank] = append(ops[rank], op)
-		}
-		if c.kind == kernels.AllGather && o.inPlace { // each rank's piece is in its place
-			for rank, b := range p.in {
-				k := len(b) / n
-				p.in[rank] = b[rank*k : (rank+1)*k]
-			}
+			ops[rank] = append(ops[rank], p.operand(o, rank))
 		}
 		all = append(all, p)
 	}
@@ -198,16 +233,8 @@ func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
 			return err
 		}
 		for i, p := range all {
-			got := r.get(rank, p.dst[rank]-guard, p.bytes+2*guard)
-			if !bytes.Equal(got[:guard], edge) || !bytes.Equal(got[guard+p.bytes:], edge) {
-				return fmt.Errorf("operand %d rank %d: bytes outside the result were written", i, rank)
-			}
-			before := p.before
-			if before == nil {
-				before = p.in[rank]
-			}
-			if at := same(c.ops[i].t, got[guard:guard+p.bytes], c.want(c.ops[i], rank, p.in, before)); at >= 0 {
-				return fmt.Errorf("operand %d rank %d: element %d is wrong", i, rank, at)
+			if err := p.compare(r, c, i, rank); err != nil {
+				return err
 			}
 		}
 	}

@@ -18,6 +18,8 @@ import (
 
 const guard = 64
 
+var guardBytes = bytes.Repeat([]byte{0xa5}, guard)
+
 // caseT is one collective with known inputs.
 type caseT struct {
 	kind    kernels.Collective
@@ -91,9 +93,9 @@ func (r *rigT) place(c caseT, input func(rank, count int) []byte) (areas []areaT
 			if !c.inPlace {
 				r.write(rank, a.dst-guard, bytes.Repeat([]byte{0xa5}, int(a.out)+2*guard))
 			}
-			b, edge := input(rank, count), bytes.Repeat([]byte{0xa5}, guard)
+			b := input(rank, count)
 			ins = append(ins, b)
-			r.write(rank, a.src-guard, slices.Concat(edge, b, edge))
+			r.write(rank, a.src-guard, slices.Concat(guardBytes, b, guardBytes))
 		}
 		inputs = append(inputs, ins)
 	}
@@ -112,8 +114,7 @@ func (r *rigT) op(c caseT, areas []areaT, rank int) coll.Op {
 // guarded reads n bytes at off, before and behind which nothing may have been written.
 func (r *rigT) guarded(rank int, off, n uint64) ([]byte, error) {
 	b := r.read(rank, off-guard, n+2*guard)
-	edge := bytes.Repeat([]byte{0xa5}, guard)
-	if !bytes.Equal(b[:guard], edge) || !bytes.Equal(b[guard+n:], edge) {
+	if !bytes.Equal(b[:guard], guardBytes) || !bytes.Equal(b[guard+n:], guardBytes) {
 		return nil, fmt.Errorf("bytes outside the result were written")
 	}
 	return b[guard : guard+n], nil
