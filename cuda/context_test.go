@@ -186,7 +186,7 @@ func TestCloseLater(t *testing.T) {
 	}
 }
 
-// pairOf joins two ranks of worlds that meet as those of two processes do, each with a
+// pairOf joins two ranks of worlds that communicate as those of two processes do, each with a
 // driver of its own.
 func pairOf(t *testing.T) (ws [2]*symm.World, close func()) {
 	t.Helper()
@@ -237,7 +237,7 @@ func both(f func(i int) error) error {
 // TestJoinEnds cancels a rank that waits for the other to join.
 func TestJoinEnds(t *testing.T) {
 	if *onGPU {
-		t.Skip("the fake driver shows what is left; the meeting is the same")
+		t.Skip("the fake driver shows what is left; the barriers are the same")
 	}
 	before := leak.Now()
 	for rank := range 2 {
@@ -256,9 +256,9 @@ func TestJoinEnds(t *testing.T) {
 	}
 }
 
-// TestMeetingsEnd cancels either rank at a meeting point the other has not come to. The
-// other finds the point given up, and both go on to the next.
-func TestMeetingsEnd(t *testing.T) {
+// TestBarriersCanceled cancels either rank in a barrier, or another exchange, that the other has
+// not arrived at. The other is told that it was canceled, and both go on to the next.
+func TestBarriersCanceled(t *testing.T) {
 	ws, done := pairOf(t)
 	defer done()
 	o := smallGroup(false, 2)
@@ -310,9 +310,9 @@ func TestMeetingsEnd(t *testing.T) {
 	}
 }
 
-// TestMeetingFails lets a driver call fail on one rank that makes a group: the other must
+// TestNewGroupFails lets a driver call fail on one rank that makes a group: the other must
 // not wait for it.
-func TestMeetingFails(t *testing.T) {
+func TestNewGroupFails(t *testing.T) {
 	ws, done := pairOf(t)
 	defer done()
 	for bad := range 2 {
@@ -340,8 +340,8 @@ func TestMeetingFails(t *testing.T) {
 	}
 }
 
-// TestMeetingTimeout: who does not come in time is named, as a timeout.
-func TestMeetingTimeout(t *testing.T) {
+// TestBarrierTimeout: who does not arrive in time is named, as a timeout.
+func TestBarrierTimeout(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	ws, done := pairOf(t)
 	defer done()
@@ -362,8 +362,8 @@ func TestMeetingTimeout(t *testing.T) {
 	}
 }
 
-// TestMeetingLeft: who waits for a rank that leaves in order learns it at once.
-func TestMeetingLeft(t *testing.T) {
+// TestBarrierLeft: who waits for a rank that leaves in order learns it at once.
+func TestBarrierLeft(t *testing.T) {
 	for stays := range 2 {
 		ws, done := pairOf(t)
 		left := make(chan error, 1)

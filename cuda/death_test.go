@@ -119,7 +119,7 @@ func (c *childT) killed(w *symm.World) error {
 	if err := c.untilLost(w, when); err != nil {
 		return err
 	}
-	return c.survivors(meetingOf(envSecond))
+	return c.survivors(jobOf(envSecond))
 }
 
 // untilLost runs step until it fails because a rank was lost, prints when, and closes
@@ -182,7 +182,7 @@ func (c *childT) killedOften() error {
 	}
 	var held leak.Held // after the first death
 	for r := first; r < rounds; r++ {
-		at := meetingOf(envMeeting).Part(strconv.Itoa(r))
+		at := jobOf(envJob).Part(strconv.Itoa(r))
 		w, err := processWorld(context.Background(), c.drv, at, c.rank, c.n, c.dev, c.o)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
@@ -364,9 +364,9 @@ func TestKilledInReplay(t *testing.T) {
 			if processRanks(t, n) < n {
 				t.Skip("too few GPUs")
 			}
-			meeting := newJob(0)
+			job := newJob(0)
 			env := func(rounds int) []string {
-				return []string{envMeeting + "=" + meeting.Token(), envRounds + "=" + strconv.Itoa(rounds)}
+				return []string{envJob + "=" + job.Token(), envRounds + "=" + strconv.Itoa(rounds)}
 			}
 			done := make(chan outcome)
 			for i := 0; i < n-1; i++ {

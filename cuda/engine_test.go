@@ -103,7 +103,7 @@ func TestQuietTimeout(t *testing.T) {
 			}
 		}
 	}
-	r.meet() // all have come that will
+	r.barrier() // all have come that will
 	g.SetTimeout(200 * time.Millisecond)
 	start, timeouts := time.Now(), 0
 	for _, m := range g.Members() {

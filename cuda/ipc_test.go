@@ -73,9 +73,9 @@ func (c *childT) tensor(w *symm.World) error {
 	var b symm.Buffer
 	var err error
 	if c.rank == 0 {
-		s, b, err = c.export(r, meetingOf(envSecond))
+		s, b, err = c.export(r, jobOf(envSecond))
 	} else {
-		s, b, err = r.Import(ctx, meetingOf(envSecond).Job)
+		s, b, err = r.Import(ctx, jobOf(envSecond).Job)
 	}
 	if err != nil {
 		return err
@@ -135,8 +135,8 @@ func (c *childT) orphan() error {
 		return err
 	}
 	defer w.Close()
-	r, m := w.Local()[0], meetingOf(envMeeting)
-	both, err := rendezvous.Join(context.Background(), meetingOf(envSecond).Job, rendezvous.Place{Name: "orphan", Rank: c.rank, World: c.n})
+	r, m := w.Local()[0], jobOf(envJob)
+	both, err := rendezvous.Join(context.Background(), jobOf(envSecond).Job, rendezvous.Place{Name: "orphan", Rank: c.rank, World: c.n})
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func TestSharedArguments(t *testing.T) {
 	}
 }
 
-// TestExportFailures has exporters and importers that do not meet.
+// TestExportFailures has exporters whose importer does not come, and the reverse.
 func TestExportFailures(t *testing.T) {
 	r, s, b := exportable(t)
 	ctx, m := t.Context(), rendezvous.NewJob("")

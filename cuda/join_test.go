@@ -33,7 +33,7 @@ func joinOn(t testing.TB, m testJob, rank, n int) (*symm.World, error) {
 // TestJoinTimeout: who does not join in time is named, to all who came, as a timeout.
 func TestJoinTimeout(t *testing.T) {
 	if *onGPU {
-		t.Skip("the meeting is the same without GPUs")
+		t.Skip("joining is the same without GPUs")
 	}
 	for _, c := range []struct {
 		come    []int

@@ -40,7 +40,7 @@ var bothModels = []string{
 // processT is what a process of one rank knows of itself.
 type processT struct {
 	rank, n int
-	meeting testJob
+	job     testJob
 	worlds  int // that tests have opened
 }
 
@@ -58,7 +58,7 @@ func ranksOf(n int) int {
 
 // runAsProcess runs the tests that the command line names as one rank of several processes.
 func runAsProcess(m *testing.M) int {
-	p := &processT{meeting: meetingOf(envMeeting)}
+	p := &processT{job: jobOf(envJob)}
 	p.rank, _ = strconv.Atoi(os.Getenv(envRank))
 	p.n, _ = strconv.Atoi(os.Getenv(envWorld))
 	process = p
@@ -95,7 +95,7 @@ func (p *processT) world(t testing.TB, n int, o symm.WorldOptions) (*switched, *
 // worldOn opens this process's part of the next world.
 func (p *processT) worldOn(t testing.TB, drv driver.Driver, n int, o symm.WorldOptions) *symm.World {
 	t.Helper()
-	m := p.meeting.Part(strconv.Itoa(p.worlds))
+	m := p.job.Part(strconv.Itoa(p.worlds))
 	m.Timeout = time.Minute
 	w, err := processWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {

@@ -35,8 +35,8 @@ const (
 	envScenario = "CONCERT_TEST_SCENARIO"
 	envRank     = "CONCERT_TEST_RANK"
 	envWorld    = "CONCERT_TEST_WORLD"
-	envMeeting  = "CONCERT_TEST_MEETING"
-	envSecond   = "CONCERT_TEST_SECOND" // where survivors meet
+	envJob      = "CONCERT_TEST_JOB"
+	envSecond   = "CONCERT_TEST_SECOND" // the job that survivors join
 
 	scenarioTests = "tests" // those that the command line names, see models_test.go
 )
@@ -150,9 +150,9 @@ func child(scenario string) error {
 	return err
 }
 
-// meetingOf is the job whose token is in the environment; the zero one, which nobody
+// jobOf is the job whose token is in the environment; the zero one, which nobody
 // can join, if there is none.
-func meetingOf(env string) testJob {
+func jobOf(env string) testJob {
 	j, err := rendezvous.ParseJob(os.Getenv(env))
 	if err != nil {
 		return testJob{}
@@ -167,7 +167,7 @@ func (c *childT) run(scenario string) error {
 	case "orphan":
 		return c.orphan()
 	}
-	w, err := processWorld(context.Background(), c.drv, meetingOf(envMeeting), c.rank, c.n, c.dev, c.o)
+	w, err := processWorld(context.Background(), c.drv, jobOf(envJob), c.rank, c.n, c.dev, c.o)
 	if err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func spawn(t *testing.T, scenario string, n int, args ...string) []outcome {
 	first, second := newJob(0), newJob(0)
 	done := make(chan outcome)
 	for i := 0; i < n; i++ {
-		start(t, scenario, i, n, []string{envMeeting + "=" + first.Token(), envSecond + "=" + second.Token()}, done, args...)
+		start(t, scenario, i, n, []string{envJob + "=" + first.Token(), envSecond + "=" + second.Token()}, done, args...)
 	}
 	out := make([]outcome, n)
 	for range out {

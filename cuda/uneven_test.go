@@ -174,7 +174,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 	r.g = g
 	defer func() {
 		r.g = rig
-		r.meet()
+		r.barrier()
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}

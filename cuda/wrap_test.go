@@ -21,8 +21,8 @@ func words(v uint32, times int) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint32(nil, v), times)
 }
 
-// meet keeps processes from beginning while another still writes, or reads.
-func (r *rigT) meet() {
+// barrier keeps processes from beginning while another still writes, or reads.
+func (r *rigT) barrier() {
 	r.t.Helper()
 	if err := r.w.Barrier(r.t.(*testing.T).Context()); err != nil {
 		r.t.Fatal(err)
@@ -32,13 +32,13 @@ func (r *rigT) meet() {
 // set gives words of all control pages the same value, as equally many calls would.
 func (r *rigT) set(v uint32, at map[uint64]int) {
 	r.t.Helper()
-	r.meet()
+	r.barrier()
 	for rank := range r.w.Size() {
 		for off, times := range at {
 			r.write(rank, r.g.Scratch().Ctl+off, words(v, times))
 		}
 	}
-	r.meet()
+	r.barrier()
 }
 
 // counters are all words of a control page that count, and how many of each there are.
@@ -147,7 +147,7 @@ func (r *rigT) allProtocols(rng *rand.Rand, round int, ran map[kernels.Algo]int)
 // age before.
 func (r *rigT) stale(rng *rand.Rand, early uint32) {
 	sc := r.g.Scratch()
-	r.meet()
+	r.barrier()
 	for rank := range r.w.Size() {
 		b := make([]byte, 0, 2*sc.FlaggedHalf)
 		for half := range uint32(2) {
@@ -164,7 +164,7 @@ func (r *rigT) stale(rng *rand.Rand, early uint32) {
 		}
 		r.write(rank, sc.Flagged, b)
 	}
-	r.meet()
+	r.barrier()
 }
 
 // TestStaleWrap has packets of an earlier age in all places when epochs begin anew: small

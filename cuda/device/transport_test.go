@@ -107,9 +107,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestTransportMeeting lets ranks with openers of their own meet whose machines cannot be
-// joined: every rank fails with the same typed error before it allocates anything.
-func TestTransportMeeting(t *testing.T) {
+// TestTransportJoin lets ranks with openers of their own join whose machines cannot be one job: every rank fails with the same typed error before it allocates anything.
+func TestTransportJoin(t *testing.T) {
 	fakeOnly(t)
 	noGoroutines(t)
 	for name, tc := range map[string]struct {

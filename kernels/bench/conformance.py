@@ -59,7 +59,7 @@ CASES = (
     ("a cancelled rank of one process while all replay; the group joined anew", "TestCancelledReplay"),
     ("mismatched process refused by all", "TestMismatch"),
     ("fabric handles: sharing between processes", "TestFabricProcesses", FAKE),
-    ("joining: late and leaving ranks, ends of contexts; descriptors closed on exec", "TestJoinTimeout TestJoinEnds TestMeetingsEnd TestMeetingFails TestMeetingTimeout TestMeetingLeft TestCloseOnExec", FAKE),
+    ("joining: late and leaving ranks, ends of contexts; descriptors closed on exec", "TestJoinTimeout TestJoinEnds TestBarriersCanceled TestNewGroupFails TestBarrierTimeout TestBarrierLeft TestCloseOnExec", FAKE),
     ("multicast behind its switch: collectives, refusals, failures, processes", "TestMulticastCollectives TestMulticastRefused TestMulticastEveryCallFails TestMulticastProcesses TestMulticastTimeout TestMulticastReplay", FAKE),
     ("every driver call fails in turn, nothing left behind", "TestEveryCallFails TestEveryCallFailsInUse TestEveryCallFailsInProcess TestTensorEveryCallFails", FAKE),
 )
