@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/compile"
@@ -30,7 +29,7 @@ type Calibration struct {
 
 	Files []string
 	// Make compiles one of Files with what a calibration, of a file of that name, has
-	// found so far; empty: nothing.
+	// found so far; empty: nothing. Its errors name the file that they are about.
 	Make func(ctx context.Context, file, costs string) (*Made, error)
 
 	Costs    string // file of a calibration; what is in it is not measured again
@@ -168,14 +167,11 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 	}
 	for _, path := range f.Files {
 		c, err := s.measuredProgram(ctx, path)
-		if err == nil && len(s.cals) > 0 && c.j.pair.World() != s.cals[0].j.pair.World() {
-			err = fmt.Errorf("%s is for %s, %s for %d: calibrate each on its own, the second with -costs", path, count(c.j.pair.World(), "rank"), f.Files[0], s.cals[0].j.pair.World())
-		}
 		if err != nil {
-			if !strings.Contains(err.Error(), path) {
-				err = fmt.Errorf("%s: %w", path, err)
-			}
 			return nil, err
+		}
+		if len(s.cals) > 0 && c.j.pair.World() != s.cals[0].j.pair.World() {
+			return nil, fmt.Errorf("%s is for %s, %s for %d: calibrate each on its own, the second with -costs", path, count(c.j.pair.World(), "rank"), f.Files[0], s.cals[0].j.pair.World())
 		}
 		s.pair(c)
 		s.cals = append(s.cals, c)
@@ -239,20 +235,28 @@ func (s *session) hasNew() bool {
 	return false
 }
 
-// calibration makes the program of a file.
+// measuredProgram makes the program of a file.
 func (s *session) measuredProgram(ctx context.Context, path string) (*measuredProgram, error) {
-	f := s.flags
-	made, err := f.Make(ctx, path, f.Costs)
+	made, err := s.flags.Make(ctx, path, s.flags.Costs)
 	if err != nil {
 		return nil, err
 	}
-	config := f.Config
+	c, err := s.lowered(made)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// lowered lowers a function to a program that can be measured.
+func (s *session) lowered(made *Made) (*measuredProgram, error) {
+	config := s.flags.Config
 	config.Data = made.Data
 	j, err := New(config, made.Name, made.Func)
 	if err != nil {
 		return nil, err
 	}
-	if f.Integers == "hash" {
+	if s.flags.Integers == "hash" {
 		if err := j.hashIndices(); err != nil {
 			return nil, err
 		}
