@@ -50,66 +50,74 @@ int main(int, char **a)
 }
 `
 
-// The kernels copy what move says, and write nothing else.
-func TestMove(t *testing.T) {
-	clang.Check(t, "move.cu", moveSource)
-	gxx, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++: the kernel cannot be run without a GPU")
+// movesT is moves within one memory, and what the program of hostMain takes.
+type movesT struct {
+	memory, launches []byte
+	moves            []move
+	places           [][2]int64 // offsets: from, to
+}
+
+// randomMove draws a move, and how many elements its two sides span.
+func randomMove(rng *rand.Rand) (m move, from, to int64) {
+	m = move{size: 2 << rng.IntN(2)}
+	rank := 1 + rng.IntN(6)
+	for range rank {
+		m.shape = append(m.shape, []int64{1, 2, 3, 5, 70}[rng.IntN(5-rank/3)])
 	}
-	rng := rand.New(rand.NewPCG(8, 9))
-	var memory, launches []byte
-	var want []move
-	var places [][2]int64
-	for range 60 {
-		memory = append(memory, make([]byte, -len(memory)&7)...)
-		m := move{size: 2 << rng.IntN(2)}
-		rank := 1 + rng.IntN(6)
-		for range rank {
-			m.shape = append(m.shape, []int64{1, 2, 3, 5, 70}[rng.IntN(5-rank/3)])
-		}
-		strides := func(gap bool) (s []int64, n int64) {
-			s, n = make([]int64, rank), 1
-			for _, d := range rng.Perm(rank) {
-				s[d] = n
-				if n *= m.shape[d]; gap && rng.IntN(4) == 0 {
-					n++
-				}
+	strides := func(gap bool) (s []int64, n int64) {
+		s, n = make([]int64, rank), 1
+		for _, d := range rng.Perm(rank) {
+			s[d] = n
+			if n *= m.shape[d]; gap && rng.IntN(4) == 0 {
+				n++
 			}
-			return s, n
 		}
-		var n, k int64
-		m.from, n = strides(true)
-		m.to, k = strides(false)
-		if rng.IntN(3) == 0 {
-			m.to, k = slices.Clone(m.from), n
-		}
-		if rng.IntN(8) == 0 {
-			m.from[rng.IntN(rank)] = 0 // expanded
-		}
-		at := int64(len(memory))
-		memory = append(memory, make([]byte, (n+k)*int64(m.size)+8)...)
-		for i := range memory[at:] {
-			memory[at+int64(i)] = byte(rng.Uint32())
-		}
-		to := at + n*int64(m.size)
-		grid, params, ok := m.launch(uintptr(at), uintptr(to))
-		if !ok {
-			t.Fatalf("%v is not taken", m)
-		}
-		launches = binary.LittleEndian.AppendUint64(launches, uint64(m.size))
-		launches = append(binary.LittleEndian.AppendUint64(launches, uint64(grid)), params...)
-		want, places = append(want, m), append(places, [2]int64{at, to})
+		return s, n
 	}
+	m.from, from = strides(true)
+	m.to, to = strides(false)
+	if rng.IntN(3) == 0 {
+		m.to, to = slices.Clone(m.from), from
+	}
+	if rng.IntN(8) == 0 {
+		m.from[rng.IntN(rank)] = 0 // expanded
+	}
+	return m, from, to
+}
+
+// add draws a move of random bytes.
+func (x *movesT) add(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	m, n, k := randomMove(rng)
+	x.memory = append(x.memory, make([]byte, -len(x.memory)&7)...)
+	at := int64(len(x.memory))
+	x.memory = append(x.memory, make([]byte, (n+k)*int64(m.size)+8)...)
+	for i := range x.memory[at:] {
+		x.memory[at+int64(i)] = byte(rng.Uint32())
+	}
+	to := at + n*int64(m.size)
+	grid, params, ok := m.launch(uintptr(at), uintptr(to))
+	if !ok {
+		t.Fatalf("%v is not taken", m)
+	}
+	x.launches = binary.LittleEndian.AppendUint64(x.launches, uint64(m.size))
+	x.launches = append(binary.LittleEndian.AppendUint64(x.launches, uint64(grid)), params...)
+	x.moves, x.places = append(x.moves, m), append(x.places, [2]int64{at, to})
+}
+
+// run runs the kernels, compiled for the host, and gives the memory afterwards.
+func (x *movesT) run(t *testing.T, gxx string) []byte {
+	t.Helper()
 	dir := t.TempDir()
 	source, bin, data := filepath.Join(dir, "move.cc"), filepath.Join(dir, "move"), filepath.Join(dir, "data")
 	write := func(path string, b []byte) {
+		t.Helper()
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(source, []byte(hostHead+moveSource+hostMain))
-	write(data, slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(memory))), memory, launches))
+	write(data, slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(x.memory))), x.memory, x.launches))
 	if out, err := exec.Command(gxx, "-std=c++17", "-O0", "-w", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-o", bin, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -120,22 +128,43 @@ func TestMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range want {
+	return got[:len(x.memory)]
+}
+
+// do makes the moves in the memory.
+func (x *movesT) do() {
+	for i, m := range x.moves {
 		size := int64(m.size)
 		each(m.shape, func(_ int64, idx []int64) {
-			from, to := places[i][0], places[i][1]
+			from, to := x.places[i][0], x.places[i][1]
 			for d, k := range idx {
 				from, to = from+k*m.from[d]*size, to+k*m.to[d]*size
 			}
-			copy(memory[to:to+size], memory[from:])
+			copy(x.memory[to:to+size], x.memory[from:])
 		})
 	}
-	if !bytes.Equal(got[:len(memory)], memory) {
+}
+
+// The kernels copy what move says, and write nothing else.
+func TestMove(t *testing.T) {
+	clang.Check(t, "move.cu", moveSource)
+	gxx, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++: the kernel cannot be run without a GPU")
+	}
+	var x movesT
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range 60 {
+		x.add(t, rng)
+	}
+	got := x.run(t, gxx)
+	x.do()
+	if !bytes.Equal(got, x.memory) {
 		at := 0
-		for got[at] == memory[at] {
+		for got[at] == x.memory[at] {
 			at++
 		}
-		i, _ := slices.BinarySearchFunc(places, int64(at), func(p [2]int64, at int64) int { return int(p[0] - at) })
-		t.Errorf("byte %d of the memory differs: %+v", at, want[max(i-1, 0)])
+		i, _ := slices.BinarySearchFunc(x.places, int64(at), func(p [2]int64, at int64) int { return int(p[0] - at) })
+		t.Errorf("byte %d of the memory differs: %+v", at, x.moves[max(i-1, 0)])
 	}
 }

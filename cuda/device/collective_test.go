@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,14 +50,22 @@ func layout(kind int, off int64, d rt.DType, shape []int64) (rt.Tensor, int64) {
 	return dense, dense.Bytes()
 }
 
+// collectiveGen draws a collective for position pos of a subgroup of n.
+type collectiveGen struct {
+	rng    *rand.Rand
+	n, pos int
+	c      *rt.Collective
+	uneven bool
+	end    int64 // of what has been placed
+}
+
 // randomCollective makes a collective for a subgroup of n. All ranks that draw from
 // equal generators make the same one, but for the rows of an uneven exchange.
 func randomCollective(rng *rand.Rand, n, pos int) *rt.Collective {
 	ops := []rt.CollOp{rt.AllReduce, rt.AllGather, rt.ReduceScatter, rt.AllToAll, rt.AllToAll, rt.Broadcast, rt.CollectivePermute}
 	pick := rng.IntN(len(ops))
 	c := &rt.Collective{Op: ops[pick], Group: "world", Label: "x"}
-	uneven := pick == 4
-	dts := []rt.DType{rt.F32, rt.BF16, rt.F16, rt.I32, rt.I64, rt.F64, rt.U8}
+	g := &collectiveGen{rng: rng, n: n, pos: pos, c: c, uneven: pick == 4}
 	c.Reduce = []string{"sum", "min", "max", "avg", "product"}[rng.IntN(5)]
 	if c.Op == rt.CollectivePermute {
 		for s, d := range rng.Perm(n) {
@@ -66,71 +75,89 @@ func randomCollective(rng *rand.Rand, n, pos int) *rt.Collective {
 		}
 	}
 	c.Root = rng.IntN(n)
-	rows := make([][]int64, n) // of an uneven exchange: from, to
-	at := int64(0)
 	for k := range 1 + rng.IntN(3) {
-		dt := dts[rng.IntN(len(dts))]
-		if c.Reduce == "avg" && (c.Op == rt.AllReduce || c.Op == rt.ReduceScatter) {
-			dt = dts[rng.IntN(3)]
-		}
-		shape := make([]int64, 1+rng.IntN(3))
-		for i := range shape {
-			shape[i] = int64(rng.IntN(5))
-			if rng.IntN(8) > 0 && shape[i] == 0 {
-				shape[i] = 3
-			}
-		}
-		if k == 0 {
-			c.Dim = rng.IntN(len(shape))
-		}
-		for len(shape) <= c.Dim {
-			shape = append(shape, 2)
-		}
-		in, out := append([]int64(nil), shape...), append([]int64(nil), shape...)
-		switch {
-		case c.Op == rt.AllGather:
-			out[c.Dim] *= int64(n)
-		case c.Op == rt.ReduceScatter:
-			in[c.Dim] *= int64(n)
-		case uneven:
-			for i := range rows {
-				rows[i] = make([]int64, n)
-				for j := range rows[i] {
-					rows[i][j] = int64(rng.IntN(4))
-				}
-			}
-			in[0], out[0] = 0, 0
-			send, recv := rows[pos], make([]int64, n)
-			for j := range n {
-				recv[j] = rows[j][pos]
-				in[0] += send[j]
-				out[0] += recv[j]
-			}
-			c.InSplits, c.OutSplits = append(c.InSplits, append([]int64(nil), send...)), append(c.OutSplits, recv)
-		case c.Op == rt.AllToAll:
-			in[0] *= int64(n)
-			out[0] *= int64(n)
-		}
-		place := func(shape []int64) rt.Tensor {
-			kind := rng.IntN(5)
-			if uneven {
-				kind = kind / 3 * 3 // dense enough: its offsets must not depend on sizes, which differ by rank
-			}
-			t, bytes := layout(kind, at, dt, shape)
-			if uneven {
-				bytes = 4 * int64(n) * 125 * 8
-			}
-			at += (bytes + 15) &^ 15
-			return t
-		}
-		it := place(in)
+		dt := g.dtype()
+		shape := g.shape(k == 0)
+		in, out := g.shapes(shape)
+		it := g.place(dt, in)
 		ot := it
-		if apart := c.Op == rt.AllGather || c.Op == rt.ReduceScatter || uneven; apart || rng.IntN(3) > 0 {
-			ot = place(out)
+		if apart := c.Op == rt.AllGather || c.Op == rt.ReduceScatter || g.uneven; apart || rng.IntN(3) > 0 {
+			ot = g.place(dt, out)
 		}
 		c.Ins, c.Outs = append(c.Ins, it), append(c.Outs, ot)
 	}
 	return c
+}
+
+func (g *collectiveGen) dtype() rt.DType {
+	dts := []rt.DType{rt.F32, rt.BF16, rt.F16, rt.I32, rt.I64, rt.F64, rt.U8}
+	dt := dts[g.rng.IntN(len(dts))]
+	if g.c.Reduce == "avg" && (g.c.Op == rt.AllReduce || g.c.Op == rt.ReduceScatter) {
+		dt = dts[g.rng.IntN(3)]
+	}
+	return dt
+}
+
+// shape has the collective's dimension, which the first one decides.
+func (g *collectiveGen) shape(first bool) []int64 {
+	shape := make([]int64, 1+g.rng.IntN(3))
+	for i := range shape {
+		shape[i] = int64(g.rng.IntN(5))
+		if g.rng.IntN(8) > 0 && shape[i] == 0 {
+			shape[i] = 3
+		}
+	}
+	if first {
+		g.c.Dim = g.rng.IntN(len(shape))
+	}
+	for len(shape) <= g.c.Dim {
+		shape = append(shape, 2)
+	}
+	return shape
+}
+
+// shapes are those of an operand and its result, made from one that each rank has a piece of.
+func (g *collectiveGen) shapes(shape []int64) (in, out []int64) {
+	in, out = slices.Clone(shape), slices.Clone(shape)
+	switch {
+	case g.c.Op == rt.AllGather:
+		out[g.c.Dim] *= int64(g.n)
+	case g.c.Op == rt.ReduceScatter:
+		in[g.c.Dim] *= int64(g.n)
+	case g.uneven:
+		rows := make([][]int64, g.n) // from, to
+		for i := range rows {
+			rows[i] = make([]int64, g.n)
+			for j := range rows[i] {
+				rows[i][j] = int64(g.rng.IntN(4))
+			}
+		}
+		in[0], out[0] = 0, 0
+		send, recv := rows[g.pos], make([]int64, g.n)
+		for j := range g.n {
+			recv[j] = rows[j][g.pos]
+			in[0] += send[j]
+			out[0] += recv[j]
+		}
+		g.c.InSplits, g.c.OutSplits = append(g.c.InSplits, slices.Clone(send)), append(g.c.OutSplits, recv)
+	case g.c.Op == rt.AllToAll:
+		in[0] *= int64(g.n)
+		out[0] *= int64(g.n)
+	}
+	return in, out
+}
+
+func (g *collectiveGen) place(dt rt.DType, shape []int64) rt.Tensor {
+	kind := g.rng.IntN(5)
+	if g.uneven {
+		kind = kind / 3 * 3 // dense enough: its offsets must not depend on sizes, which differ by rank
+	}
+	t, bytes := layout(kind, g.end, dt, shape)
+	if g.uneven {
+		bytes = 4 * int64(g.n) * 125 * 8
+	}
+	g.end += (bytes + 15) &^ 15
+	return t
 }
 
 // fill gives numbers that stay exact and finite in every type under every reduction.

@@ -298,6 +298,91 @@ func TestEagerAfterReplays(t *testing.T) {
 	}
 }
 
+// costs times steps of launches in microseconds: in a loop in C, as a command buffer, as a graph,
+// interpreted and emitted.
+type costs struct {
+	*launches
+	t             *testing.T
+	graph, buffer rt.Captured
+	words         []uint64
+	ctx           driver.Ctx
+	in            []rt.Value
+}
+
+func us(start time.Time) float64 { return float64(time.Since(start).Nanoseconds()) / 1e3 }
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func openCosts(t *testing.T, l *launches) *costs {
+	c := &costs{launches: l, t: t, in: l.inputs()}
+	if _, err := rt.RunModule(t.Context(), l.rank, l.mod, l.step, c.in, rt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c.graph, c.buffer = c.prepare(true), c.prepare(false)
+	c.enqueue(c.graph)
+	c.enqueue(c.buffer)
+	c.words, c.ctx = slices.Clone(l.drv.words), l.drv.ctx
+	c.in[0].Resident = true
+	return c
+}
+
+func (c *costs) prepare(graph bool) rt.Captured {
+	c.t.Helper()
+	st, err := rt.Prepare(c.t.Context(), c.rank, c.mod, c.step, rt.Options{}, graph)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { st.Close() })
+	return c.spy.last
+}
+
+func (c *costs) wait(x rt.Captured) {
+	c.t.Helper()
+	if err := x.Wait(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// inC makes the calls of the command buffer in a loop in C.
+func (c *costs) inC() float64 {
+	c.t.Helper()
+	start := time.Now()
+	if err := c.drv.Driver.Run(c.ctx, c.words); err != nil {
+		c.t.Fatal(err)
+	}
+	took := us(start)
+	c.wait(c.buffer)
+	return took
+}
+
+func (c *costs) enqueue(x rt.Captured) float64 {
+	c.t.Helper()
+	start := time.Now()
+	if err := x.Enqueue(); err != nil {
+		c.t.Fatal(err)
+	}
+	took := us(start)
+	c.wait(x)
+	return took
+}
+
+// eagerly is the time that step itself takes in a run.
+func (c *costs) eagerly(step func(x *rt.Exec)) (took float64) {
+	c.t.Helper()
+	timed := func(x *rt.Exec) {
+		start := time.Now()
+		step(x)
+		took = us(start)
+	}
+	if _, err := rt.RunModule(c.t.Context(), c.rank, c.mod, timed, c.in, rt.Options{KeepOutputs: true}); err != nil {
+		c.t.Fatal(err)
+	}
+	return took
+}
+
 // TestLaunchCost compares what an instruction costs the host, from Go, with the same
 // calls of the driver in a loop in C: as a command buffer, and eagerly. With -gpu only;
 // the times of the fake driver are its own.
@@ -306,8 +391,7 @@ func TestLaunchCost(t *testing.T) {
 		t.Skip("times of the fake driver say nothing")
 	}
 	const rounds, reps = 101, 5
-	l := openLaunches(t, 32)
-	ctx := t.Context()
+	l := openLaunches(t, 32) // before this thread has one processor: what it starts may use others
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var old, one unix.CPUSet
@@ -317,73 +401,21 @@ func TestLaunchCost(t *testing.T) {
 			defer unix.SchedSetaffinity(0, &old)
 		}
 	}
-	var eager, emitted []float64
-	timed := func(step func(x *rt.Exec), into *[]float64) func(x *rt.Exec) {
-		return func(x *rt.Exec) {
-			start := time.Now()
-			step(x)
-			*into = append(*into, float64(time.Since(start).Nanoseconds())/1e3)
-		}
-	}
-	prepare := func(graph bool) rt.Captured {
-		st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, graph)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { st.Close() })
-		return l.spy.last
-	}
-	wait := func(c rt.Captured) {
-		if err := c.Wait(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	enqueue := func(c rt.Captured) float64 {
-		start := time.Now()
-		if err := c.Enqueue(); err != nil {
-			t.Fatal(err)
-		}
-		us := float64(time.Since(start).Nanoseconds()) / 1e3
-		wait(c)
-		return us
-	}
-	in := l.inputs()
-	if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, in, rt.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	graph, buffer := prepare(true), prepare(false)
-	enqueue(graph)
-	enqueue(buffer)
-	words := slices.Clone(l.drv.words)
-	cctx := l.drv.ctx
-	n := float64(len(l.prog.Instrs))
-	in[0].Resident = true
+	x := openCosts(t, l)
+	n := float64(len(x.prog.Instrs))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	mid := func(v []float64) float64 {
-		slices.Sort(v)
-		return v[len(v)/2]
-	}
 	for rep := range reps {
-		var inC, inGo, oneGraph []float64
-		eager, emitted = eager[:0], emitted[:0]
+		var inC, buffers, graphs, interpreted, emitted []float64
 		for range rounds {
-			start := time.Now()
-			if err := l.drv.Driver.Run(cctx, words); err != nil {
-				t.Fatal(err)
-			}
-			inC = append(inC, float64(time.Since(start).Nanoseconds())/1e3)
-			wait(buffer)
-			inGo = append(inGo, enqueue(buffer))
-			oneGraph = append(oneGraph, enqueue(graph))
-			for _, step := range []func(x *rt.Exec){timed(l.step, &eager), timed(l.emitted, &emitted)} {
-				if _, err := rt.RunModule(ctx, l.rank, l.mod, step, in, rt.Options{KeepOutputs: true}); err != nil {
-					t.Fatal(err)
-				}
-			}
+			inC = append(inC, x.inC())
+			buffers = append(buffers, x.enqueue(x.buffer))
+			graphs = append(graphs, x.enqueue(x.graph))
+			interpreted = append(interpreted, x.eagerly(x.step))
+			emitted = append(emitted, x.eagerly(x.emitted))
 		}
-		c, g, e, m := mid(inC), mid(inGo), mid(eager), mid(emitted)
+		c, g, e, m := median(inC), median(buffers), median(interpreted), median(emitted)
 		t.Logf("rep %d, %d instructions: C %.3f us each; command buffer %.3f, over C %.4f; interpreted %.3f, over C %.3f; emitted %.3f, over C %.3f; a graph %.2f us in all",
-			rep, len(l.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, m/n, (m-c)/n, mid(oneGraph))
+			rep, len(x.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, m/n, (m-c)/n, median(graphs))
 		if (g-c)/n > 0.3 {
 			t.Errorf("a command buffer costs %.3f us an instruction more than its calls in C", (g-c)/n)
 		}

@@ -243,40 +243,55 @@ func twoDomains(t *testing.T, drv driver.Driver) *topo.Machine {
 	return m
 }
 
+// islands is a module of four ranks, with a step, whose groups partly go over NCCL and partly over
+// symmetric memory where two ranks each are in a domain.
+type islands struct {
+	*rt.Module
+	x, y, z, s rt.Tensor
+}
+
+func newIslands() *islands {
+	i := &islands{x: rt.C(0, rt.F32, 8, 6), y: rt.C(512, rt.F32, 16, 6), z: rt.C(1024, rt.F32, 8, 12), s: rt.C(2048, rt.F32, 4, 6)}
+	param := func(name string, t rt.Tensor) rt.Param { return rt.Param{Name: name, Tensors: rt.Ts{t}} }
+	i.Module = &rt.Module{Name: "m", World: 4, Arena: 4096, Streams: []string{"compute", "comm.in", "comm.out"}, Events: 3,
+		Groups:  []rt.Group{{Name: "in", Ranks: [][]int{{0, 1}, {3, 2}}}, {Name: "out", Ranks: [][]int{{0, 2}, {1, 3}}}},
+		Inputs:  []rt.Param{param("x", i.x)},
+		Outputs: []rt.Param{param("y", i.y), param("z", i.z), param("s", i.s), param("x", i.x)}}
+	return i
+}
+
+func (i *islands) step(e *rt.Exec) {
+	x := rt.Ts{i.x}
+	e.Record("compute", 0)
+	e.Wait("comm.in", 0)
+	e.Wait("comm.out", 0)
+	e.At("y").AllGather("comm.in", "in", 0, rt.Ts{i.y}, x)
+	e.At("z").AllGather("comm.out", "out", 1, rt.Ts{i.z}, x)
+	e.At("s").ReduceScatter("comm.out", "out", "sum", 0, rt.Ts{i.s}, x)
+	e.Record("comm.in", 1)
+	e.Record("comm.out", 2)
+	e.Wait("compute", 1)
+	e.Wait("compute", 2)
+	e.At("x").AllReduce("compute", "in", "avg", x, x)
+	e.At("w").AllReduce("compute", "world", "max", x, x) // another stream than the last one over NCCL
+}
+
+func (i *islands) input(rank int) []rt.Value {
+	b := make([]byte, i.x.Bytes())
+	fill(rt.F32, rand.New(rand.NewPCG(7, uint64(rank))), b)
+	return []rt.Value{{DType: rt.F32, Shape: i.x.Shape, Data: b}}
+}
+
 // A program whose groups partly go over NCCL and partly over symmetric memory has the bits
 // of the host device.
 func TestIslands(t *testing.T) {
 	noGoroutines(t)
-	const n = 4
-	x, y, z, s := rt.C(0, rt.F32, 8, 6), rt.C(512, rt.F32, 16, 6), rt.C(1024, rt.F32, 8, 12), rt.C(2048, rt.F32, 4, 6)
-	m := &rt.Module{Name: "m", World: n, Arena: 4096, Streams: []string{"compute", "comm.in", "comm.out"}, Events: 3,
-		Groups: []rt.Group{{Name: "in", Ranks: [][]int{{0, 1}, {3, 2}}}, {Name: "out", Ranks: [][]int{{0, 2}, {1, 3}}}},
-		Inputs: []rt.Param{{Name: "x", Tensors: rt.Ts{x}}},
-		Outputs: []rt.Param{{Name: "y", Tensors: rt.Ts{y}}, {Name: "z", Tensors: rt.Ts{z}}, {Name: "s", Tensors: rt.Ts{s}},
-			{Name: "x", Tensors: rt.Ts{x}}}}
-	f := func(e *rt.Exec) {
-		e.Record("compute", 0)
-		e.Wait("comm.in", 0)
-		e.Wait("comm.out", 0)
-		e.At("y").AllGather("comm.in", "in", 0, rt.Ts{y}, rt.Ts{x})
-		e.At("z").AllGather("comm.out", "out", 1, rt.Ts{z}, rt.Ts{x})
-		e.At("s").ReduceScatter("comm.out", "out", "sum", 0, rt.Ts{s}, rt.Ts{x})
-		e.Record("comm.in", 1)
-		e.Record("comm.out", 2)
-		e.Wait("compute", 1)
-		e.Wait("compute", 2)
-		e.At("x").AllReduce("compute", "in", "avg", rt.Ts{x}, rt.Ts{x})
-		e.At("w").AllReduce("compute", "world", "max", rt.Ts{x}, rt.Ts{x}) // another stream than the last one over NCCL
-	}
-	input := func(rank int) []rt.Value {
-		b := make([]byte, x.Bytes())
-		fill(rt.F32, rand.New(rand.NewPCG(7, uint64(rank))), b)
-		return []rt.Value{{DType: rt.F32, Shape: x.Shape, Data: b}}
-	}
+	m := newIslands()
+	n := m.World
 	want := make([][]rt.Value, n)
 	cfg := rt.Config{Timeout: plenty}
-	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) (err error) {
-		want[r.Info().Rank], err = rt.RunModule(ctx, r, m, f, input(r.Info().Rank), rt.Options{})
+	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m.Module}, func(ctx context.Context, r *rt.Rank) (err error) {
+		want[r.Info().Rank], err = rt.RunModule(ctx, r, m.Module, m.step, m.input(r.Info().Rank), rt.Options{})
 		return err
 	})
 	if err != nil {
@@ -284,7 +299,7 @@ func TestIslands(t *testing.T) {
 	}
 	run := func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
-		if err := alike(ctx, r, m, f, input, want[me], 3, func(st *rt.Step) error {
+		if err := alike(ctx, r, m.Module, m.step, m.input, want[me], 3, func(st *rt.Step) error {
 			if _, err := st.Time(ctx, 2); err != nil {
 				return err
 			}
@@ -301,7 +316,7 @@ func TestIslands(t *testing.T) {
 	t.Run("goroutines", func(t *testing.T) {
 		drv, devs, o := overNCCL(t, n)
 		o.Machine, o.Transport = twoDomains(t, drv), ""
-		if err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, run); err != nil {
+		if err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m.Module}, run); err != nil {
 			t.Error(err)
 		}
 	})
@@ -318,7 +333,7 @@ func TestIslands(t *testing.T) {
 				o.Machine = twoDomains(t, drv)
 				cfg := cfg
 				cfg.Job, cfg.Env = job, &rt.Env{Rank: i, World: n, LocalRank: i, LocalWorld: n, Source: "test"}
-				r, err := rt.Join(t.Context(), device.Opener(drv, o), cfg, m)
+				r, err := rt.Join(t.Context(), device.Opener(drv, o), cfg, m.Module)
 				if err == nil {
 					err = errors.Join(run(t.Context(), r), r.Close())
 				}

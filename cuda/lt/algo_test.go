@@ -123,63 +123,81 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// joinBench is three products with one left operand.
+type joinBench struct {
+	*bench
+	tuning Tuning
+	calls  []*library.Call
+}
+
+func newJoinBench(t *testing.T) *joinBench {
+	b := &joinBench{bench: newBench(t, Options{})}
+	const m, k = 16, 128
+	rng := rand.New(rand.NewPCG(5, 6))
+	buffer := func(data []byte) driver.Ptr {
+		p := b.buffer(data)
+		t.Cleanup(func() { b.free(p) })
+		return p
+	}
+	tensor := func(at driver.Ptr, shape, strides []int64) library.Tensor {
+		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
+	}
+	x := tensor(buffer(random(rng, dtype.BF16, m*k)), []int64{m, k}, []int64{k, 1})
+	for _, n := range []int64{32, 48, 16} {
+		w := tensor(buffer(random(rng, dtype.BF16, n*k)), []int64{k, n}, []int64{1, k})
+		out := tensor(buffer(make([]byte, 2*m*n)), []int64{m, n}, []int64{n, 1})
+		b.calls = append(b.calls, &library.Call{Op: "matmul", Ins: []library.Tensor{x, w}, Outs: []library.Tensor{out}})
+	}
+	return b
+}
+
+// plan plans the calls with the tuning as it is.
+func (b *joinBench) plan() (list []library.Step) {
+	b.t.Helper()
+	srv, err := b.lib.Serve(b.ctx, Options{Tuning: &b.tuning}, Config{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { srv.Close() })
+	for _, c := range b.calls {
+		st, err := srv.Plan(c)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		list = append(list, st)
+	}
+	return list
+}
+
+// run gives the results of steps, and clears them.
+func (b *joinBench) run(list ...library.Step) (out [][]byte) {
+	b.t.Helper()
+	var cmds driver.Commands
+	for _, st := range list {
+		st.AddTo(&cmds)
+	}
+	if err := b.drv.Run(b.ctx, cmds.On(b.s)); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range b.calls {
+		size := 2 * c.Outs[0].Shape[0] * c.Outs[0].Shape[1]
+		out = append(out, b.read(c.Outs[0].At, int(size)))
+		if err := b.drv.Memset32(b.ctx, b.s, c.Outs[0].At, 0, uint64(size/4)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return out
+}
+
 // Products with one left operand become one launch if the tuning says so and their
 // results are apart.
 func TestJoin(t *testing.T) {
 	if *onGPU {
 		t.Skip("the fake's kernel")
 	}
-	b := newBench(t, Options{})
-	const m, k = 16, 128
-	rng := rand.New(rand.NewPCG(5, 6))
-	x := b.buffer(random(rng, dtype.BF16, m*k))
-	defer b.free(x)
-	tensor := func(at driver.Ptr, shape, strides []int64) library.Tensor {
-		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
-	}
-	var calls []*library.Call
-	for _, n := range []int64{32, 48, 16} {
-		w, out := b.buffer(random(rng, dtype.BF16, n*k)), b.buffer(make([]byte, 2*m*n))
-		defer b.free(w)
-		defer b.free(out)
-		calls = append(calls, &library.Call{Op: "matmul", Ins: []library.Tensor{tensor(x, []int64{m, k}, []int64{k, 1}), tensor(w, []int64{k, n}, []int64{1, k})},
-			Outs: []library.Tensor{tensor(out, []int64{m, n}, []int64{n, 1})}})
-	}
-	tn := &Tuning{}
-	plan := func() (list []library.Step) {
-		srv, err := b.lib.Serve(b.ctx, Options{Tuning: tn}, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { srv.Close() })
-		for _, c := range calls {
-			st, err := srv.Plan(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, st)
-		}
-		return list
-	}
-	run := func(list ...library.Step) (out [][]byte) {
-		var cmds driver.Commands
-		for _, st := range list {
-			st.AddTo(&cmds)
-		}
-		if err := b.drv.Run(b.ctx, cmds.On(b.s)); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range calls {
-			n := c.Outs[0].Shape[1]
-			out = append(out, b.read(c.Outs[0].At, int(2*m*n)))
-			if err := b.drv.Memset32(b.ctx, b.s, c.Outs[0].At, 0, uint64(m*n/2)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return out
-	}
-	list := plan()
-	want := run(list...)
+	b := newJoinBench(t)
+	list := b.plan()
+	want := b.run(list...)
 	if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 0 || err != nil {
 		t.Errorf("%d joined without a tuning, %v", n, err)
 	}
@@ -187,13 +205,13 @@ func TestJoin(t *testing.T) {
 	for _, st := range list {
 		ps = append(ps, st.(*step).plan.problem)
 	}
-	tn.SetGroup(ps, Algo{Skinny: Skinny{1, 4, 1, 2, 2, 3}})
-	list = plan()
+	b.tuning.SetGroup(ps, Algo{Skinny: Skinny{1, 4, 1, 2, 2, 3}})
+	list = b.plan()
 	j, n, err := list[0].(library.Joiner).Join(list[1:])
 	if err != nil || n != 2 {
 		t.Fatalf("%d joined, %v", n, err)
 	}
-	if got := run(j); !slices.EqualFunc(got, want, bytes.Equal) {
+	if got := b.run(j); !slices.EqualFunc(got, want, bytes.Equal) {
 		t.Error("joined products give other results")
 	}
 	var early driver.Commands
@@ -204,8 +222,8 @@ func TestJoin(t *testing.T) {
 	if _, n, err := list[1].(library.Joiner).Join(list[2:]); n != 0 || err != nil {
 		t.Errorf("%d joined that are no group of the tuning, %v", n, err)
 	}
-	calls[2].Outs[0].At = calls[1].Ins[1].At // the last result is the second matmul's weights
-	list = plan()
+	b.calls[2].Outs[0].At = b.calls[1].Ins[1].At // the last result is the second matmul's weights
+	list = b.plan()
 	if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 0 || err != nil {
 		t.Errorf("%d joined of which one writes another's operand, %v", n, err)
 	}
