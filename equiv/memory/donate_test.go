@@ -1,10 +1,11 @@
-package memory
+package memory_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/equiv/memory"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -40,7 +41,7 @@ func TestDonatedMemory(t *testing.T) {
 		{"mul %g, %g : f32[8] !{home=[0]}", "mul %w, %g : f32[8] !{inplace=[0]}", ""},
 		{"mul %g, %g : f32[8] !{home=[0]}", "mul %w, %g : f32[8] !{inplace=[1]}", "lies in place of %g, which belongs to the caller"},
 	} {
-		err := Check(parse(t, strings.Replace(text, c.old, c.new, 1)))
+		err := memory.Check(parse(t, strings.Replace(text, c.old, c.new, 1)))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s -> %s: %v, want %q", c.old, c.new, err, c.want)
 		}
