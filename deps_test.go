@@ -25,6 +25,7 @@ var layers = []struct {
 	{"internal/dtype", nil},
 	{"internal/diag", nil},
 	{"internal/bisect", nil},
+	{"internal/cases", nil},
 	{"internal/dim", nil},
 	{"internal/heap", nil},
 	{"internal/intmath", nil},

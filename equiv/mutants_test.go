@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/cases"
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
@@ -210,7 +211,7 @@ var mutations = []mutation{
 // listed is how many programs' equivalent mutants testdata/equivalent.txt lists.
 const listed = 40
 
-var programs = flag.Uint64("programs", 100, "how many random programs TestMutants makes mutants of")
+var programs = cases.Flag("programs", 100, 300, "how many random programs TestMutants makes mutants of")
 
 // Mutants of what passes make are refused, by the verifier or by a proof that fails: all
 // of those that by execution change a result, what is left in an input, what calls that

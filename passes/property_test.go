@@ -2,10 +2,10 @@ package passes_test
 
 import (
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/cases"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/internal/passestest"
@@ -14,7 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/standard"
 )
 
-var seeds = flag.Uint64("seeds", 50, "random programs of TestProperty and TestNeverWorse")
+var seeds = cases.Flag("seeds", 50, 150, "random programs of TestProperty and TestNeverWorse")
 
 // Every pass, alone and in the named pipelines, with random options, keeps a
 // random program legal (the manager verifies), deterministic (the manager runs

@@ -2,14 +2,15 @@ package cli
 
 import (
 	"crypto/sha256"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/seed-ee968945/concert/internal/cases"
 )
 
-var processes = flag.Int("processes", 40, "how many processes have to write the same bytes")
+var processes = cases.Flag("processes", 40, 100, "how many processes have to write the same bytes")
 
 // Processes with one thread or many write the same bytes: schedules, programs and emitted
 // code.
@@ -28,7 +29,7 @@ func TestSameBytesInProcesses(t *testing.T) {
 		{10, []string{"lower", "-emit=go", graph("tiny_fsdp2.bw")}},
 	} {
 		var want string
-		for i := range *processes * c.part / 100 {
+		for i := range int(*processes) * c.part / 100 {
 			cmd := exec.Command("lowerdump", c.args...) // of TestMain
 			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", 1+i%4), fmt.Sprintf("GOGC=%d", 50+50*(i%3)))
 			out, err := cmd.Output()
