@@ -2,7 +2,12 @@ package bench
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"math"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,4 +91,85 @@ func @limits(%x: bf16[8,8], %i: i64[8]) -> (f32[], bf16[8,8], i64[8], bf16[64], 
 			}
 		}
 	}
+}
+
+// Tokens go to the experts that their rows of the table name, in every layer and on every rank:
+// what routing.py finds in models whose tokens take experts is all that has a part in it.
+func TestRoutersDecide(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	const dir = "../testdata/models"
+	for _, name := range []string{"qwen3_moe", "gpt_oss", "mixtral"} {
+		pair, err := step.Load(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &Job{Config: Config{Random: "hash", Seed: 5, Same: "data", Data: filepath.Join(dir, name+".data.safetensors")}, pair: pair}
+		if err := j.readData(); err != nil {
+			t.Fatal(err)
+		}
+		for r := range pair.World() {
+			out, err := exec.Command(python, "routing.py", "graph", fmt.Sprint(r), filepath.Join(dir, name+".fw.graph.json.gz")).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var q *fillrand.Routing
+			if err := json.Unmarshal(out, &q); err != nil || q == nil || q.Takes != 2 {
+				t.Fatalf("%s: routing.py says %s: %v", name, out, err)
+			}
+			j.prints = append(j.prints, &fingerprint.Set{Routing: map[string]*fillrand.Routing{name + ".fw": q}})
+		}
+		in, err := j.allInputs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ts := range in { // labels are rows of the table, too
+			for _, t := range ts {
+				if !t.DType.IsInt() {
+					continue
+				}
+				for i, v := range t.Int64s() {
+					dtype.StoreInt(t.DType, t.Data[i*t.DType.Size():], v%j.prints[0].Routing[name+".fw"].Rows)
+				}
+			}
+		}
+		outs, err := step.Interpret(interp.Options{})(t.Context(), pair.Forward, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range in {
+			q := j.prints[r].Routing[name+".fw"]
+			want := slices.Concat(taken(q, in[r])...)
+			layers := 0
+			for _, o := range outs[r] {
+				if o.DType != dtype.I64 || !slices.Equal(o.Shape, []int64{q.Tokens, q.Takes}) {
+					continue
+				}
+				if layers++; !slices.Equal(o.Int64s(), want) {
+					t.Errorf("%s, rank %d: tokens take %v, want %v", name, r, o.Int64s(), want)
+				}
+			}
+			if layers != 2 {
+				t.Errorf("%s, rank %d: %d layers save their experts, want 2", name, r, layers)
+			}
+		}
+	}
+}
+
+// taken gives the experts that each token takes, as Routing says it.
+func taken(q *fillrand.Routing, in []interp.Tensor) [][]int64 {
+	var out [][]int64
+	for k, p := range q.Inputs {
+		if p.Role != "ids" {
+			continue
+		}
+		for _, id := range in[k].Int64s() {
+			slot := id % q.Tokens
+			j, first := slot/q.Experts, slot%q.Experts
+			out = append(out, []int64{first, (first + 1 + j%(q.Experts-1)) % q.Experts})
+		}
+	}
+	return out
 }

@@ -140,7 +140,7 @@ class Step:
 
     def routed(self, logits, take):
         """Notes how decisive a router is: the smallest margin, how many are below 1, and of how many."""
-        margins = routing.margins(torch, logits, take)
+        margins = routing.margins(torch, logits, take, self.routing.takes > 0)
         self.margins.append((margins.min().item(), (margins < 1).sum().item(), margins.numel()))
 
     def forward_inputs(self, args, rank, same):

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
-// Routing says how the inputs of a graph are made in which routers give each of
-// Experts experts the best 2*Tokens/Experts of a rank's Tokens tokens, so that no
-// rounding can order them otherwise. With random weights many of the probabilities that
+// Routing says how the inputs of a graph are made in which routers give each of a rank's
+// Tokens tokens the best Takes of Experts experts, or, if Takes is 0, each expert the best
+// 2*Tokens/Experts of the tokens, so that no rounding can order them otherwise. With random weights many of the probabilities that
 // are ordered are closer together than logits in bfloat16 are exact: every
 // implementation then takes other tokens, in another order, and all that is ordered by
 // them differs.
@@ -26,18 +26,20 @@ import (
 // the same for all tokens. The inputs that have a part in this:
 //
 //	table   the embedding, Rows by Width. Row v has the slot v mod Tokens, the first
-//	        expert e = slot mod Experts, the number j = slot div Experts, and the second
-//	        expert (e + 1 + j mod (Experts-1)) mod Experts. Its channels have s(c) times
-//	        the key of j where they belong to the first expert, 0 to the second, and
-//	        s(c) * -2 to another; the key of j is the bfloat16 of the bits 0x3f80 -
-//	        j*step, with step the lesser of 64 and 1920 div (Tokens/Experts), at least
-//	        3. Channel c of no router has (2^23 + Mix(c)/256) * 2^-24, negative where
+//	        expert e = slot mod Experts, the number j = slot div Experts, and after e the
+//	        experts (e + 1 + (j+r) mod (Experts-1)) mod Experts for r from 0 on, Takes in
+//	        all, or two. Its channels have s(c) times the expert's value where they belong
+//	        to one of these, and s(c) * -2 to another. The values are (Takes-1)/4, ...,
+//	        1/4, 0; or, if experts take tokens, the key of j and 0. That key is the
+//	        bfloat16 of the bits 0x3f80 - j*step, with step the lesser of 64 and 1920 div
+//	        (Tokens/Experts), at least 3. Channel c of no router has (2^23 + Mix(c)/256) * 2^-24, negative where
 //	        bit 31 of h(e) is set.
 //	ids     what is looked up: token t has the row h(t) mod (Rows div Tokens) * Tokens +
 //	        (t*m + b) mod Tokens, with m the least number from Tokens*5 div 8 on that is
 //	        prime to Tokens: each slot once.
 //	router  a router's weight, Experts by Width: s(c) * 64 * Experts / Width on the
 //	        channels of the expert, else 0.
+//	bias    a router's: 0.
 //	norm    the scale of a router's input: as ever, but 1 on channels of routers.
 //	out     what the products that are added to the residual stream read: as ever times
 //	        the largest power of two that is at most 256/Width, so that the stream hardly
@@ -45,12 +47,14 @@ import (
 //	unit    as ever, but of a standard deviation of 1: rotary embeddings, with which
 //	        attention does not average all tokens.
 //
-// A token's logits are 8 times its key for the first expert, 0 for the second and -16
-// for the others, about. Each expert gets the tokens of which it is one of the two: as
-// many, by keys that are step bfloat16 values apart, and from the next token it is
-// exp(8) away at least.
+// A token's logits are 8 times the values of its experts and -16 for the others, about. If
+// tokens take experts, neighbours are 2 apart at least. If experts take tokens, each gets
+// those of which it is one of the two: as many, by keys that are step bfloat16 values
+// apart, and from the next token it is exp(8) away at least. Each expert gets as many
+// tokens.
 type Routing struct {
 	Experts int64 `json:"experts"`
+	Takes   int64 `json:"takes"`
 	Width   int64 `json:"width"`
 	Tokens  int64 `json:"tokens"`
 	Rows    int64 `json:"rows"`
@@ -73,6 +77,7 @@ const (
 	roleTable  = "table"
 	roleIDs    = "ids"
 	roleRouter = "router"
+	roleBias   = "bias"
 	roleNorm   = "norm"
 	roleOut    = "out"
 	roleUnit   = "unit"
@@ -84,6 +89,7 @@ const (
 	fall     = 1920   // how far the others may be below, in bfloat16 values: 15 octaves
 	mostStep = 64
 	minStep  = 3
+	stair    = 0.25 // between the values of a token's experts, where tokens take experts
 	low      = -2.0
 	gain     = 8.0
 	quiet    = 256.0
@@ -92,13 +98,19 @@ const (
 // Check reports whether the numbers are such that inputs can be made.
 func (q *Routing) Check() error {
 	ok := q.Experts > 2 && q.Width > 0 && q.Tokens >= q.Experts && q.Tokens%q.Experts == 0 &&
-		q.Width%(lanes*q.Experts) == 0 && q.Rows >= q.Tokens && fall/(q.Tokens/q.Experts) >= minStep && q.Width < 1<<31
+		q.Width%(lanes*q.Experts) == 0 && q.Rows >= q.Tokens && q.Width < 1<<31
 	if !ok {
-		return fmt.Errorf("fillrand: routing to %d experts of %d tokens, with a table of %d by %d: want at least 3 experts, a multiple of them in tokens, at most %d each and no more than rows, and a multiple of %d channels",
-			q.Experts, q.Tokens, q.Rows, q.Width, fall/minStep, lanes*q.Experts)
+		return fmt.Errorf("fillrand: routing to %d experts of %d tokens, with a table of %d by %d: want at least 3 experts, a multiple of them in tokens, no more than rows, and a multiple of %d channels",
+			q.Experts, q.Tokens, q.Rows, q.Width, lanes*q.Experts)
+	}
+	switch {
+	case q.Takes < 0 || q.Takes >= q.Experts:
+		return fmt.Errorf("fillrand: each token takes %d of %d experts", q.Takes, q.Experts)
+	case q.Takes == 0 && fall/(q.Tokens/q.Experts) < minStep:
+		return fmt.Errorf("fillrand: %d experts order %d tokens: want at most %d for each", q.Experts, q.Tokens, fall/minStep)
 	}
 	for k, p := range q.Inputs {
-		if p.First < 0 || p.Axis < 0 || !slices.Contains([]string{roleTable, roleIDs, roleRouter, roleNorm, roleOut, roleUnit}, p.Role) {
+		if p.First < 0 || p.Axis < 0 || !slices.Contains([]string{roleTable, roleIDs, roleRouter, roleBias, roleNorm, roleOut, roleUnit}, p.Role) {
 			return fmt.Errorf("fillrand: input %d has the part %+v in routing", k, p)
 		}
 	}
@@ -119,6 +131,8 @@ func (q *Routing) Fill(p Part, s Source, data []byte, d dtype.DType, shape []int
 		ok = ok && len(shape) == 2 && p.Axis == 0 && shape[1] == q.Width
 	case roleNorm, roleOut:
 		ok = ok && p.Axis < len(shape) && p.First+shape[p.Axis] <= q.Width
+	case roleBias:
+		ok = ok && len(shape) == 1 && p.First+shape[0] <= q.Experts
 	case roleIDs:
 		ok = ok && elems == q.Tokens && (d.Size() > 1 || q.Rows <= 1<<7)
 	}
@@ -126,6 +140,9 @@ func (q *Routing) Fill(p Part, s Source, data []byte, d dtype.DType, shape []int
 		return fmt.Errorf("fillrand: %d bytes of %v %v do not fit the part %+v in routing", len(data), d, shape, p)
 	}
 	switch p.Role {
+	case roleBias:
+		clear(data)
+		return nil
 	case roleUnit:
 		s.scale = math.Float32frombits(scaleOne)
 		return s.Fill(data, d)
@@ -221,25 +238,31 @@ func (q *Routing) key(j int64) float64 {
 	return float64(dtype.BF16ToF32(uint16(topKey - step*j)))
 }
 
+// values are what a slot of the table has on the channels of each expert.
+func (q *Routing) values(slot int64) []float64 {
+	out := slices.Repeat([]float64{low}, int(q.Experts))
+	j, first := slot/q.Experts, slot%q.Experts
+	after := func(r int64) int64 { return (first + 1 + (j+r)%(q.Experts-1)) % q.Experts }
+	if q.Takes == 0 {
+		out[first], out[after(0)] = q.key(j), 0
+		return out
+	}
+	out[first] = stair * float64(q.Takes-1)
+	for r := range q.Takes - 1 {
+		out[after(r)] = stair * float64(q.Takes-2-r)
+	}
+	return out
+}
+
 // tableRow writes a row of the table: number row of the rank's, v of all.
 func (q *Routing) tableRow(cs []channel, s Source, out []byte, d dtype.DType, row, v int64) {
-	slot := v % q.Tokens
-	j, first := slot/q.Experts, slot%q.Experts
-	second := (first + 1 + j%(q.Experts-1)) % q.Experts
-	key := q.key(j)
+	values := q.values(v % q.Tokens)
 	for c := range cs {
 		x := cs[c].value
-		switch cs[c].expert {
-		case -1:
-			if s.Hash(uint64(row*q.Width+int64(c)))>>31 != 0 {
-				x = -x
-			}
-		case first:
-			x *= key
-		case second:
-			x *= 0
-		default:
-			x *= low
+		if e := cs[c].expert; e >= 0 {
+			x *= values[e]
+		} else if s.Hash(uint64(row*q.Width+int64(c)))>>31 != 0 {
+			x = -x
 		}
 		put(out[c*d.Size():], d, x)
 	}

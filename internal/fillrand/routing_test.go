@@ -1,6 +1,7 @@
 package fillrand
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -19,6 +20,9 @@ var routings = []Routing{
 	{Experts: 4, Width: 64, Tokens: 32, Rows: 256},
 	{Experts: 8, Width: 4096, Tokens: 2048, Rows: 32000},
 	{Experts: 3, Width: 48, Tokens: 21, Rows: 40},
+	{Experts: 8, Takes: 2, Width: 128, Tokens: 64, Rows: 200},
+	{Experts: 8, Takes: 6, Width: 64, Tokens: 64, Rows: 100},
+	{Experts: 3, Takes: 1, Width: 24, Tokens: 30, Rows: 40},
 }
 
 // made is an input of a rank as bfloat16, or as integers.
@@ -45,7 +49,8 @@ func TestRoutingPython(t *testing.T) {
 	if err != nil {
 		t.Skip("no python3")
 	}
-	const most = 20000
+	const most = 10000
+	var lines, names, want []string
 	for _, q := range routings {
 		for i, c := range []struct {
 			part  Part
@@ -53,6 +58,7 @@ func TestRoutingPython(t *testing.T) {
 		}{
 			{Part{"table", 0, 5}, []int64{min(16, q.Rows-5), q.Width}},
 			{Part{"router", 0, 1}, []int64{2, q.Width}},
+			{Part{"bias", 0, 0}, []int64{q.Experts}},
 			{Part{"ids", 0, 0}, []int64{1, q.Tokens}},
 			{Part{"norm", 0, q.Width / 2}, []int64{q.Width / 2}},
 			{Part{"out", 0, q.Width / 4}, []int64{q.Width / 4, 20}},
@@ -60,37 +66,42 @@ func TestRoutingPython(t *testing.T) {
 			{Part{"out", 2, 8}, []int64{2, 3, q.Width - 8}},
 		} {
 			data := made(t, &q, c.part, i, 2, c.shape...)
-			size := 2
-			if c.part.Role == roleIDs {
-				size = 8
+			var words []string
+			switch c.part.Role {
+			case roleIDs:
+				for ; len(data) > 0; data = data[8:] {
+					words = append(words, fmt.Sprint(binary.LittleEndian.Uint64(data)))
+				}
+			default:
+				for ; len(data) > 0 && len(words) < most; data = data[2:] {
+					words = append(words, fmt.Sprintf("%04x", binary.LittleEndian.Uint16(data)))
+				}
 			}
-			n := min(len(data)/size, most)
 			dims := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(c.shape)), ","), "[]")
-			args := []string{"../../bench/routing.py", c.part.Role}
-			for _, v := range []int64{int64(c.part.Axis), c.part.First, q.Experts, q.Width, q.Tokens, q.Rows, 1, int64(i), 2} {
-				args = append(args, fmt.Sprint(v))
+			lines = append(lines, fmt.Sprintln(c.part.Role, c.part.Axis, c.part.First, q.Experts, q.Takes, q.Width, q.Tokens, q.Rows, 1, i, 2, dims, len(words)))
+			names, want = append(names, fmt.Sprintf("%+v %+v", q, c)), append(want, strings.Join(words, " "))
+		}
+	}
+	cmd := exec.Command(python, "../../bench/routing.py")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, ""))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("Python has %d lines, want %d", len(got), len(want))
+	}
+	for i := range want {
+		g, w := strings.Fields(got[i]), strings.Fields(want[i])
+		for e := range min(len(g), len(w)) {
+			if g[e] != w[e] {
+				t.Errorf("%s: element %d: Python has %s, Go %s", names[i], e, g[e], w[e])
+				break
 			}
-			out, err := exec.Command(python, append(args, dims, fmt.Sprint(n))...).CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			var want strings.Builder
-			for e := range n {
-				if size == 8 {
-					fmt.Fprintln(&want, binary.LittleEndian.Uint64(data[8*e:]))
-				} else {
-					fmt.Fprintf(&want, "%04x\n", binary.LittleEndian.Uint16(data[2*e:]))
-				}
-			}
-			got, expected := strings.Split(string(out), "\n"), strings.Split(want.String(), "\n")
-			if !slices.Equal(got, expected) {
-				for e := range min(len(got), len(expected)) {
-					if got[e] != expected[e] {
-						t.Fatalf("%+v %+v: element %d: Python has %s, Go %s", q, c, e, got[e], expected[e])
-					}
-				}
-				t.Fatalf("%+v %+v: Python has %d lines, Go %d", q, c, len(got), len(expected))
-			}
+		}
+		if len(g) != len(w) {
+			t.Errorf("%s: Python has %d elements, Go %d", names[i], len(g), len(w))
 		}
 	}
 }
@@ -133,7 +144,7 @@ func TestRoutingFound(t *testing.T) {
 		if err := json.Unmarshal(out, &got); err != nil {
 			t.Fatalf("%s: %v\n%s", c.graph, err, out)
 		}
-		if d := cmp.Diff(c.want, got); d != "" {
+		if d := gocmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s, rank %d: want -, got +\n%s", c.graph, c.rank, d)
 		}
 		if got != nil && got.Check() != nil {
@@ -142,10 +153,10 @@ func TestRoutingFound(t *testing.T) {
 	}
 }
 
-// Every expert is chosen by as many tokens as by any other, the keys by which it orders
-// them are apart, and all others are far below.
-func TestRoutingDecides(t *testing.T) {
-	q := &Routing{Experts: 8, Width: 512, Tokens: 2048, Rows: 4500}
+// routed gives the logits of a rank's tokens: what the table and the router make of them. Norms,
+// which all tokens have the same, are left out.
+func routed(t *testing.T, q *Routing, rank int) [][]float64 {
+	t.Helper()
 	floats := func(data []byte) []float64 {
 		out := make([]float64, len(data)/2)
 		for i := range out {
@@ -155,24 +166,37 @@ func TestRoutingDecides(t *testing.T) {
 	}
 	table := floats(made(t, q, Part{Role: "table"}, 0, 0, q.Rows, q.Width))
 	router := floats(made(t, q, Part{Role: "router"}, 7, 0, q.Experts, q.Width))
+	ids := made(t, q, Part{Role: "ids"}, 23, rank, 1, q.Tokens)
+	all, squares := make([][]float64, q.Tokens), map[float64]bool{}
+	for i := range all {
+		row := table[int64(binary.LittleEndian.Uint64(ids[8*i:]))*q.Width:][:q.Width]
+		logits, square := make([]float64, q.Experts), 0.0
+		for e := range logits {
+			for c, w := range router[int64(e)*q.Width:][:q.Width] {
+				logits[e] += w * row[c]
+			}
+		}
+		for c, x := range row {
+			if !q.ofRouter(int64(c)) {
+				square += x * x
+			}
+		}
+		squares[math.Round(square*1e6)] = true
+		all[i] = logits
+	}
+	if len(squares) != 1 {
+		t.Errorf("rank %d: tokens have %d norms", rank, len(squares))
+	}
+	return all
+}
+
+// Every expert is chosen by as many tokens as by any other, the keys by which it orders
+// them are apart, and all others are far below.
+func TestRoutingDecides(t *testing.T) {
+	q := &Routing{Experts: 8, Width: 512, Tokens: 2048, Rows: 4500}
 	for rank := range 2 {
-		ids := made(t, q, Part{Role: "ids"}, 23, rank, 1, q.Tokens)
 		chances := make([][]float64, q.Experts) // the logarithms of their odds
-		squares := map[float64]bool{}
-		for i := range q.Tokens {
-			row := table[int64(binary.LittleEndian.Uint64(ids[8*i:]))*q.Width:][:q.Width]
-			logits, square := make([]float64, q.Experts), 0.0
-			for e := range logits {
-				for c, w := range router[int64(e)*q.Width:][:q.Width] {
-					logits[e] += w * row[c]
-				}
-			}
-			for c, x := range row {
-				if !q.ofRouter(int64(c)) {
-					square += x * x
-				}
-			}
-			squares[math.Round(square*1e6)] = true
+		for _, logits := range routed(t, q, rank) {
 			for e := range logits {
 				others := 0.0
 				for f := range logits {
@@ -182,9 +206,6 @@ func TestRoutingDecides(t *testing.T) {
 				}
 				chances[e] = append(chances[e], logits[e]-math.Log(others))
 			}
-		}
-		if len(squares) != 1 {
-			t.Errorf("rank %d: tokens have %d norms", rank, len(squares))
 		}
 		for e, all := range chances {
 			slices.Sort(all)
@@ -198,6 +219,33 @@ func TestRoutingDecides(t *testing.T) {
 			}
 			if gap := all[take-1] - all[take]; gap < 7 {
 				t.Errorf("rank %d expert %d: the last token taken is only %g above the next", rank, e, gap)
+			}
+		}
+	}
+}
+
+// Where tokens take experts, the logits of those that a token takes are 2 apart and the others far
+// below, and every expert is taken about as often as any other.
+func TestRoutingByTokens(t *testing.T) {
+	for _, takes := range []int64{1, 2, 5} {
+		q := &Routing{Experts: 8, Takes: takes, Width: 512, Tokens: 2048, Rows: 4500}
+		load := make([]int64, q.Experts)
+		for i, logits := range routed(t, q, 1) {
+			order := make([]int, q.Experts)
+			for e := range order {
+				order[e] = e
+			}
+			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(logits[b], logits[a]) })
+			for r, e := range order[:takes] {
+				load[e]++
+				if gap := logits[e] - logits[order[r+1]]; gap < 1.99 {
+					t.Fatalf("takes %d, token %d: expert %d is only %g above the next", takes, i, e, gap)
+				}
+			}
+		}
+		for e, n := range load {
+			if mean := takes * q.Tokens / q.Experts; n < mean*9/10 || n > mean*11/10 {
+				t.Errorf("takes %d: expert %d is taken %d times, want about %d", takes, e, n, mean)
 			}
 		}
 	}
