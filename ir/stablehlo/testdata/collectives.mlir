@@ -241,3 +241,47 @@ func.func @main() {
   return
 }
 }
+
+// -----
+
+// Integers of types in which not all devices reduce.
+module @types {
+  func.func @narrow(%x: tensor<2xui16>, %y: tensor<2xui32>, %z: tensor<2xui64>) -> (tensor<2xui16>, tensor<2xui16>, tensor<2xui32>, tensor<1xui64>) {
+    %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+      ^bb0(%a: tensor<ui16>, %b: tensor<ui16>):
+        %s = stablehlo.add %a, %b : tensor<ui16>
+        stablehlo.return %s : tensor<ui16>
+    }) : (tensor<2xui16>) -> tensor<2xui16>
+    %1 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+      ^bb0(%a: tensor<ui16>, %b: tensor<ui16>):
+        %s = stablehlo.maximum %a, %b : tensor<ui16>
+        stablehlo.return %s : tensor<ui16>
+    }) : (tensor<2xui16>) -> tensor<2xui16>
+    %2 = "stablehlo.all_reduce"(%y) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+      ^bb0(%a: tensor<ui32>, %b: tensor<ui32>):
+        %s = stablehlo.minimum %a, %b : tensor<ui32>
+        stablehlo.return %s : tensor<ui32>
+    }) : (tensor<2xui32>) -> tensor<2xui32>
+    %3 = "stablehlo.reduce_scatter"(%z) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, scatter_dimension = 0 : i64}> ({
+      ^bb0(%a: tensor<ui64>, %b: tensor<ui64>):
+        %s = stablehlo.maximum %a, %b : tensor<ui64>
+        stablehlo.return %s : tensor<ui64>
+    }) : (tensor<2xui64>) -> tensor<1xui64>
+    return %0, %1, %2, %3 : tensor<2xui16>, tensor<2xui16>, tensor<2xui32>, tensor<1xui64>
+  }
+  func.func public @main() {
+    %x0 = stablehlo.constant dense<[65535, 1]> : tensor<2xui16>
+    %x1 = stablehlo.constant dense<[2, 40000]> : tensor<2xui16>
+    %y0 = stablehlo.constant dense<[4294967295, 1]> : tensor<2xui32>
+    %y1 = stablehlo.constant dense<[2, 2147483648]> : tensor<2xui32>
+    %z0 = stablehlo.constant dense<[18446744073709551615, 1]> : tensor<2xui64>
+    %z1 = stablehlo.constant dense<[2, 9223372036854775808]> : tensor<2xui64>
+    %r:8 = "interpreter.run_parallel"(%x0, %y0, %z0, %x1, %y1, %z1) {programs = [[@narrow], [@narrow]]} : (tensor<2xui16>, tensor<2xui32>, tensor<2xui64>, tensor<2xui16>, tensor<2xui32>, tensor<2xui64>) -> (tensor<2xui16>, tensor<2xui16>, tensor<2xui32>, tensor<1xui64>, tensor<2xui16>, tensor<2xui16>, tensor<2xui32>, tensor<1xui64>)
+    check.expect_eq_const %r#0, dense<[1, 40001]> : tensor<2xui16>
+    check.expect_eq_const %r#1, dense<[65535, 40000]> : tensor<2xui16>
+    check.expect_eq_const %r#2, dense<[2, 1]> : tensor<2xui32>
+    check.expect_eq_const %r#3, dense<[18446744073709551615]> : tensor<1xui64>
+    check.expect_eq_const %r#7, dense<[9223372036854775808]> : tensor<1xui64>
+    return
+  }
+}
