@@ -176,13 +176,14 @@ func cholesky(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.Cholesky(im.cur, x, im.flag("lower")))
 }
 
-// topK gives the largest elements of the last dimension and where they stand.
-func topK(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
+// topK gives the largest elements of the last dimension and where they stand, or the smallest.
+func topK(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	k, err := im.integer("k")
 	if err != nil {
 		return nil, err
 	}
-	return im.ranked(in[0], k, true)
+	largest, ok := o.Attr("largest")
+	return im.ranked(in[0], k, !ok || largest.Text != "false")
 }
 
 // calledTopK is that of a call, which may ask for the smallest.

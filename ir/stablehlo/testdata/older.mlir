@@ -1,4 +1,4 @@
-// Operations that older programs have, and scans, whose rounds are unrolled.
+// Operations that older programs have, and those of newer ones.
 
 func.func @scanned() {
   %x = stablehlo.constant dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi32>
@@ -77,5 +77,17 @@ func.func @shaped() {
   %s = stablehlo.constant dense<[2, 3]> : tensor<2xi64>
   %0 = chlo.dynamic_reshape %x, %s : (tensor<6xi32>, tensor<2xi64>) -> tensor<2x3xi32>
   check.expect_eq_const %0, dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi32>
+  func.return
+}
+
+// -----
+
+func.func @smallest() {
+  %x = stablehlo.constant dense<[3.0, 0x7FC00000, 5.0, 5.0, -0.0]> : tensor<5xf32>
+  %0, %1 = chlo.top_k(%x, k = 2) {largest = false} : tensor<5xf32> -> (tensor<2xf32>, tensor<2xi32>)
+  check.expect_eq_const %0, dense<[-0.0, 3.0]> : tensor<2xf32>
+  check.expect_eq_const %1, dense<[4, 0]> : tensor<2xi32>
+  %2, %3 = "chlo.top_k"(%x) <{k = 2 : i64, largest = true}> : (tensor<5xf32>) -> (tensor<2xf32>, tensor<2xi32>)
+  check.expect_eq_const %3, dense<[1, 2]> : tensor<2xi32>
   func.return
 }
