@@ -85,7 +85,7 @@ func @limits(%x: bf16[8,8], %i: i64[8]) -> (f32[], bf16[8,8], i64[8], bf16[64], 
 				if len(n) == 0 {
 					elems = 1
 				}
-				if got := printLimit(s, half > 0, fingerprint.Print{Elems: elems, Own: c.own}); math.Abs(got-limits[k]) > 1e-15 {
+				if got := printLimit(s, half > 0, elems, c.own); math.Abs(got-limits[k]) > 1e-15 {
 					t.Errorf("half %d output %d, PyTorch's own %g: %g, want %g", half, k, c.own, got, limits[k])
 				}
 			}
@@ -172,4 +172,16 @@ func taken(q *fillrand.Routing, in []interp.Tensor) [][]int64 {
 		}
 	}
 	return out
+}
+
+// How far PyTorch's own runs are apart is that of the worst rank.
+func TestOwnOfTheWorstRank(t *testing.T) {
+	key := fingerprint.Key{Func: "mlp.fw", Output: 1}
+	j := &Job{}
+	for _, own := range []float64{1e-4, 3e-4, 2e-4} {
+		j.prints = append(j.prints, &fingerprint.Set{Prints: map[fingerprint.Key]fingerprint.Print{key: {Own: own}}})
+	}
+	if got := j.own(key); got != 3e-4 {
+		t.Errorf("%g, want 3e-4", got)
+	}
 }

@@ -341,7 +341,7 @@ func (j *Job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 				if err != nil {
 					return nil, fmt.Errorf("rank %d output %d of %s, %%%s: %w", r, key.Output, name, s.Name, err)
 				}
-				limit := printLimit(s, i > 0, want)
+				limit := printLimit(s, i > 0, want.Elems, j.own(key))
 				x, ok := want.Uniform()
 				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Bound: step.Bound{Rel: limit}, Flat: step.Flat(want.Elems, x, ok)})
 			}
@@ -373,7 +373,7 @@ const ownRuns = 3
 
 // printLimit is how far from what is expected an output of an ordinary program may be, relative
 // in the 2-norm.
-func printLimit(s interp.Slot, backward bool, want fingerprint.Print) float64 {
+func printLimit(s interp.Slot, backward bool, elems int64, own float64) float64 {
 	n, d := s.Value.Viewed().Def(), s.Type.DType()
 	limit := roundingLimit
 	switch {
@@ -384,10 +384,20 @@ func printLimit(s interp.Slot, backward bool, want fingerprint.Print) float64 {
 	case backward:
 	case n.Op() == ir.OpInput:
 		return inputLimit
-	case want.Elems == 1:
+	case elems == 1:
 		limit = lossLimit
 	}
-	return max(limit, ownLimit(want.Own))
+	return max(limit, ownLimit(own))
+}
+
+// own is how far the recording runtime's other runs are off in an output, on the rank where it is
+// most: that of a loss, one number, is by chance small on some rank.
+func (j *Job) own(key fingerprint.Key) float64 {
+	most := 0.0
+	for _, p := range j.prints {
+		most = max(most, p.Prints[key].Own)
+	}
+	return most
 }
 
 // ownLimit is the limit that follows from how far the recording runtime's other runs are off,
@@ -408,7 +418,7 @@ func (j *Job) reportOwn(t *Console, all []step.Result) {
 		if err != nil {
 			return
 		}
-		own := j.prints[r.Rank].Prints[fingerprint.Key{Func: j.pair.Name + "." + half, Output: places[r.Output][0]}].Own
+		own := j.own(fingerprint.Key{Func: j.pair.Name + "." + half, Output: places[r.Output][0]})
 		ours, theirs = append(ours, r.Diff.Rel), append(theirs, own)
 		if own > 0 && r.Bound.Rel == ownLimit(own) {
 			wide++
