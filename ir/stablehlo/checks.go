@@ -2,6 +2,7 @@ package stablehlo
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -76,6 +77,7 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 		return nil, im.errorf("%s without programs", o.Name)
 	}
 	var f *mlir.Func
+	sequential := false
 	world, rows := 0, len(a.List)
 	for _, row := range a.List {
 		for _, p := range row.List {
@@ -86,7 +88,7 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 			if f != nil && f != g {
 				return nil, im.errorf("op not supported: %s of different programs", o.Name)
 			}
-			f = g
+			f, sequential = g, strings.HasPrefix(p.Text, "sequential_") && p.Text != g.Name
 			world++
 		}
 	}
@@ -112,6 +114,9 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	global, err := im.m.said(f)
 	if err != nil {
 		return nil, err
+	}
+	if sequential { // without its shardings
+		global = nil
 	}
 	replicas, partitions := im.replicas, im.partitions
 	before, said := im.cur, im.global

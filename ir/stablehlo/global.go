@@ -122,6 +122,14 @@ func grouped(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return nil, err
 }
 
+// namedComputation is its body.
+func namedComputation(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+	if len(o.Regions) != 1 {
+		return nil, im.errorf("%s of %d regions, want a body", o.Name, len(o.Regions))
+	}
+	return im.regionOf(o, 0, in)
+}
+
 // summed is an explicit reduction over axes.
 func summed(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if im.global == nil {

@@ -289,7 +289,7 @@ func manualComputation(im *importer, o *mlir.Operation, in []*value) ([]*value, 
 	}
 	for i, a := range b.Args {
 		if !sameType(a.Type, in[i].typ) {
-			return nil, im.errorf("argument %d is %s on each rank, by its sharding %s", i, a.Type, in[i].typ)
+			return nil, im.errorf("op not supported: %s without a mesh around it: its body takes the piece of a rank, argument %d is %s, the value is %s", o.Name, i, a.Type, in[i].typ)
 		}
 	}
 	return im.block(b, b.Args, in)

@@ -133,6 +133,7 @@ func otherRules() map[string]rule {
 		"stablehlo.torch_index_select":       {2, false, indexSelect},
 		"chlo.dynamic_reshape":               {2, false, dynamic(reshape)},
 		"chlo.constant":                      {0, true, constantOp},
+		"sdy.constant":                       {0, true, constantOp},
 		"chlo.constant_like":                 {1, false, constantLike},
 		"chlo.conj":                          {1, true, realPart},
 		"stablehlo.real_dynamic_slice":       {4, false, realDynamicSlice},
@@ -155,6 +156,7 @@ func collectiveRules() map[string]rule {
 		"sdy.reduce_scatter":             {1, false, summed},
 		"sdy.sharding_group":             {1, false, grouped},
 		"sdy.manual_computation":         {-1, false, manualComputation},
+		"sdy.named_computation":          {-1, false, namedComputation},
 
 		"interpreter.run_parallel": {-1, false, runParallel},
 	}

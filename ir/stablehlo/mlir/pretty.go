@@ -31,12 +31,16 @@ func (p *Parser) pretty(o *Operation) {
 			}
 		}
 		return
-	case "sdy.manual_computation":
+	case "sdy.manual_computation", "sdy.named_computation":
 		p.manual(o)
 		return
 	case "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced":
 		if c := p.Peek(); c == '[' || c == '{' {
 			o.Attrs = append(o.Attrs, Named{"axes", p.brackets("axes")})
+		}
+		if p.number() != "" && p.Expect("->", "between dimensions") { // older all_to_all {"x"} 0->1
+			p.space()
+			p.number()
 		}
 	}
 	p.items(o)
@@ -312,14 +316,23 @@ func (p *Parser) scan(o *Operation) {
 	p.signature(o)
 }
 
-// manual reads the operands, shardings, axes, arguments and body of a manual computation.
+// manual reads the operands, shardings, axes, arguments and body of a manual computation, or
+// the name and no axes of a named one, whose shardings may be absent.
 func (p *Parser) manual(o *Operation) {
+	named := o.Name == "sdy.named_computation"
+	if named && p.Expect("<", "before a name") {
+		o.Flags = append(o.Flags, p.Attr(false))
+		p.Expect(">", "behind a name")
+	}
 	if !p.Expect("(", "before operands") {
 		return
 	}
 	p.list(o)
 	for _, name := range []string{"in_shardings", "out_shardings", "manual_axes"} {
 		at := p.Pos
+		if named && !p.ahead(name) {
+			continue
+		}
 		if !p.Keyword(name) || !p.Expect("=", "behind "+name) {
 			p.Failf(at, "expected %s, found %s", name, p.found())
 			return

@@ -443,3 +443,38 @@ func.func @main() {
  "check.expect_eq"(%other#1, %s1) : (tensor<2xi32>, tensor<2xi32>) -> ()
  return
 }
+
+// -----
+
+// Forms of older programs: a named computation, a constant of sdy, all_to_all of one pair of
+// dimensions; the same function without its shardings on one rank.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @parallel_f(%arg0: tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}, {}]>}) -> (tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>}) {
+ %c = sdy.constant dense<1> : tensor<4x4xi32>
+ %0 = sdy.named_computation<"twice">(%arg0) out_shardings=[<@m, [{"x", "y"}, {}]>] (%a: tensor<4x4xi32>) {
+  %2 = stablehlo.add %a, %a : tensor<4x4xi32>
+  sdy.return %2 : tensor<4x4xi32>
+ } : (tensor<4x4xi32>) -> tensor<4x4xi32>
+ %1 = sdy.all_to_all {"y"} 0->1 %0 out_sharding=<@m, [{"x"}, {"y"}]> : tensor<4x4xi32>
+ %3 = stablehlo.add %1, %c : tensor<4x4xi32>
+ return %3 : tensor<4x4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %g = stablehlo.iota dim = 0 : tensor<16xi32>
+ %x = stablehlo.reshape %g : (tensor<16xi32>) -> tensor<4x4xi32>
+ %s0 = stablehlo.slice %x [0:1, 0:4] : (tensor<4x4xi32>) -> tensor<1x4xi32>
+ %s1 = stablehlo.slice %x [1:2, 0:4] : (tensor<4x4xi32>) -> tensor<1x4xi32>
+ %s2 = stablehlo.slice %x [2:3, 0:4] : (tensor<4x4xi32>) -> tensor<1x4xi32>
+ %s3 = stablehlo.slice %x [3:4, 0:4] : (tensor<4x4xi32>) -> tensor<1x4xi32>
+ %r:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@parallel_f, @parallel_f, @parallel_f, @parallel_f]]} : (tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>) -> (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>)
+ %q = "interpreter.run_parallel"(%x) {programs = [[@sequential_f]]} : (tensor<4x4xi32>) -> tensor<4x4xi32>
+ check.expect_eq_const %r#1, dense<[[5, 7], [13, 15]]> : tensor<2x2xi32>
+ check.expect_eq_const %r#2, dense<[[17, 19], [25, 27]]> : tensor<2x2xi32>
+ check.expect_eq_const %q, dense<[[1, 3, 5, 7], [9, 11, 13, 15], [17, 19, 21, 23], [25, 27, 29, 31]]> : tensor<4x4xi32>
+ return
+}
