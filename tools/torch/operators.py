@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from operators_layers import complexes, corners, factors, joined, layers, lines, lists, masks, matrices, places, signals, specials, transforms, unusual
+from operators_layers import complexes, corners, factors, joined, layers, lines, lists, masks, matrices, places, rare, signals, specials, transforms, unusual
 from operators_windows import channel_norms, windows
 
 NAN, INF = float("nan"), float("inf")
@@ -454,7 +454,7 @@ def main(path, names):
         r = Recorder(out)
         for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused, windows, channel_norms):
             group(r)
-        for group in (layers, lines, matrices, joined, places, lists, complexes, factors, masks, transforms, corners, signals, specials, unusual):
+        for group in (layers, lines, matrices, joined, places, lists, complexes, factors, masks, transforms, corners, signals, specials, unusual, rare):
             group(Recorder(out))
 
 

@@ -409,3 +409,24 @@ def rms_gradients(grad, x, shape, rstd, weight, wanted):
         out = y * (y.pow(2).mean(dims, keepdim=True) + eps).rsqrt() * w
         dx, dw = torch.autograd.grad(out, (y, w), grad.to(acc))
     return [dx.to(x.dtype), dw.to(weight.dtype) if wanted[1] else None]
+
+
+def rare(r):
+    """Thresholds that let nothing small through, indices repeated, and products of other types than their operands'."""
+    for dt in [torch.float32, torch.bfloat16]:
+        x = r.data(dt, 3, 7, low=-1, high=1)
+        x[0, :3] = torch.tensor([0.5, -0.5, math.inf])  # of NaN the CPU has two opinions
+        for name in ["hardshrink", "softshrink"]:
+            r.call("aten.%s_backward.default" % name, r.data(dt, 3, 7), x, 0.5)
+        for n, size in [(1, [7]), (2, [7, 3]), (3, [2, 5, 3])]:
+            name, shape = "aten._upsample_nearest_exact%dd_backward.default" % n, [1, 2, 4, 5, 3][: 2 + n]
+            r.call(name, r.data(dt, 1, 2, *size), size, shape)
+        r.call("aten._upsample_nearest_exact2d_backward.default", r.data(dt, 1, 2, 8, 7), [8, 7], [1, 2, 4, 5], 2.0, 1.5)
+        r.call("aten._weight_int8pack_mm.default", r.data(dt, 3, 32), r.data(torch.int8, 16, 32, low=-128, high=127), r.data(dt, 16, low=0.1, high=1))
+    for dt in [torch.int32, torch.int64]:
+        r.call("aten.repeat_interleave.Tensor", torch.tensor([2, 0, 3, 1], dtype=dt), output_size=6)
+    a, b, c = r.data(torch.bfloat16, 3, 8), r.data(torch.bfloat16, 8, 5), r.data(torch.float32, 3, 5)
+    r.call("aten.mm.dtype", a, b, torch.float32, instead=lambda a, b, dt: a.to(dt) @ b.to(dt))
+    r.call("aten.bmm.dtype", a[None], b[None], torch.float32, instead=lambda a, b, dt: a.to(dt) @ b.to(dt))
+    for self in [c, c.bfloat16()]:
+        r.call("aten.addmm.dtype", self, a, b, torch.float32, beta=0.5, alpha=2, instead=lambda c, a, b, dt, beta, alpha: beta * c.to(dt) + alpha * (a.to(dt) @ b.to(dt)))

@@ -31,6 +31,7 @@ var coreOps = []row{
 	{"aten.cummin.default", "self dim", running(ir.OpLe)},
 	{"aten.searchsorted.Tensor aten.searchsorted.Scalar", "sequence self * out_int32 right side sorter", searchSorted},
 	{"aten.bucketize.Tensor aten.bucketize.Scalar", "self sequence * out_int32 right", searchSorted},
+	{"aten.repeat_interleave.Tensor", "repeats * output_size", repeatInterleave},
 	{"aten.logsumexp.default", "self dim keepdim", logSumExp},
 	{"aten.var.dim", "self dim unbiased keepdim", variance},
 	{"aten.native_layer_norm.default", "input normalized_shape weight bias eps", layerNorm},
@@ -368,4 +369,23 @@ func searchSorted(c *call) error {
 	}
 	behind := c.Make(op, nil, line, c.Unsqueezed(x, last))
 	return c.Settle(c.Over(ir.OpSum, c.In(ir.I64, c.Make(ir.OpLogicalNot, nil, behind)), false, last))
+}
+
+// repeatInterleave gives each index as often as its element says, of a length that is known:
+// result k is the number of indices whose copies end by k.
+func repeatInterleave(c *call) error {
+	times := c.Tensor("repeats")
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	if size, ok := ts[0].Shape().Static(); !ok || len(size) != 1 || times.Type().Rank() != 1 {
+		return traced.ErrForm // a length that the tensor decides
+	}
+	ends := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, times))
+	over := c.Make(ir.OpLe, nil, c.Unsqueezed(ends, 0), c.Unsqueezed(c.Counting(traced.SizesOf(ts[0])[0]), 1))
+	return c.Settle(c.Over(ir.OpSum, c.In(ir.I64, over), false, 1))
 }

@@ -1,6 +1,8 @@
 package aten
 
 import (
+	"cmp"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -11,6 +13,7 @@ import (
 var layerOps = []row{
 	{"aten.glu.default", "self dim", glu},
 	{"aten.glu_backward.default", "grad_output self dim", gluBackward},
+	{"aten.hardshrink_backward.default aten.softshrink_backward.default", "grad self lambd", shrinkBackward},
 	{"aten._weight_norm_interface.default", "v g dim", weightNorm},
 	{"aten._weight_norm_interface_backward.default", "grad_w v g norms dim", weightNormBackward},
 	{"aten.fake_quantize_per_tensor_affine_cachemask.default", "self scale zero_point quant_min quant_max", fakeQuantize},
@@ -54,6 +57,18 @@ func gluBackward(c *call) error {
 	gate := c.Make(ir.OpSigmoid, nil, b)
 	open := c.mul(dy, gate)
 	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(d), open, c.mul(open, c.rest(gate), a)))
+}
+
+// shrinkBackward lets gradients of elements through that are not within lambd of zero.
+func shrinkBackward(c *call) error {
+	dy, x := c.Tensor("grad"), c.Tensor("self")
+	l, ok := c.Num("lambd")
+	if c.Err != nil || !ok {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	f, _ := l.AsFloat()
+	within := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, x, -f), c.With(ir.OpLe, x, f))
+	return c.Settle(c.Make(ir.OpWhere, nil, within, c.Filled(attr.Int(0), dy.Type().DType()), dy))
 }
 
 // normed reads a weight's direction and the dimension that has norms of its own: all others

@@ -65,6 +65,8 @@ func along(op ir.Op) func(c *call) error {
 // productOps are the matrix products and attention.
 var productOps = []row{
 	{"aten.mm.default aten.bmm.default aten.matmul.default", "self mat2", matmul},
+	{"aten.mm.dtype aten.bmm.dtype", "self mat2 out_dtype", matmul},
+	{"aten._weight_int8pack_mm.default", "self mat2 scales", weightedBytes},
 	{"aten._int_mm.default", "self mat2", func(c *call) error { // of bytes, summed up in 32 bits
 		a, b := c.Tensor("self"), c.Tensor("mat2")
 		if c.Err != nil {
@@ -73,6 +75,7 @@ var productOps = []row{
 		return c.Settle(c.Make(ir.OpMatmul, nil, c.In(ir.I32, a), c.In(ir.I32, b)))
 	}},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
+	{"aten.addmm.dtype aten.baddbmm.dtype", "self mat1 mat2 out_dtype * beta alpha", addmm},
 	{"aten.addbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
 	{"aten._scaled_mm.default", "self mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum", scaledMM},
@@ -142,6 +145,19 @@ func scaledMM(c *call) error {
 	return c.Settle(c.mul(scaled, factors[2:]...))
 }
 
+// weightedBytes is the product with 8-bit weights, each row of them with a scale: summed up and
+// scaled in single precision.
+func weightedBytes(c *call) error {
+	x, w, scales := c.Tensor("self"), c.Tensor("mat2"), c.Tensor("scales")
+	if c.Err != nil {
+		return c.Err
+	}
+	c.Shares = 1
+	w = c.Permuted(c.In(x.Type().DType(), w), 1, 0)
+	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{x, w}, ir.TensorOf(dtype.F32, c.Shape(0)))
+	return c.settled(c.mul(y, c.In(dtype.F32, scales)))
+}
+
 // addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
 // have the product, and the sum joins what reads it.
 func addmm(c *call) error {
@@ -165,7 +181,13 @@ func addmm(c *call) error {
 		}
 		a, b = c.Shaped(c.Permuted(a, 1, 0, 2), s[1], s[0]*s[2]), c.Shaped(b, n[0]*n[1], n[2])
 	}
-	p := c.Make(ir.OpMatmul, nil, a, b)
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	dt := ts[0].DType()
+	self = c.In(dt, self)
+	p := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dt, c.Shape(0)))
 	if alpha != 1 || beta == 0 {
 		p = c.With(ir.OpMul, p, alpha)
 	}
