@@ -170,6 +170,7 @@ class _Recorder:
         self.most = {}  # upper bounds of open sizes by what they are now
 
     def __call__(self, module, inputs):
+        import torch._inductor.lowering  # which decompositions of pools ask
         from torch._dynamo.backends.common import aot_autograd
         from torch._inductor.decomposition import select_decomp_table
 

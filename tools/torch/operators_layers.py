@@ -425,6 +425,11 @@ def rare(r):
         r.call("aten._weight_int8pack_mm.default", r.data(dt, 3, 32), r.data(torch.int8, 16, 32, low=-128, high=127), r.data(dt, 16, low=0.1, high=1))
     for dt in [torch.int32, torch.int64]:
         r.call("aten.repeat_interleave.Tensor", torch.tensor([2, 0, 3, 1], dtype=dt), output_size=6)
+    line = torch.tensor([-1.5, 0.1, 1.0])
+    for a, b in [(r.data(torch.float32, 3, 5), line.bfloat16()), (r.data(torch.int64, 9), line), (r.data(torch.float32, 9), torch.tensor([-1, 0, 2])), (torch.tensor(0.1), line.bfloat16())]:
+        r.call("aten.bucketize.Tensor", a, b)
+        r.call("aten.searchsorted.Tensor", b, a, right=True)
+    r.call("aten.searchsorted.Scalar", torch.tensor([-1, 0, 2]), 1.5)
     a, b, c = r.data(torch.bfloat16, 3, 8), r.data(torch.bfloat16, 8, 5), r.data(torch.float32, 3, 5)
     r.call("aten.mm.dtype", a, b, torch.float32, instead=lambda a, b, dt: a.to(dt) @ b.to(dt))
     r.call("aten.bmm.dtype", a[None], b[None], torch.float32, instead=lambda a, b, dt: a.to(dt) @ b.to(dt))

@@ -348,8 +348,15 @@ func searchSorted(c *call) error {
 	var x *ir.Value
 	if c.IsTensor("self") {
 		x = c.Tensor("self")
+		if c.Err == nil && x.Type().Rank() == 0 && x.Type().DType().IsFloat() == dt.IsFloat() {
+			x = c.In(dt, x) // as PyTorch's promotion has it
+		}
 	} else if v, ok := c.Num("self"); ok {
-		x = c.Filled(v, dt)
+		at := dt
+		if _, whole := v.AsInt(); !whole && !dt.IsFloat() {
+			at = ir.F32
+		}
+		x = c.Filled(v, at)
 	} else {
 		c.Want("self", "a tensor or a number", c.Arg("self"))
 	}
@@ -357,7 +364,7 @@ func searchSorted(c *call) error {
 		return c.Err
 	}
 	s, r := traced.Static(line), line.Type().Rank()
-	if r == 0 || x.Type().DType() != dt || r > 1 && (x.Type().Rank() != r || !slices.Equal(traced.Static(x)[:r-1], s[:r-1])) {
+	if r == 0 || r > 1 && (x.Type().Rank() != r || !slices.Equal(traced.Static(x)[:r-1], s[:r-1])) {
 		return traced.ErrForm
 	}
 	op, last := ir.OpGe, int64(x.Type().Rank())
