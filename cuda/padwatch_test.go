@@ -346,3 +346,25 @@ func TestWaitValueSharedQueue(t *testing.T) {
 	r.must(g.Rejoin(t.Context()))
 	r.idlePad(m)
 }
+
+// TestCheckSharedQueue: the end of its context ends a Check of an idle stream, too, where another
+// stream's wait holds up all queues of the device.
+func TestCheckSharedQueue(t *testing.T) {
+	fakeOnly(t)
+	f := newDriverOf(t, 2).(*fake.Driver)
+	f.Queues(1)
+	r := newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)})
+	m := r.g.Members()[0]
+	idle := got(f.StreamCreate(m.Rank.Ctx))(t)
+	defer f.StreamDestroy(m.Rank.Ctx, idle)
+	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
+	enough := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, enough)
+	defer cancel()
+	if err := m.Check(ctx, idle); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+	r.must(f.StreamWrite32(r.w.Rank(1).Ctx, r.streams[1], got(m.Pad(0))(t).At, 1)) // the peer comes after all
+	r.must(r.g.Rejoin(t.Context()))
+	r.idlePad(m)
+}

@@ -177,18 +177,25 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return err
 	}
 	defer m.Done()
-	d := m.Rank.World.drv
-	if err := m.Drain(ctx, func() (bool, error) { return d.StreamQuery(m.Rank.Ctx, s) }); err != nil {
+	d, c := m.Rank.World.drv, m.Rank.Ctx
+	drained := func(s driver.Stream) error {
+		return m.Drain(ctx, func() (bool, error) { return d.StreamQuery(c, s) })
+	}
+	if err := drained(s); err != nil {
 		return err
 	}
 	if err := m.works(); err != nil {
 		return err
 	}
-	var b [4]byte
-	if err := d.CopyOut(m.Rank.Ctx, m.stream, b[:], m.ctl+kernels.CtlAbort); err != nil {
+	// The copy waits for a queue of the GPU, of which other streams' waits may hold all: CopyOut would
+	// stay in the driver.
+	if err := d.Copy(c, m.stream, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4); err != nil {
 		return err
 	}
-	if b[0] != 0 {
+	if err := drained(m.stream); err != nil {
+		return err
+	}
+	if hostmem.Load32(m.host+abortSeen) != 0 {
 		return m.byPeer(ctx)
 	}
 	return nil
