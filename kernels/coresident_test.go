@@ -14,13 +14,7 @@ func TestCoresidentPlans(t *testing.T) {
 	have := entries(t, 80)
 	look := func(l *Launch) {
 		t.Helper()
-		size, ok := have[l.Kernel]
-		if !ok {
-			t.Fatalf("no kernel %s", l.Kernel)
-		}
-		if got := len(l.Args.Pack(nil, l.Segs)); got != size {
-			t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
-		}
+		takes(t, have, l)
 		if l.Image != "coresident" || l.Block != 32 || l.Grid < 1 || l.Grid > CoresidentBlocks {
 			t.Fatalf("%s of %s: %d x %d", l.Kernel, l.Image, l.Grid, l.Block)
 		}
@@ -160,7 +154,7 @@ func TestCoresidentFits(t *testing.T) {
 	}
 }
 
-// TestStagedPlans checks that the plans of folds of one and of several tensors name
+// TestStagedPlans checks that the plans of reductions of one and of several tensors name
 // kernels that exist, with the arguments these take.
 func TestStagedPlans(t *testing.T) {
 	have := entries(t, 80)
@@ -184,10 +178,7 @@ func TestStagedPlans(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					size, ok := have[l.Kernel]
-					if got := len(l.Args.Pack(nil, l.Segs)); !ok || got != size {
-						t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
-					}
+					takes(t, have, l)
 					named[l.Kernel] = true
 				}
 			}

@@ -15,15 +15,29 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// entries maps every kernel that an architecture runs to the bytes of its parameters.
-func entries(t *testing.T, arch int) map[string]int {
+// entry is a kernel of an image.
+type entry struct {
+	image string
+	bytes int // of its parameters
+}
+
+// takes checks that a launch's kernel is in the image that it names, and takes its arguments.
+func takes(t *testing.T, have map[string]entry, l *Launch) {
+	t.Helper()
+	if got, want := (entry{l.Image, len(l.Args.Pack(nil, l.Segs))}), have[l.Kernel]; got != want {
+		t.Fatalf("%s is of %q and takes %d bytes of arguments; a launch names %q and has %d", l.Kernel, want.image, want.bytes, got.image, got.bytes)
+	}
+}
+
+// entries are the kernels that an architecture runs, by name.
+func entries(t *testing.T, arch int) map[string]entry {
 	t.Helper()
 	set, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
 	re := regexp.MustCompile(`\.visible \.entry (\w+)\(\s*\.param \.align 8 \.b8 \w+\[(\d+)\]`)
-	out := map[string]int{}
+	out := map[string]entry{}
 	for _, name := range set.Manifest.Names() {
 		if _, err := set.Manifest.Find(name, arch); err != nil {
 			continue
@@ -34,7 +48,7 @@ func entries(t *testing.T, arch int) map[string]int {
 		}
 		for _, g := range re.FindAllStringSubmatch(string(ptx), -1) {
 			n, _ := strconv.Atoi(g[2])
-			out[g[1]] = n
+			out[g[1]] = entry{name, n}
 		}
 	}
 	return out
@@ -108,7 +122,7 @@ func scratch(n int) Scratch {
 }
 
 // TestPlansName checks over the whole space of calls that every plan names a kernel
-// that exists, with an argument structure of that kernel's size.
+// of the image that it names, with an argument structure of that kernel's size.
 func TestPlansName(t *testing.T) {
 	have := entries(t, 80)
 	plans := 0
@@ -135,13 +149,7 @@ func TestPlansName(t *testing.T) {
 									t.Fatal(err)
 								}
 								plans++
-								size, ok := have[l.Kernel]
-								if !ok {
-									t.Fatalf("%v %v %v n=%d %v: no kernel %s", op, dt, red, n, algo, l.Kernel)
-								}
-								if got := len(l.Args.Pack(nil, l.Segs)); got != size {
-									t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
-								}
+								takes(t, have, l)
 								if l.Grid < 1 || l.Grid > MaxBlocks || l.Block < 32 || l.Block > 512 {
 									t.Fatalf("%s: %d x %d", l.Kernel, l.Grid, l.Block)
 								}
@@ -155,7 +163,7 @@ func TestPlansName(t *testing.T) {
 	if plans < 10000 {
 		t.Errorf("only %d plans", plans)
 	}
-	if size, got := have["all_to_all_uneven_ll"], len((&Args{}).PackUneven(nil, Table{})); size != got {
+	if size, got := have["all_to_all_uneven_ll"].bytes, len((&Args{}).PackUneven(nil, Table{})); size != got {
 		t.Errorf("all_to_all_uneven_ll takes %d bytes of arguments, %d are packed", size, got)
 	}
 }

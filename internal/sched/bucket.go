@@ -84,9 +84,9 @@ func join(p *problem, s schedule, opts Options, cap int64, limit func(key int32)
 	var out []joined
 	for _, items := range streams {
 		j.joinLater(items, false)
-		j.early(items, false)
+		j.joinEarlier(items, false)
 		j.joinLater(items, true)
-		j.early(items, true)
+		j.joinEarlier(items, true)
 		for i := range items {
 			if it := &items[i]; !it.dead && (len(it.members) > 1 || p.isBucket(it.members[0])) {
 				out = append(out, joined{it.members, it.slot, it.dur})
@@ -224,8 +224,8 @@ func (j *joiner) joinLater(items []item, all bool) {
 	}
 }
 
-// early lets gathers, or all, join an earlier collective, from the start of the stream.
-func (j *joiner) early(items []item, all bool) {
+// joinEarlier lets gathers, or all, join an earlier collective, from the start of the stream.
+func (j *joiner) joinEarlier(items []item, all bool) {
 	open := map[int32]int{}
 	for i := range items {
 		it := &items[i]
