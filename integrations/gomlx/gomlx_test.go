@@ -84,28 +84,72 @@ func TestNotImplemented(t *testing.T) {
 	}
 }
 
+// builtT makes values and closures of a computation that builds without an error.
+type builtT struct{ *testing.T }
+
+func (t builtT) must(v compute.Value, err error) compute.Value {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (t builtT) closure(f compute.Function, build func(g compute.Function) []compute.Value) compute.Function {
+	t.Helper()
+	g, err := f.Closure()
+	if err == nil {
+		err = g.Return(build(g), nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+var number = shapes.Make(dtypes.Int32)
+
+// collatz returns the last of Collatz' sequence, the sum of its odd numbers and its length.
+func (t builtT) collatz(f compute.Function) {
+	t.Helper()
+	must, closure := t.must, t.closure
+	constant := func(v int32) compute.Value { return must(f.Constant([]int32{v})) }
+	start, zero, one, two, three := must(f.Parameter("start", number, nil)), constant(0), constant(1), constant(2), constant(3)
+	state := func(g compute.Function) (k, sum, steps compute.Value) {
+		return must(g.Parameter("k", number, nil)), must(g.Parameter("sum", number, nil)), must(g.Parameter("steps", number, nil))
+	}
+	cond := closure(f, func(g compute.Function) []compute.Value {
+		k, _, _ := state(g)
+		return []compute.Value{must(g.NotEqual(k, one))}
+	})
+	body := closure(f, func(g compute.Function) []compute.Value {
+		k, sum, steps := state(g)
+		odd := must(g.Equal(must(g.Rem(k, two)), one))
+		next, err := g.If(odd, closure(g, func(h compute.Function) []compute.Value {
+			return []compute.Value{must(h.Add(must(h.Mul(k, three)), one)), must(h.Add(sum, k))}
+		}), closure(g, func(h compute.Function) []compute.Value {
+			return []compute.Value{must(h.Div(k, two)), sum}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []compute.Value{next[0], next[1], must(g.Add(steps, one))}
+	})
+	if _, err := f.While(cond, cond, start); err == nil {
+		t.Error("a loop whose closures do not fit was taken")
+	}
+	outs, err := f.While(cond, body, start, zero, zero)
+	if err == nil {
+		err = f.Return(outs, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A loop of a length that only its numbers say, with a branch in it that reads a value from
-// around both: the sum of the odd numbers of Collatz' sequence, and how long that is.
+// around both.
 func TestWhile(t *testing.T) {
-	must := func(v compute.Value, err error) compute.Value {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	closure := func(f compute.Function, build func(g compute.Function) []compute.Value) compute.Function {
-		t.Helper()
-		g, err := f.Closure()
-		if err == nil {
-			err = g.Return(build(g), nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
-	}
-	number := shapes.Make(dtypes.Int32)
 	for _, device := range devices {
 		b, err := New("device=" + device)
 		if err != nil {
@@ -113,39 +157,7 @@ func TestWhile(t *testing.T) {
 		}
 		defer b.Finalize()
 		n := b.Builder("collatz")
-		f := n.Main()
-		start := must(f.Parameter("start", number, nil))
-		one := must(f.Constant([]int32{1}))
-		two := must(f.Constant([]int32{2}))
-		three := must(f.Constant([]int32{3}))
-		zero := must(f.Constant([]int32{0}))
-		state := func(g compute.Function) (k, sum, steps compute.Value) {
-			return must(g.Parameter("k", number, nil)), must(g.Parameter("sum", number, nil)), must(g.Parameter("steps", number, nil))
-		}
-		cond := closure(f, func(g compute.Function) []compute.Value {
-			k, _, _ := state(g)
-			return []compute.Value{must(g.NotEqual(k, one))}
-		})
-		body := closure(f, func(g compute.Function) []compute.Value {
-			k, sum, steps := state(g)
-			odd := must(g.Equal(must(g.Rem(k, two)), one))
-			next, err := g.If(odd, closure(g, func(h compute.Function) []compute.Value {
-				return []compute.Value{must(h.Add(must(h.Mul(k, three)), one)), must(h.Add(sum, k))}
-			}), closure(g, func(h compute.Function) []compute.Value {
-				return []compute.Value{must(h.Div(k, two)), sum}
-			}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []compute.Value{next[0], next[1], must(g.Add(steps, one))}
-		})
-		outs, err := f.While(cond, body, start, zero, zero)
-		if err == nil {
-			err = f.Return(outs, nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		builtT{t}.collatz(n.Main())
 		x, err := n.Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -168,9 +180,6 @@ func TestWhile(t *testing.T) {
 					t.Errorf("device=%s, from %d: result %d is %d, want %d", device, c[0], i, v, c[i+1])
 				}
 			}
-		}
-		if _, err := n.Main().While(cond, cond, start); err == nil {
-			t.Error("a loop whose closures do not fit was taken")
 		}
 	}
 }

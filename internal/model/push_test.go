@@ -27,6 +27,13 @@ func (m pushMemory) exit(rank, src int) uint8    { return uint8((m.depth+2)*n*n 
 // before reports whether the counter at has not reached want.
 func before(s *State, at uint8, want int) bool { return int8(s.Mem[at]-uint8(want)) < 0 }
 
+// tell sets a rank's counter on all peers.
+func tell(s *State, rank int, counter func(rank, src int) uint8, to int) {
+	for k := 1; k < n; k++ {
+		s.Put(rank, counter(peer(rank, k), rank), uint8(to))
+	}
+}
+
 // fold reads what peer k has staged of a chunk.
 func (m pushMemory) fold(s *State, rank, chunk, k int) error {
 	if v := int(s.Mem[m.stage(rank, chunk, peer(rank, k))]); v != chunk+1 {
@@ -84,9 +91,7 @@ func (m pushMemory) push(s *State, p, per, window int, f flaw) (bool, error) {
 			}
 		}
 	case pc == raise:
-		for k := 1; k < n; k++ {
-			s.Put(p, m.pushed(peer(p, k), p), uint8(next))
-		}
+		tell(s, p, m.pushed, next)
 		s.A[p] = uint8(next)
 		if next < done+per && next-b <= window {
 			s.PC[p] = credit
@@ -103,8 +108,8 @@ func (m pushMemory) push(s *State, p, per, window int, f flaw) (bool, error) {
 			}
 		}
 	case pc == end:
-		for k := 1; k < n && b-done+m.depth < per; k++ {
-			s.Put(p, m.credits(peer(p, k), p), uint8(to))
+		if b-done+m.depth < per {
+			tell(s, p, m.credits, to)
 		}
 		s.B[p] = uint8(to)
 		if to < done+per {
@@ -112,9 +117,7 @@ func (m pushMemory) push(s *State, p, per, window int, f flaw) (bool, error) {
 			return true, nil
 		}
 	case pc == leave:
-		for k := 1; k < n; k++ {
-			s.Put(p, m.exit(peer(p, k), p), uint8(b/per))
-		}
+		tell(s, p, m.exit, b/per)
 	case pc < over:
 		if f != noLeave && before(s, m.exit(p, peer(p, pc-left+1)), b/per) {
 			return false, nil

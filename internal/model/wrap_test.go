@@ -189,105 +189,119 @@ type exitT struct {
 // ahead compares numbers of three bits as the device compares those of 32.
 func ahead(v, want uint8) bool { return (v-want)&7 < 4 }
 
-// model: 0 the kernel begins when the one before has ended, and results are given up; 1
+// exitFree plus a call's number marks a result that its owner has given up.
+const exitFree = 100
+
+func (x exitT) row(table, block, rank, src int) uint8 {
+	return uint8(((table*2+block)*x.ranks+rank)*x.ranks + src)
+}
+func (x exitT) result(block, rank, src int) uint8 { return x.row(0, block, rank, src) }
+func (x exitT) exit(block, rank, src int) uint8   { return x.row(1, block, rank, src) }
+func (x exitT) enter(rank, src int) uint8         { return x.row(2, 0, rank, src) }
+func (x exitT) ended(block, rank int) uint8       { return x.row(2, 1, rank, block) } // two ranks at least
+
+// peers calls f for the other ranks.
+func (x exitT) peers(rank int, f func(r int)) {
+	for k := 1; k < x.ranks; k++ {
+		f((rank + k) % x.ranks)
+	}
+}
+
+// all reports whether all other ranks are ready.
+func (x exitT) all(rank int, ready func(r int) bool) bool {
+	ok := true
+	x.peers(rank, func(r int) { ok = ok && ready(r) })
+	return ok
+}
+
+func (x exitT) model() Model {
+	return Model{
+		Procs:  2 * x.ranks,
+		Init:   firstCall(2 * x.ranks),
+		Done:   func(s *State, p int) bool { return int(s.A[p]) > len(x.grids) },
+		Step:   x.step,
+		Landed: x.landed,
+	}
+}
+
+// landed refuses results that reach a rank before it has given up those of the call before.
+func (x exitT) landed(before *State, addr, val uint8) error {
+	if val > 0 && val < exitFree && addr < uint8(2*x.ranks*x.ranks) && before.Mem[addr] != exitFree+val {
+		return fmt.Errorf("a result of call %d lands on %d, which its owner still uses", val, before.Mem[addr])
+	}
+	return nil
+}
+
+// step: 0 the kernel begins when the one before has ended, and results are given up; 1
 // they are; 2 enter; 3 wait for all; 4 write results; 5 set other blocks' counters; 6 exit
 // message; 7 wait for all; 8 end; 9 both blocks have ended: read results.
-func (x exitT) model() Model {
+func (x exitT) step(s *State, p int) (bool, error) {
 	n := x.ranks
-	row := func(table, block, rank, src int) uint8 { return uint8(((table*2+block)*n+rank)*n + src) }
-	result := func(block, rank, src int) uint8 { return row(0, block, rank, src) }
-	exit := func(block, rank, src int) uint8 { return row(1, block, rank, src) }
-	enter := func(rank, src int) uint8 { return row(2, 0, rank, src) }
-	ended := func(block, rank int) uint8 { return row(2, 1, rank, block) } // n is 2 at least
-	const free = 100
-	return Model{
-		Procs: 2 * n,
-		Init:  firstCall(2 * n),
-		Done:  func(s *State, p int) bool { return int(s.A[p]) > len(x.grids) },
-		Step: func(s *State, p int) (bool, error) {
-			block, rank, call := p/n, p%n, int(s.A[p])
-			in := block < x.grids[call-1]
-			peers := func(f func(r int)) {
-				for k := 1; k < n; k++ {
-					f((rank + k) % n)
-				}
+	block, rank, call := p/n, p%n, int(s.A[p])
+	in := block < x.grids[call-1]
+	switch pc := s.PC[p]; {
+	case !in && pc > 0 && pc < 8:
+		s.PC[p] = 8
+		return true, nil
+	case pc == 0:
+		if int(s.Mem[x.ended(1-block, rank)]) < call-1 {
+			return false, nil
+		}
+		if in {
+			x.peers(rank, func(r int) { s.Put(p, x.result(block, rank, r), uint8(exitFree+call)) })
+		}
+	case pc == 1 || pc == 8:
+		if !s.Flushed(p) {
+			return false, nil
+		}
+		if pc == 8 {
+			s.Mem[x.ended(block, rank)] = uint8(call)
+		}
+	case pc == 2:
+		if block == 0 {
+			// Results of the other block are given up before, too.
+			if x.grids[call-1] == 2 && (int(s.A[n+rank]) < call || s.PC[n+rank] < 2) {
+				return false, nil
 			}
-			all := func(ready func(r int) bool) bool {
-				ok := true
-				peers(func(r int) { ok = ok && ready(r) })
-				return ok
-			}
-			switch pc := s.PC[p]; {
-			case !in && pc > 0 && pc < 8:
-				s.PC[p] = 8
-				return true, nil
-			case pc == 0:
-				if int(s.Mem[ended(1-block, rank)]) < call-1 {
-					return false, nil
+			x.peers(rank, func(r int) { s.Add(p, x.enter(r, rank)) })
+		}
+	case pc == 3:
+		if !x.all(rank, func(r int) bool { return ahead(s.Mem[x.enter(rank, r)], uint8(call)) }) {
+			return false, nil
+		}
+	case pc == 4:
+		x.peers(rank, func(r int) { s.Put(p, x.result(block, r, rank), uint8(call)) })
+	case pc == 5:
+		for k := 1; k < n && block == 0 && call%x.refresh == 0 && x.grids[call-1] < 2; k++ {
+			s.Put(p, x.exit(1, rank, (rank+k)%n), uint8(call))
+		}
+	case pc == 6:
+		if !s.Flushed(p) {
+			return false, nil
+		}
+		x.peers(rank, func(r int) { s.Put(p, x.exit(block, r, rank), uint8(call)) })
+	case pc == 7:
+		if !x.all(rank, func(r int) bool { return ahead(s.Mem[x.exit(block, rank, r)], uint8(call)) }) {
+			return false, nil
+		}
+	default:
+		if int(s.Mem[x.ended(1-block, rank)]) < call {
+			return false, nil
+		}
+		var err error
+		if in {
+			x.peers(rank, func(r int) {
+				if v := int(s.Mem[x.result(block, rank, r)]); v != call {
+					err = fmt.Errorf("rank %d, block %d after call %d reads %d of rank %d", rank, block, call, v, r)
 				}
-				if in {
-					peers(func(r int) { s.Put(p, result(block, rank, r), uint8(free+call)) })
-				}
-			case pc == 1 || pc == 8:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				if pc == 8 {
-					s.Mem[ended(block, rank)] = uint8(call)
-				}
-			case pc == 2:
-				if block == 0 {
-					// Results of the other block are given up before, too.
-					if x.grids[call-1] == 2 && (int(s.A[n+rank]) < call || s.PC[n+rank] < 2) {
-						return false, nil
-					}
-					peers(func(r int) { s.Add(p, enter(r, rank)) })
-				}
-			case pc == 3:
-				if !all(func(r int) bool { return ahead(s.Mem[enter(rank, r)], uint8(call)) }) {
-					return false, nil
-				}
-			case pc == 4:
-				peers(func(r int) { s.Put(p, result(block, r, rank), uint8(call)) })
-			case pc == 5:
-				for k := 1; k < n && block == 0 && call%x.refresh == 0 && x.grids[call-1] < 2; k++ {
-					s.Put(p, exit(1, rank, (rank+k)%n), uint8(call))
-				}
-			case pc == 6:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				peers(func(r int) { s.Put(p, exit(block, r, rank), uint8(call)) })
-			case pc == 7:
-				if !all(func(r int) bool { return ahead(s.Mem[exit(block, rank, r)], uint8(call)) }) {
-					return false, nil
-				}
-			default:
-				if int(s.Mem[ended(1-block, rank)]) < call {
-					return false, nil
-				}
-				var err error
-				if in {
-					peers(func(r int) {
-						if v := int(s.Mem[result(block, rank, r)]); v != call {
-							err = fmt.Errorf("rank %d, block %d after call %d reads %d of rank %d", rank, block, call, v, r)
-						}
-					})
-				}
-				s.A[p]++
-				s.PC[p] = 0
-				return true, err
-			}
-			s.PC[p]++
-			return true, nil
-		},
-		Landed: func(before *State, addr, val uint8) error {
-			if val > 0 && val < free && addr < uint8(2*n*n) && before.Mem[addr] != free+val {
-				return fmt.Errorf("a result of call %d lands on %d, which its owner still uses", val, before.Mem[addr])
-			}
-			return nil
-		},
+			})
+		}
+		s.A[p]++
+		s.PC[p] = 0
+		return true, err
 	}
+	s.PC[p]++
+	return true, nil
 }
 
 func TestExits(t *testing.T) {

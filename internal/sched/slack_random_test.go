@@ -166,6 +166,85 @@ func takes(m *sim.Model, order, shared []int32, c scenario) float64 {
 	return max(now, slices.Max(append(free, 0)))
 }
 
+// slackCase is a random program, with what its order as given takes.
+type slackCase struct {
+	*testing.T
+	seed   int
+	m      *sim.Model
+	input  []int32
+	was    *sim.Timeline
+	limits []int64 // of memory, for AddSlack
+	most   int64   // the largest of them
+	shared []int32 // by stream: whose links it shares
+}
+
+var given = scenario{1, 1} // costs as they are
+
+func newSlackCase(t *testing.T, seed int) *slackCase {
+	r := rand.New(rand.NewPCG(uint64(seed), 41))
+	c := &slackCase{T: t, seed: seed, m: wildModel(r, 4+r.IntN(160))}
+	c.input = c.m.InputOrder()
+	var err error
+	if c.was, err = sim.Evaluate(c.m, c.input, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.limits, c.most = []int64{c.was.Peak}, c.was.Peak
+	if r.IntN(3) == 0 {
+		c.limits[0] /= 2 // stands for the peak
+	}
+	for range r.IntN(3) {
+		c.most += c.was.Peak * int64(r.IntN(30)) / 100
+		c.limits = append(c.limits, c.most)
+	}
+	c.shared = make([]int32, c.m.Streams)
+	for k := range c.shared {
+		c.shared[k] = int32(r.IntN(k + 1))
+	}
+	return c
+}
+
+// addSlack is the order that AddSlack makes where streams share those links, which is legal, as
+// it is said to be, no longer than the one given, and the same every time.
+func (c *slackCase) addSlack(links []int32) []int32 {
+	c.Helper()
+	order, tl, err := AddSlack(c.m, nil, links, c.limits...)
+	if err != nil {
+		c.Fatalf("seed %d: %v", c.seed, err)
+	}
+	if why := legal(c.m, order); why != "" {
+		c.Fatalf("seed %d: %s in %v", c.seed, why, order)
+	}
+	if got := peakOf(c.m, order); got != tl.Peak || got > c.most {
+		c.Fatalf("seed %d: %d bytes are live, %d are said to be, and may be %v", c.seed, got, tl.Peak, c.limits)
+	}
+	if got := takes(c.m, order, nil, given); !near(got, tl.Makespan) || tl.Makespan > c.was.Makespan+1e-9 {
+		c.Fatalf("seed %d: %v ms, said to be %v, instead of %v", c.seed, got, tl.Makespan, c.was.Makespan)
+	}
+	again, _, err := AddSlack(c.m, nil, links, c.limits...)
+	if err != nil || !slices.Equal(again, order) {
+		c.Fatalf("seed %d: another order the second time: %v", c.seed, err)
+	}
+	return order
+}
+
+// ratios is the sum, over the scenarios, of how much longer an order takes than the one given.
+func (c *slackCase) ratios(order []int32) float64 {
+	sum := 0.0
+	for _, s := range scenarios {
+		sum += ratio(takes(c.m, order, nil, s), takes(c.m, c.input, nil, s))
+	}
+	return sum
+}
+
+// sharing is what an order takes where streams share links, and in the mean of the scenarios.
+func (c *slackCase) sharing(order []int32) float64 {
+	all := takes(c.m, order, c.shared, given) + takes(c.m, order, c.shared, scenario{1, 1.5})
+	for _, s := range scenarios {
+		all += takes(c.m, order, nil, s) / float64(len(scenarios))
+	}
+	return all
+}
+
 // Whatever the program, what AddSlack makes is an order of it with the launches as they were,
 // within the limit of memory, and the same every time. By the costs as given it takes no
 // longer, in the scenarios by which it is evaluated no longer in the mean, and where streams
@@ -175,77 +254,26 @@ func TestAddSlackRandom(t *testing.T) {
 	if testing.Short() {
 		programs = 150
 	}
-	given := scenario{1, 1}
 	changed, more, apart := 0, 0, 0
 	for seed := range programs {
-		r := rand.New(rand.NewPCG(uint64(seed), 41))
-		m := wildModel(r, 4+r.IntN(160))
-		input := m.InputOrder()
-		was, err := sim.Evaluate(m, input, nil)
-		if err != nil {
-			t.Fatal(err)
+		c := newSlackCase(t, seed)
+		if got := takes(c.m, c.input, nil, given); !near(got, c.was.Makespan) || peakOf(c.m, c.input) != c.was.Peak {
+			t.Fatalf("seed %d: the simulator says %v ms and %d bytes, not %v and %d", seed, c.was.Makespan, c.was.Peak, got, peakOf(c.m, c.input))
 		}
-		if got := takes(m, input, nil, given); !near(got, was.Makespan) || peakOf(m, input) != was.Peak {
-			t.Fatalf("seed %d: the simulator says %v ms and %d bytes, not %v and %d", seed, was.Makespan, was.Peak, got, peakOf(m, input))
-		}
-		limits, most := []int64{was.Peak}, was.Peak
-		if r.IntN(3) == 0 {
-			limits[0] /= 2 // stands for the peak
-		}
-		for range r.IntN(3) {
-			most += was.Peak * int64(r.IntN(30)) / 100
-			limits = append(limits, most)
-		}
-		shared := make([]int32, m.Streams)
-		for k := range shared {
-			shared[k] = int32(r.IntN(k + 1))
-		}
-		var orders [2][]int32
-		for i, links := range [][]int32{nil, shared} {
-			order, tl, err := AddSlack(m, nil, links, limits...)
-			if err != nil {
-				t.Fatalf("seed %d: %v", seed, err)
-			}
-			if why := legal(m, order); why != "" {
-				t.Fatalf("seed %d: %s in %v", seed, why, order)
-			}
-			if got := peakOf(m, order); got != tl.Peak || got > most {
-				t.Fatalf("seed %d: %d bytes are live, %d are said to be, and may be %v", seed, got, tl.Peak, limits)
-			}
-			if got := takes(m, order, nil, given); !near(got, tl.Makespan) || tl.Makespan > was.Makespan+1e-9 {
-				t.Fatalf("seed %d: %v ms, said to be %v, instead of %v", seed, got, tl.Makespan, was.Makespan)
-			}
-			again, _, err := AddSlack(m, nil, links, limits...)
-			if err != nil || !slices.Equal(again, order) {
-				t.Fatalf("seed %d: another order the second time: %v", seed, err)
-			}
-			orders[i] = order
-		}
-		plain, kept := orders[0], orders[1]
-		sum := 0.0
-		for _, c := range scenarios {
-			sum += ratio(takes(m, plain, nil, c), takes(m, input, nil, c))
-		}
-		if sum > float64(len(scenarios))+1e-9 {
+		plain, kept := c.addSlack(nil), c.addSlack(c.shared)
+		if sum := c.ratios(plain); sum > float64(len(scenarios))+1e-9 {
 			t.Fatalf("seed %d: %v times as long in the mean of the scenarios", seed, sum/float64(len(scenarios)))
 		}
-		evaluate := func(order []int32) float64 {
-			all := takes(m, order, shared, given) + takes(m, order, shared, scenario{1, 1.5})
-			for _, c := range scenarios {
-				all += takes(m, order, nil, c) / float64(len(scenarios))
-			}
-			return all
-		}
-		if a, b := evaluate(kept), evaluate(plain); a > b+1e-9 {
+		if a, b := c.sharing(kept), c.sharing(plain); a > b+1e-9 {
 			t.Fatalf("seed %d: %v ms where links are shared, and %v if nothing is done for it", seed, a, b)
 		}
-		if !slices.Equal(plain, input) {
+		if !slices.Equal(plain, c.input) {
 			changed++
 		}
 		if !slices.Equal(kept, plain) {
 			apart++
 		}
-		if peakOf(m, plain) > was.Peak {
+		if peakOf(c.m, plain) > c.was.Peak {
 			more++
 		}
 	}

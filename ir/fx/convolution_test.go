@@ -77,83 +77,108 @@ func list(n []int64) string {
 	return strings.ReplaceAll(fmt.Sprint(n), " ", ", ")
 }
 
+// convolutionCase is a random convolution: the tensor a that its window slides over, what that
+// gives, b, its weight w, and the gradients of all three.
+type convolutionCase struct {
+	rank                     int
+	groups, c, o             int64 // channels of a and of b in a group
+	stride, pad, dil, outPad []int64
+	transposed, beside       bool // b is the input and a the result; windows adjoin each other
+	a, b, w                  array
+	ga, gb, gw               array
+}
+
+func randomConvolution(rng *rand.Rand, trial int) *convolutionCase {
+	x := &convolutionCase{rank: 1 + rng.IntN(3), groups: 1 + rng.Int64N(3)}
+	n := 1 + rng.Int64N(2)
+	x.c, x.o = 1+rng.Int64N(2), 1+rng.Int64N(2)
+	as, bs, ws := []int64{n, x.c * x.groups}, []int64{n, x.o * x.groups}, []int64{x.o * x.groups, x.c}
+	x.transposed = rng.IntN(3) == 0
+	x.beside = trial%6 == 0
+	if x.beside {
+		x.transposed, x.groups, as[1], bs[1], ws[0] = false, 1, x.c, x.o, x.o
+	}
+	for range x.rank {
+		s, p, d, k := 1+rng.Int64N(3), rng.Int64N(3), 1+rng.Int64N(2), 1+rng.Int64N(3)
+		in := max(1, (k-1)*d+1-2*p) + rng.Int64N(4)
+		if x.beside {
+			s, p, d, in = k, 0, 1, k*(1+rng.Int64N(3))
+		}
+		out := (in+2*p-(k-1)*d-1)/s + 1
+		x.stride, x.pad, x.dil = append(x.stride, s), append(x.pad, p), append(x.dil, d)
+		as, bs, ws = append(as, in), append(bs, out), append(ws, k)
+		x.outPad = append(x.outPad, in-((out-1)*s-2*p+(k-1)*d+1))
+	}
+	if !x.transposed {
+		x.outPad = make([]int64, x.rank)
+	}
+	x.a, x.b, x.w = small(rng, as...), small(rng, bs...), small(rng, ws...)
+	x.ga, x.gb, x.gw = zeros(as...), zeros(bs...), zeros(ws...)
+	return x
+}
+
+// differentiate adds up the gradients by their definition. That of b is the convolution of a.
+func (x *convolutionCase) differentiate() {
+	each(x.b.shape, func(at []int64) {
+		each(x.w.shape[1:], func(tap []int64) {
+			from, weight := []int64{at[0], at[1]/x.o*x.c + tap[0]}, []int64{at[1], tap[0]}
+			for d := range x.rank {
+				i := at[2+d]*x.stride[d] + tap[1+d]*x.dil[d] - x.pad[d]
+				if i < 0 || i >= x.a.shape[2+d] {
+					return
+				}
+				from, weight = append(from, i), append(weight, tap[1+d])
+			}
+			*x.gb.at(at...) += *x.a.at(from...) * *x.w.at(weight...)
+			*x.ga.at(from...) += *x.b.at(at...) * *x.w.at(weight...)
+			*x.gw.at(weight...) += *x.b.at(at...) * *x.a.at(from...)
+		})
+	})
+}
+
+// calls are the recorded calls that must give what differentiate has: forward, forward with a random
+// bias, and backward with a random mask.
+func (x *convolutionCase) calls(rng *rand.Rand) []recorded {
+	in, gradient, gin, result := x.a, x.b, x.ga, x.gb
+	if x.transposed {
+		in, gradient, gin, result = x.b, x.a, x.gb, x.ga
+	}
+	flag := map[bool]string{false: "False", true: "True"}
+	how := fmt.Sprintf("%s, %s, %s, %s, %s, %d", list(x.stride), list(x.pad), list(x.dil), flag[x.transposed], list(x.outPad), x.groups)
+	bias, sums := small(rng, result.shape[1]), zeros(result.shape[1])
+	biased := zeros(result.shape...)
+	each(result.shape, func(at []int64) {
+		*biased.at(at...) = *result.at(at...) + bias.v[at[1]]
+		sums.v[at[1]] += *gradient.at(at...)
+	})
+	mask := [3]bool{rng.IntN(2) == 0, rng.IntN(2) == 0, rng.IntN(2) == 0}
+	calls := []recorded{
+		{Target: "aten.convolution.default", Args: "(x0, x1, None, " + how + ")", In: []recordedTensor{in.recorded(), x.w.recorded()}, Out: []recordedTensor{result.recorded()}},
+		{Target: "aten.convolution.default", Args: "(x0, x1, x2, " + how + ")", In: []recordedTensor{in.recorded(), x.w.recorded(), bias.recorded()}, Out: []recordedTensor{biased.recorded()}},
+	}
+	back := recorded{Target: "aten.convolution_backward.default", In: []recordedTensor{gradient.recorded(), in.recorded(), x.w.recorded()},
+		Args: fmt.Sprintf("(x0, x1, x2, [%d], %s, [%s, %s, %s])", result.shape[1], how, flag[mask[0]], flag[mask[1]], flag[mask[2]])}
+	for k, g := range []array{gin, x.gw, sums} {
+		if mask[k] {
+			back.Items, back.Out = append(back.Items, k), append(back.Out, g.recorded())
+		}
+	}
+	if back.Items != nil {
+		calls = append(calls, back)
+	}
+	return calls
+}
+
 // TestConvolutions holds convolutions and their gradients against their definition: every
 // product of an element, a weight and an element of the result's gradient, one by one.
 func TestConvolutions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for trial := range 120 {
-		rank := 1 + rng.IntN(3)
-		groups := 1 + rng.Int64N(3)
-		n, c, o := 1+rng.Int64N(2), 1+rng.Int64N(2), 1+rng.Int64N(2)
-		var stride, pad, dil, outPad []int64
-		// a is the tensor that the window slides over, b what it gives.
-		as, bs, ws := []int64{n, c * groups}, []int64{n, o * groups}, []int64{o * groups, c}
-		transposed := rng.IntN(3) == 0
-		beside := trial%6 == 0 // windows lie side by side
-		if beside {
-			transposed, groups, as[1], bs[1], ws[0] = false, 1, c, o, o
-		}
-		for range rank {
-			s, p, d, k := 1+rng.Int64N(3), rng.Int64N(3), 1+rng.Int64N(2), 1+rng.Int64N(3)
-			in := max(1, (k-1)*d+1-2*p) + rng.Int64N(4)
-			if beside {
-				s, p, d, in = k, 0, 1, k*(1+rng.Int64N(3))
-			}
-			out := (in+2*p-(k-1)*d-1)/s + 1
-			stride, pad, dil = append(stride, s), append(pad, p), append(dil, d)
-			as, bs, ws = append(as, in), append(bs, out), append(ws, k)
-			outPad = append(outPad, in-((out-1)*s-2*p+(k-1)*d+1))
-		}
-		a, b, w := small(rng, as...), small(rng, bs...), small(rng, ws...)
-		da, db, dw := zeros(as...), zeros(bs...), zeros(ws...)
-		each(bs, func(at []int64) {
-			each(ws[1:], func(tap []int64) {
-				from, weight := []int64{at[0], at[1]/o*c + tap[0]}, []int64{at[1], tap[0]}
-				for d := range rank {
-					i := at[2+d]*stride[d] + tap[1+d]*dil[d] - pad[d]
-					if i < 0 || i >= as[2+d] {
-						return
-					}
-					from, weight = append(from, i), append(weight, tap[1+d])
-				}
-				*db.at(at...) += *a.at(from...) * *w.at(weight...)
-				*da.at(from...) += *b.at(at...) * *w.at(weight...)
-				*dw.at(weight...) += *b.at(at...) * *a.at(from...)
-			})
-		})
-		// Transposed, b is the input and a the result.
-		x, y, gx, result := a, b, da, db
-		if transposed {
-			x, y, gx, result = b, a, db, da
-		}
-		flag := map[bool]string{false: "False", true: "True"}
-		if !transposed {
-			outPad = make([]int64, rank)
-		}
-		how := fmt.Sprintf("%s, %s, %s, %s, %s, %d", list(stride), list(pad), list(dil), flag[transposed], list(outPad), groups)
-		if !transposed && !beside {
-			again(t, recorded{Target: "aten.convolution.default", Args: "(x0, x1, None, " + how + ")", In: []recordedTensor{x.recorded(), w.recorded()}, Out: []recordedTensor{result.recorded()}})
-		}
-		bias, sums := small(rng, result.shape[1]), zeros(result.shape[1])
-		biased := zeros(result.shape...)
-		each(result.shape, func(at []int64) {
-			*biased.at(at...) = *result.at(at...) + bias.v[at[1]]
-			sums.v[at[1]] += *y.at(at...)
-		})
-		mask := [3]bool{rng.IntN(2) == 0, rng.IntN(2) == 0, rng.IntN(2) == 0}
-		calls := []recorded{
-			{Target: "aten.convolution.default", Args: "(x0, x1, None, " + how + ")", In: []recordedTensor{x.recorded(), w.recorded()}, Out: []recordedTensor{result.recorded()}},
-			{Target: "aten.convolution.default", Args: "(x0, x1, x2, " + how + ")", In: []recordedTensor{x.recorded(), w.recorded(), bias.recorded()}, Out: []recordedTensor{biased.recorded()}},
-		}
-		back := recorded{Target: "aten.convolution_backward.default", In: []recordedTensor{y.recorded(), x.recorded(), w.recorded()},
-			Args: fmt.Sprintf("(x0, x1, x2, [%d], %s, [%s, %s, %s])", result.shape[1], how, flag[mask[0]], flag[mask[1]], flag[mask[2]])}
-		for k, g := range []array{gx, dw, sums} {
-			if mask[k] {
-				back.Items, back.Out = append(back.Items, k), append(back.Out, g.recorded())
-			}
-		}
-		if back.Items != nil {
-			calls = append(calls, back)
+		x := randomConvolution(rng, trial)
+		x.differentiate()
+		calls := x.calls(rng)
+		if !x.transposed && !x.beside {
+			again(t, calls[0])
 		}
 		for _, r := range calls {
 			if msg := r.differs(t); msg != "" {

@@ -171,12 +171,9 @@ static void __trap() { abort(); }
 #endif
 `
 
-// program is a translation unit that runs all trials: it reads every input from
-// its first argument and writes every result to its second.
-func program(trials []*trial) string {
-	var b strings.Builder
-	b.WriteString(shim + cudagen.Prelude())
-	b.WriteString(`
+// harness reads and writes buffers, and runs kernels on a GPU or, one thread after the other, on
+// the host.
+const harness = `
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,7 +206,14 @@ static void write_buffer(const char* d, size_t n) {
   if (fwrite(h, 1, n, out) != n) exit(2);
   free(h);
 }
-`)
+`
+
+// program is a translation unit that runs all trials: it reads every input from
+// its first argument and writes every result to its second.
+func program(trials []*trial) string {
+	var b strings.Builder
+	b.WriteString(shim + cudagen.Prelude())
+	b.WriteString(harness)
 	written := map[*cudagen.Kernel]bool{} // look-up only
 	for _, t := range trials {
 		if !written[t.k] {
@@ -219,40 +223,45 @@ static void write_buffer(const char* d, size_t n) {
 	}
 	b.WriteString("\nint main(int argc, char** argv) {\n  if (argc != 3 || !(in = fopen(argv[1], \"rb\")) || !(out = fopen(argv[2], \"wb\"))) return 2;\n")
 	for _, t := range trials {
-		b.WriteString("  {\n")
-		for i, x := range t.ins {
-			fmt.Fprintf(&b, "    char* b%d = read_buffer(%d);\n", i, len(x.data))
-		}
-		var args []string
-		for i, w := range t.want {
-			if at := t.over[i]; at >= 0 {
-				fmt.Fprintf(&b, "    char* o%d = b%d;\n", i, at)
-				continue
-			}
-			fmt.Fprintf(&b, "    char* o%d = make(%d);\n", i, w.bytes)
-		}
-		for _, v := range t.k.Ins {
-			p := t.st.Of(v)[0]
-			for i, x := range t.ins {
-				if x.storage == p.Storage {
-					args = append(args, fmt.Sprintf("(const %s*)(b%d + %d)", ctype(v), i, p.Offset*int64(v.Type().DType().Size())))
-				}
-			}
-		}
-		for i, v := range t.k.Outs {
-			args = append(args, fmt.Sprintf("(%s*)o%d", ctype(v), i))
-		}
-		for _, n := range t.args {
-			args = append(args, fmt.Sprint(n))
-		}
-		fmt.Fprintf(&b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.blocks(), t.k.Block, t.k.Lanes, strings.Join(args, ", "))
-		for i, w := range t.want {
-			fmt.Fprintf(&b, "    write_buffer(o%d, %d);\n", i, w.bytes)
-		}
-		b.WriteString("  }\n")
+		t.call(&b)
 	}
 	b.WriteString("  return fclose(out);\n}\n")
 	return b.String()
+}
+
+// call writes a block that runs the trial.
+func (t *trial) call(b *strings.Builder) {
+	b.WriteString("  {\n")
+	for i, x := range t.ins {
+		fmt.Fprintf(b, "    char* b%d = read_buffer(%d);\n", i, len(x.data))
+	}
+	var args []string
+	for i, w := range t.want {
+		if at := t.over[i]; at >= 0 {
+			fmt.Fprintf(b, "    char* o%d = b%d;\n", i, at)
+			continue
+		}
+		fmt.Fprintf(b, "    char* o%d = make(%d);\n", i, w.bytes)
+	}
+	for _, v := range t.k.Ins {
+		p := t.st.Of(v)[0]
+		for i, x := range t.ins {
+			if x.storage == p.Storage {
+				args = append(args, fmt.Sprintf("(const %s*)(b%d + %d)", ctype(v), i, p.Offset*int64(v.Type().DType().Size())))
+			}
+		}
+	}
+	for i, v := range t.k.Outs {
+		args = append(args, fmt.Sprintf("(%s*)o%d", ctype(v), i))
+	}
+	for _, n := range t.args {
+		args = append(args, fmt.Sprint(n))
+	}
+	fmt.Fprintf(b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.blocks(), t.k.Block, t.k.Lanes, strings.Join(args, ", "))
+	for i, w := range t.want {
+		fmt.Fprintf(b, "    write_buffer(o%d, %d);\n", i, w.bytes)
+	}
+	b.WriteString("  }\n")
 }
 
 // compiles checks that the kernels' text is CUDA's, in one translation unit.

@@ -30,86 +30,110 @@ type score struct {
 	made, refused, harmful, proof, checker, alarms, equivalent int
 }
 
-// Every mutant of a program that gives other bytes, takes part in other communication or fails
-// is refused: by the proof, or by the checker of programs where only one of several
-// schedules goes wrong.
-func TestMutants(t *testing.T) {
-	scores := make([]score, len(mutations))
-	var alarms, equivalent []string
-	ran := 0
-	for n, s := range subjects(t) {
-		in, err := progtest.RandomInputs(s.p, uint64(n))
-		if err != nil {
-			t.Fatal(err)
+// mutants scores mutants by mutation, and lists those that were refused without harm, and those
+// that do the same as their subject.
+type mutants struct {
+	*testing.T
+	scores             []score
+	alarms, equivalent []string
+}
+
+// original is a subject that has run.
+type original struct {
+	subject
+	inputs progtest.Inputs
+	result *progtest.Outcome
+}
+
+func (x *mutants) add(s *original, r *rand.Rand) {
+	var at []int
+	for i := range s.p.Instrs {
+		if computes(&s.p.Instrs[i]) {
+			at = append(at, i)
 		}
-		want, err := progtest.Run(s.p, in, progtest.Schedule{}, 1)
-		if err != nil {
-			t.Logf("%s: %v", s.name, err) // random numbers, which the simulator has not
-			continue
-		}
-		ran++
-		r := rand.New(rand.NewPCG(uint64(n), 11))
-		var at []int
-		for i := range s.p.Instrs {
-			if computes(&s.p.Instrs[i]) {
-				at = append(at, i)
-			}
-		}
-		for k, m := range mutations {
-			for range 3 {
-				q := cloned(s.p)
-				i := at[r.IntN(len(at))]
-				if !m.apply(r, q, i) {
-					continue
-				}
-				c := &scores[k]
-				c.made++
-				if q.Validate() != nil {
-					c.refused++
-					continue
-				}
-				what := fmt.Sprintf("%s: %s of %s", s.name, m.name, s.p.AppendInstr(nil, &s.p.Instrs[i]))
-				unproved := proof.Check(s.f, q)
-				got, err := progtest.Run(q, in, progtest.Schedule{}, 1)
-				harm := err != nil || got.Digest != want.Digest || !slices.EqualFunc(orders(q, got), orders(s.p, want), slices.Equal)
-				unsafe := false
-				if rep, err := program.CheckWith(q, lower.CheckOptions()); err != nil || rep.Err() != nil {
-					unsafe = true
-				}
-				switch {
-				case harm && unproved != nil:
-					c.harmful++
-					c.proof++
-				case harm && unsafe:
-					c.harmful++
-					c.checker++
-				case harm:
-					c.harmful++
-					t.Errorf("%s passes, and goes wrong: %v", what, err)
-				case unproved != nil:
-					c.alarms++
-					alarms = append(alarms, what+": "+strings.SplitN(unproved.Error(), "\n", 2)[0])
-				case q.Digest() != s.p.Digest():
-					c.equivalent++
-					equivalent = append(equivalent, what)
-				}
+	}
+	for k, m := range mutations {
+		for range 3 {
+			q := cloned(s.p)
+			i := at[r.IntN(len(at))]
+			if m.apply(r, q, i) {
+				x.judge(&x.scores[k], s, q, fmt.Sprintf("%s: %s of %s", s.name, m.name, s.p.AppendInstr(nil, &s.p.Instrs[i])))
 			}
 		}
 	}
-	var sum score
-	for k, c := range scores {
-		t.Logf("%-36s %4d made, %4d malformed, %4d harmful, %4d unproved, %3d races, %3d unproved without harm, %3d equivalent", mutations[k].name, c.made, c.refused, c.harmful, c.proof, c.checker, c.alarms, c.equivalent)
+}
+
+// judge scores mutant q of s.
+func (x *mutants) judge(c *score, s *original, q *program.Program, what string) {
+	x.Helper()
+	c.made++
+	if q.Validate() != nil {
+		c.refused++
+		return
+	}
+	unproved := proof.Check(s.f, q)
+	got, err := progtest.Run(q, s.inputs, progtest.Schedule{}, 1)
+	harm := err != nil || got.Digest != s.result.Digest || !slices.EqualFunc(orders(q, got), orders(s.p, s.result), slices.Equal)
+	rep, cerr := program.CheckWith(q, lower.CheckOptions())
+	unsafe := cerr != nil || rep.Err() != nil
+	switch {
+	case harm && unproved != nil:
+		c.harmful++
+		c.proof++
+	case harm && unsafe:
+		c.harmful++
+		c.checker++
+	case harm:
+		c.harmful++
+		x.Errorf("%s passes, and goes wrong: %v", what, err)
+	case unproved != nil:
+		c.alarms++
+		x.alarms = append(x.alarms, what+": "+strings.SplitN(unproved.Error(), "\n", 2)[0])
+	case q.Digest() != s.p.Digest():
+		c.equivalent++
+		x.equivalent = append(x.equivalent, what)
+	}
+}
+
+// report logs the scores and gives their sum.
+func (x *mutants) report() (sum score) {
+	x.Helper()
+	for k, c := range x.scores {
+		x.Logf("%-36s %4d made, %4d malformed, %4d harmful, %4d unproved, %3d races, %3d unproved without harm, %3d equivalent", mutations[k].name, c.made, c.refused, c.harmful, c.proof, c.checker, c.alarms, c.equivalent)
 		sum.made, sum.refused, sum.harmful = sum.made+c.made, sum.refused+c.refused, sum.harmful+c.harmful
 		sum.proof, sum.checker, sum.alarms = sum.proof+c.proof, sum.checker+c.checker, sum.alarms+c.alarms
 		sum.equivalent += c.equivalent
 	}
-	t.Logf("all: %+v", sum)
-	for _, e := range alarms {
-		t.Log("unproved without harm: ", e)
+	x.Logf("all: %+v", sum)
+	for _, e := range x.alarms {
+		x.Log("unproved without harm: ", e)
 	}
-	for _, e := range equivalent {
-		t.Log("equivalent: ", e)
+	for _, e := range x.equivalent {
+		x.Log("equivalent: ", e)
 	}
+	return sum
+}
+
+// Every mutant of a program that gives other bytes, takes part in other communication or fails
+// is refused: by the proof, or by the checker of programs where only one of several
+// schedules goes wrong.
+func TestMutants(t *testing.T) {
+	x := &mutants{T: t, scores: make([]score, len(mutations))}
+	ran := 0
+	for n, s := range subjects(t) {
+		o := &original{subject: s}
+		var err error
+		if o.inputs, err = progtest.RandomInputs(s.p, uint64(n)); err != nil {
+			t.Fatal(err)
+		}
+		if o.result, err = progtest.Run(s.p, o.inputs, progtest.Schedule{}, 1); err != nil {
+			t.Logf("%s: %v", s.name, err) // random numbers, which the simulator has not
+			continue
+		}
+		ran++
+		x.add(o, rand.New(rand.NewPCG(uint64(n), 11)))
+	}
+	sum := x.report()
 	if ran < 50 && !testing.Short() {
 		t.Errorf("only %d programs ran", ran)
 	}

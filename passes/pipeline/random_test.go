@@ -83,6 +83,86 @@ func randomStep(r *rand.Rand) (*ir.Func, error) {
 	return m.Funcs()[0], nil
 }
 
+// microBatches are inputs of a step, and the average of what it gives of each.
+type microBatches struct {
+	parts   [][][]interp.Tensor // by micro-batch, rank and input; only data differ
+	average [][][]float64       // by rank, result and element
+}
+
+func runMicroBatches(t *testing.T, step *ir.Func, seed uint64, micro int) *microBatches {
+	t.Helper()
+	b := &microBatches{}
+	for k := range micro {
+		in, err := interp.RandomInputs(step, seed*10+uint64(k), interp.RandomOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.parts = append(b.parts, in)
+		for rank := range in {
+			for i, n := range step.Inputs() {
+				if n.Role() != ir.RoleData {
+					in[rank][i] = b.parts[0][rank][i]
+				}
+			}
+		}
+		out, err := interp.Run(t.Context(), step, in, interp.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range out {
+			if k == 0 {
+				b.average = append(b.average, make([][]float64, len(out[rank])))
+			}
+			for i := range out[rank] {
+				for j, v := range out[rank][i].Float64s() {
+					if k == 0 {
+						b.average[rank][i] = append(b.average[rank][i], 0)
+					}
+					b.average[rank][i][j] += v / float64(micro)
+				}
+			}
+		}
+	}
+	return b
+}
+
+// whole is the inputs of all micro-batches in one, by rank.
+func (b *microBatches) whole(t *testing.T, step *ir.Func) [][]interp.Tensor {
+	t.Helper()
+	out := make([][]interp.Tensor, len(b.parts[0]))
+	for rank := range out {
+		for i, n := range step.Inputs() {
+			x := b.parts[0][rank][i]
+			if n.Role() == ir.RoleData {
+				var all []float64
+				for k := range b.parts {
+					all = append(all, b.parts[k][rank][i].Float64s()...)
+				}
+				var err error
+				if x, err = interp.FromFloats(ir.F64, all, x.Shape[0]*int64(len(b.parts)), x.Shape[1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out[rank] = append(out[rank], x)
+		}
+	}
+	return out
+}
+
+// randomCut draws options of the pass, and how many micro-batches they ask for.
+func randomCut(r *rand.Rand) (options string, micro int) {
+	micro, stages := 1+r.IntN(4), 2+r.IntN(2)
+	options = fmt.Sprintf("stages=%d,micro-batches=%d,schedule=%s", stages, micro, []string{"gpipe", "1f1b", "1f1b,most=1", "zero-bubble", "zero-bubble,most=2"}[r.IntN(5)])
+	if r.IntN(2) == 0 {
+		options += ",scatter-once=true"
+	}
+	if r.IntN(5) == 0 {
+		micro = 2 * (1 + r.IntN(2))
+		options = fmt.Sprintf("stages=2,micro-batches=%d,schedule=interleaved", micro)
+	}
+	return options, micro
+}
+
 // TestRandomSteps cuts random steps in random ways: what the stages give is the average of what
 // the step gives of each micro-batch.
 func TestRandomSteps(t *testing.T) {
@@ -93,74 +173,19 @@ func TestRandomSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		micro, stages := 1+r.IntN(4), 2+r.IntN(2)
-		options := fmt.Sprintf("stages=%d,micro-batches=%d,schedule=%s", stages, micro, []string{"gpipe", "1f1b", "1f1b,most=1", "zero-bubble", "zero-bubble,most=2"}[r.IntN(5)])
-		if r.IntN(2) == 0 {
-			options += ",scatter-once=true"
-		}
-		if r.IntN(5) == 0 {
-			micro = 2 * (1 + r.IntN(2))
-			options = fmt.Sprintf("stages=2,micro-batches=%d,schedule=interleaved", micro)
-		}
+		options, micro := randomCut(r)
 		m, rep := cut(t, step, options)
 		once += rep.Steps[0].Stat("reduced-once")
-		world := step.Module().World
-		whole := make([][]interp.Tensor, world)
-		var sum [][][]float64 // by rank, result and element
-		parts := make([][][]interp.Tensor, micro)
-		for k := range parts {
-			if parts[k], err = interp.RandomInputs(step, seed*10+uint64(k), interp.RandomOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			for rank := range world {
-				for i, n := range step.Inputs() {
-					if n.Role() != ir.RoleData {
-						parts[k][rank][i] = parts[0][rank][i]
-					}
-				}
-			}
-			out, err := interp.Run(t.Context(), step, parts[k], interp.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for rank := range out {
-				if k == 0 {
-					sum = append(sum, make([][]float64, len(out[rank])))
-				}
-				for i := range out[rank] {
-					for j, v := range out[rank][i].Float64s() {
-						if k == 0 {
-							sum[rank][i] = append(sum[rank][i], 0)
-						}
-						sum[rank][i][j] += v / float64(micro)
-					}
-				}
-			}
-		}
-		for rank := range world {
-			for i, n := range step.Inputs() {
-				x := parts[0][rank][i]
-				if n.Role() == ir.RoleData {
-					var all []float64
-					for k := range parts {
-						all = append(all, parts[k][rank][i].Float64s()...)
-					}
-					if x, err = interp.FromFloats(ir.F64, all, x.Shape[0]*int64(micro), x.Shape[1]); err != nil {
-						t.Fatal(err)
-					}
-				}
-				whole[rank] = append(whole[rank], x)
-			}
-		}
-		got, err := interp.RunStages(t.Context(), m, m.Stages()[0], spread(t, m, step, whole), interp.Options{Poison: true})
+		b := runMicroBatches(t, step, seed, micro)
+		got, err := interp.RunStages(t.Context(), m, m.Stages()[0], spread(t, m, step, b.whole(t, step)), interp.Options{Poison: true})
 		if err != nil {
 			t.Fatalf("seed %d, %s: %v\n%s\n%s", seed, options, err, step.Module(), m)
 		}
-		out := collect(m, world, got)
-		for rank := range sum {
-			for i := range sum[rank] {
+		out := collect(m, step.Module().World, got)
+		for rank := range b.average {
+			for i := range b.average[rank] {
 				for j, v := range out[rank][i].Float64s() {
-					if want := sum[rank][i][j]; !(max(v-want, want-v) <= 1e-12*max(1, want, -want)) {
+					if want := b.average[rank][i][j]; !(max(v-want, want-v) <= 1e-12*max(1, want, -want)) {
 						t.Fatalf("seed %d, %s: rank %d, result %d, element %d: %v, want %v\n%s\n%s", seed, options, rank, i, j, v, want, step.Module(), m)
 					}
 				}

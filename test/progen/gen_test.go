@@ -53,7 +53,26 @@ func TestNew(t *testing.T) {
 
 // features counts what a module has.
 func features(m *ir.Module, all map[string]int) {
+	groupFeatures(m, all)
 	f := m.Funcs()[0]
+	returnFeatures(f.Return(), all)
+	for _, n := range f.Order() {
+		nodeFeatures(n, all)
+		for _, r := range n.Results() {
+			if len(r.Uses()) == 0 && n.Pure() {
+				all["dead"]++
+			}
+			for _, t := range r.Type().Tensors() {
+				typeFeatures(t, all)
+			}
+			if n.Op() == ir.OpInput && r.Type().IsAsync() {
+				all["async input"]++
+			}
+		}
+	}
+}
+
+func groupFeatures(m *ir.Module, all map[string]int) {
 	for i, g := range m.Groups() {
 		if g.Size() == 1 {
 			all["group of one"]++
@@ -67,8 +86,11 @@ func features(m *ir.Module, all map[string]int) {
 			}
 		}
 	}
+}
+
+func returnFeatures(n *ir.Node, all map[string]int) {
 	returned := map[*ir.Value]int{} // look-up only
-	for _, v := range f.Return().Args() {
+	for _, v := range n.Args() {
 		returned[v]++
 		if returned[v] > 1 {
 			all["returned twice"]++
@@ -80,62 +102,53 @@ func features(m *ir.Module, all map[string]int) {
 			all["async output"]++
 		}
 	}
-	if f.Return().Meta().Has("forward") {
+	if n.Meta().Has("forward") {
 		all["forward"]++
 	}
-	for _, n := range f.Order() {
-		all[n.Op().Name()]++
-		if n.Role() == ir.RoleTangent {
-			all["joint"]++
-		}
-		if n.Meta().Has("checkpoint") {
-			all["checkpoint"]++
-		}
-		if len(n.After()) > 0 {
-			all["order-only edge"]++
-		}
-		if n.Op().Info().Reduces {
-			all[n.Op().Name()+"."+string(n.Reduction())]++
-		}
-		if n.Op().IsCollective() && len(n.Args()) > 1 {
-			all["bucket"]++
-		}
-		if strings.Contains(strings.Join(n.Attrs().Strs("in_splits"), ""), "s") {
-			all["uneven"]++
-		}
-		if n.Op().IsView() && n.Arg(0).Def().Op().IsView() {
-			all["view of a view"]++
-		}
-		if n.Op().Info().Bodies != nil && n.Communicates() {
-			all["a collective in a body"]++
-		}
-		if n.Op() == ir.OpCall {
-			callFeatures(n, all)
-		}
-		if n.Op() == ir.OpIota && n.Attrs().Int("step", 1) < 0 {
-			all["from the end"]++
-		}
-		rows := 0
-		for v := n; v.Op() == ir.OpSliceScatter; v = v.Arg(0).Def() {
-			rows++
-		}
-		if rows > 1 {
-			all["rows over rows"]++
-		}
-		if rows > 8 {
-			all["long chain of rows"]++
-		}
-		for _, r := range n.Results() {
-			if len(r.Uses()) == 0 && n.Pure() {
-				all["dead"]++
-			}
-			for _, t := range r.Type().Tensors() {
-				typeFeatures(t, all)
-			}
-			if n.Op() == ir.OpInput && r.Type().IsAsync() {
-				all["async input"]++
-			}
-		}
+}
+
+func nodeFeatures(n *ir.Node, all map[string]int) {
+	op := n.Op()
+	all[op.Name()]++
+	if n.Role() == ir.RoleTangent {
+		all["joint"]++
+	}
+	if n.Meta().Has("checkpoint") {
+		all["checkpoint"]++
+	}
+	if len(n.After()) > 0 {
+		all["order-only edge"]++
+	}
+	if op.Info().Reduces {
+		all[op.Name()+"."+string(n.Reduction())]++
+	}
+	if op.IsCollective() && len(n.Args()) > 1 {
+		all["bucket"]++
+	}
+	if strings.Contains(strings.Join(n.Attrs().Strs("in_splits"), ""), "s") {
+		all["uneven"]++
+	}
+	if op.IsView() && n.Arg(0).Def().Op().IsView() {
+		all["view of a view"]++
+	}
+	if op.Info().Bodies != nil && n.Communicates() {
+		all["a collective in a body"]++
+	}
+	if op == ir.OpCall {
+		callFeatures(n, all)
+	}
+	if op == ir.OpIota && n.Attrs().Int("step", 1) < 0 {
+		all["from the end"]++
+	}
+	rows := 0
+	for v := n; v.Op() == ir.OpSliceScatter; v = v.Arg(0).Def() {
+		rows++
+	}
+	if rows > 1 {
+		all["rows over rows"]++
+	}
+	if rows > 8 {
+		all["long chain of rows"]++
 	}
 }
 
