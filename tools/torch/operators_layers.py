@@ -425,6 +425,21 @@ def rare(r):
         r.call("aten._weight_int8pack_mm.default", r.data(dt, 3, 32), r.data(torch.int8, 16, 32, low=-128, high=127), r.data(dt, 16, low=0.1, high=1))
     for dt in [torch.int32, torch.int64]:
         r.call("aten.repeat_interleave.Tensor", torch.tensor([2, 0, 3, 1], dtype=dt), output_size=6)
+    for dt in [torch.float32, torch.bfloat16]:
+        for x in [r.data(dt, 3, 6).masked_fill(r.data(torch.bool, 3, 6), math.nan), torch.randperm(18, generator=r.rng).view(3, 6).to(dt)]:
+            r.call("aten.nanmedian.default", x)
+            if not x.isnan().any():  # of several that are none the place is any
+                r.call("aten.nanmedian.dim", x, 0, True)
+        x = torch.tensor([[3, math.nan, 1, 2, math.nan], [5, 4, 1, 2, math.nan]], dtype=dt)
+        r.call("aten.nanmedian.dim", x, 1)
+    for dt in [torch.float32, torch.bfloat16, torch.int64]:
+        x = torch.randint(0, 4, (3, 4, 5), generator=r.rng).to(dt)
+        r.call("aten.mode.default", x)
+        r.call("aten.mode.default", x, 1, True)
+        r.call("aten.mode.default", x, 0)
+    a = r.data(torch.float32, 2, 5, 5)
+    for upper in [False, True]:
+        r.call("aten.cholesky.default", a @ a.mT + 5 * torch.eye(5), upper)
     line = torch.tensor([-1.5, 0.1, 1.0])
     for a, b in [(r.data(torch.float32, 3, 5), line.bfloat16()), (r.data(torch.int64, 9), line), (r.data(torch.float32, 9), torch.tensor([-1, 0, 2])), (torch.tensor(0.1), line.bfloat16())]:
         r.call("aten.bucketize.Tensor", a, b)

@@ -13,6 +13,7 @@ import (
 // matrixOps factor and solve by halves.
 var matrixOps = []row{
 	{"aten.linalg_cholesky_ex.default", "self * upper check_errors", cholesky},
+	{"aten.cholesky.default", "self upper", cholesky},
 	{"aten.cholesky_solve.default", "B self upper", choleskySolve},
 	{"aten.linalg_solve_triangular.default", "self B * upper left unitriangular", solveTriangular},
 	{"aten.linalg_lu_factor_ex.default", "A * pivot check_errors", factored(func(c *call, f decompose.Factors) []*ir.Value { return []*ir.Value{f.LU, f.Pivots} })},
@@ -42,7 +43,7 @@ func cholesky(c *call) error {
 	if err != nil {
 		return err
 	}
-	if len(ts) != 2 || x.Type().Rank() < 2 {
+	if len(ts) > 2 || x.Type().Rank() < 2 {
 		return traced.ErrForm
 	}
 	l, err := decompose.Cholesky(emitter{c}, x, !c.Bool("upper", false))
@@ -51,6 +52,9 @@ func cholesky(c *call) error {
 	}
 	if c.Err != nil {
 		return c.Err
+	}
+	if len(ts) == 1 {
+		return c.Settle(l)
 	}
 	return c.Settle(l, c.firstPlace(c.Make(ir.OpLogicalNot, nil, c.With(ir.OpGt, c.diagonal(l), 0))))
 }

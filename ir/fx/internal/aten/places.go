@@ -17,6 +17,8 @@ var placeOps = []row{
 	{"aten._unsafe_masked_index.default", "self mask indices fill", maskedIndex},
 	{"aten._unsafe_masked_index_put_accumulate.default", "self mask indices values", maskedAccumulate},
 	{"aten.median.default aten.median.dim", "self dim keepdim", median},
+	{"aten.nanmedian.default aten.nanmedian.dim", "self dim keepdim", nanMedian},
+	{"aten.mode.default", "self dim keepdim", mode},
 	{"aten._trilinear.default", "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim", trilinear},
 	{"aten._cdist_backward.default", "grad x1 x2 p cdist", distancesBackward},
 	{"aten._pdist_backward.default", "grad self p pdist", pairDistancesBackward},
@@ -66,48 +68,111 @@ func maskedAccumulate(c *call) error {
 }
 
 // median is the lower of the elements in the middle, and where it is; not a number if one is
-// none.
+// none: then the first of those.
 func median(c *call) error {
-	x, d, keep := c.Tensor("self"), int64(0), c.Bool("keepdim", false)
-	if c.Err != nil {
-		return c.Err
+	x, d, whole, err := c.line()
+	if err != nil {
+		return err
 	}
-	whole := c.Target == "aten.median.default"
-	if whole {
-		x = c.Flat(x)
-	} else if x.Type().Rank() > 0 {
-		d = c.Dim("dim", 0, x.Type().Rank())
-	}
-	if c.Err != nil {
-		return c.Err
-	}
-	n, dt := int64(0), x.Type().DType()
-	if x.Type().Rank() > 0 {
-		n = traced.SizeAt(x, d)
-	}
-	if n == 0 || dt == ir.Bool {
-		return traced.ErrForm
-	}
-	k := (n-1)/2 + 1
-	s := traced.Static(x)
-	s[d] = k
-	l := traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false))
-	got := c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(dt, s...), ir.Tensor(ir.I64, s...)}, x)
+	k := (traced.SizeAt(x, d)-1)/2 + 1
+	got := c.smallest(x, d, k)
 	at := traced.DimAttr(d).With("keepdim", attr.Bool(true))
 	middle, where := c.Slice(got[0], int(d), k-1, k), c.Slice(got[1], int(d), k-1, k)
-	if dt.IsFloat() {
+	if x.Type().DType().IsFloat() {
 		top := c.Over(ir.OpAmax, x, true, d)
 		none := c.Make(ir.OpNe, nil, top, top)
 		middle, where = c.Make(ir.OpWhere, nil, none, top, middle), c.Make(ir.OpWhere, nil, none, c.Make(ir.OpArgmax, at, x), where)
 	}
-	switch {
-	case whole:
-		return c.Settle(c.Shaped(middle))
-	case !keep:
-		s = slices.Delete(s, int(d), int(d)+1)
-		return c.Settle(c.Shaped(middle, s...), c.Shaped(where, s...))
+	return c.settleLine(d, whole, middle, where)
+}
+
+// nanMedian is the median of those elements that are numbers, which are sorted before the others.
+func nanMedian(c *call) error {
+	x, d, whole, err := c.line()
+	if err != nil {
+		return err
 	}
-	return c.Settle(middle, where)
+	got := c.smallest(x, d, traced.SizeAt(x, d))
+	count := c.Over(ir.OpSum, c.In(ir.I64, c.Make(ir.OpEq, nil, x, x)), true, d)
+	at := c.With(ir.OpFloorDivide, c.With(ir.OpMaximum, c.With(ir.OpSub, count, 1), 0), 2)
+	return c.settleLine(d, whole, c.Make(ir.OpGather, traced.DimAttr(d), got[0], at), c.Make(ir.OpGather, traced.DimAttr(d), got[1], at))
+}
+
+// mode is the smallest of the most frequent elements, and the last place of it. Each is compared
+// with each.
+func mode(c *call) error {
+	const most = 1 << 12 // elements in a line
+	x, d, _, err := c.line()
+	if err != nil {
+		return err
+	}
+	n := traced.SizeAt(x, d)
+	if n > most {
+		return traced.ErrForm
+	}
+	same := c.Make(ir.OpEq, nil, c.Unsqueezed(x, d), c.Unsqueezed(x, d+1))
+	count := c.Over(ir.OpSum, c.In(ir.I64, same), false, d)
+	often := c.Make(ir.OpEq, nil, count, c.Over(ir.OpAmax, count, true, d))
+	value := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, often, x, c.Over(ir.OpAmax, x, true, d)), true, d)
+	place := c.Counting(n)
+	for range int64(x.Type().Rank()) - 1 - d {
+		place = c.Unsqueezed(place, int64(place.Type().Rank()))
+	}
+	last := c.Make(ir.OpWhere, nil, c.Make(ir.OpEq, nil, x, value), place, c.Filled(attr.Int(0), ir.I64))
+	return c.settleLine(d, false, value, c.Over(ir.OpAmax, last, true, d))
+}
+
+// line reads self and the dimension along which one element is chosen: all of self as one
+// dimension where the operator has none.
+func (c *call) line() (x *ir.Value, d int64, whole bool, err error) {
+	x = c.Tensor("self")
+	if c.Err != nil {
+		return nil, 0, false, c.Err
+	}
+	rank := x.Type().Rank()
+	whole = c.NumResults == 1
+	switch {
+	case whole || rank == 0:
+		x = c.Flat(x)
+	case c.Arg("dim") == nil:
+		d = int64(rank) - 1
+	default:
+		d = c.Dim("dim", 0, rank)
+	}
+	if c.Err != nil {
+		return nil, 0, false, c.Err
+	}
+	if traced.SizeAt(x, d) == 0 || x.Type().DType() == ir.Bool {
+		return nil, 0, false, traced.ErrForm
+	}
+	return x, d, whole, nil
+}
+
+// smallest are the k smallest elements in order, and their places.
+func (c *call) smallest(x *ir.Value, d, k int64) []*ir.Value {
+	s, dt := slices.Clone(traced.Static(x)), x.Type().DType()
+	s[d] = k
+	l := traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false))
+	return c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(dt, s...), ir.Tensor(ir.I64, s...)}, x)
+}
+
+// settleLine gives the element that was chosen, whose dimension was kept, and where it is.
+func (c *call) settleLine(d int64, whole bool, value, where *ir.Value) error {
+	if c.Err != nil {
+		return c.Err
+	}
+	if whole {
+		return c.Settle(c.Shaped(value))
+	}
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	if s := traced.Static(value); len(ts[0].Shape()) < len(s) {
+		s = slices.Delete(slices.Clone(s), int(d), int(d)+1)
+		value, where = c.Shaped(value, s...), c.Shaped(where, s...)
+	}
+	return c.Settle(value, where)
 }
 
 // trilinear is the product of three tensors, each with dimensions of one element put in,
