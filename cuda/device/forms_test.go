@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/hostrun"
-	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
@@ -68,7 +67,7 @@ func TestFormsOfTraced(t *testing.T) {
 		t.Skip("plans four large steps")
 	}
 	for name, form := range map[string]string{"llama8b_l4_tp4_small": "all_reduce_oneshot", "llama8b_l4_tpsp4": "", "llama8b_l4_fsdp4": "", "mixtral_l2_ep4_fsdp4": ""} {
-		pair, err := step.Load(testdata+"graphs", name)
+		pair, err := load(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -295,20 +295,50 @@ func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h h
 	return first, nil
 }
 
+// memo keeps what several tests use and none changes.
+type memo[K comparable, V any] struct{ made sync.Map }
+
+func (m *memo[K, V]) get(key K, f func() (V, error)) (V, error) {
+	once, _ := m.made.LoadOrStore(key, sync.OnceValues(f))
+	return once.(func() (V, error))()
+}
+
+var (
+	loaded  memo[string, *step.Pair]
+	forGPUs memo[forGPU, *ir.Func]
+)
+
+type forGPU struct {
+	f    *ir.Func
+	more string
+}
+
+// load reads a traced step.
+func load(name string) (*step.Pair, error) {
+	return loaded.get(name, func() (*step.Pair, error) { return step.Load(testdata+"graphs", name) })
+}
+
 // forCUDA is a step after pipeline cuda.
 func forCUDA(pair *step.Pair, more ...string) (*step.Pair, error) {
 	out := *pair
-	for _, f := range []**ir.Func{&out.Forward, &out.Backward} {
-		m := (*f).Module().Clone()
-		p, err := standard.Table().Parse(strings.Join(append([]string{"cuda"}, more...), ","))
+	for _, half := range []**ir.Func{&out.Forward, &out.Backward} {
+		f := *half
+		var err error
+		*half, err = forGPUs.get(forGPU{f, strings.Join(more, ",")}, func() (*ir.Func, error) {
+			m := f.Module().Clone()
+			p, err := standard.Table().Parse(strings.Join(append([]string{"cuda"}, more...), ","))
+			if err != nil {
+				return nil, err
+			}
+			g := passes.Manager{Costs: cost.TracedH200()}
+			if _, err := g.Run(m, p); err != nil {
+				return nil, err
+			}
+			return m.Func(f.Name), nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		g := passes.Manager{Costs: cost.TracedH200()}
-		if _, err := g.Run(m, p); err != nil {
-			return nil, err
-		}
-		*f = m.Func((*f).Name)
 	}
 	return &out, nil
 }

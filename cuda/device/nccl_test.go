@@ -41,11 +41,11 @@ func overNCCL(t testing.TB, ranks int) (driver.Driver, []int, device.Options) {
 // The traced steps over NCCL: the bits of the host device, eagerly and as graphs.
 func TestTracedOverNCCL(t *testing.T) {
 	fakeOnly(t)
-	for _, name := range tinySteps {
+	for _, name := range fewSteps() {
 		pair, in, wantFw, wantBw := onHost(t, name)
 		pair, lo := form(t, pair, "pipeline")
 		for _, h := range []how{eager, packed, graph} {
-			if testing.Short() && (h != graph || name != tinySteps[0]) {
+			if testing.Short() && h != graph {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v", name, h), func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestHosts(t *testing.T) {
 			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"=graph", envHosts+"=apart"); err != nil {
 				t.Fatal(err)
 			}
-			pair, err := step.Load(testdata+"graphs", name)
+			pair, err := load(name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,7 +68,7 @@ func child(ctx context.Context) error {
 		return faulty(ctx, drv, o, f)
 	}
 	h := map[string]how{"eager": eager, "packed": packed, "graph": graph}[os.Getenv(envHow)]
-	pair, err := step.Load(testdata+"graphs", os.Getenv(envStep))
+	pair, err := load(os.Getenv(envStep))
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func TestProcesses(t *testing.T) {
 			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"="+h.String()); err != nil {
 				t.Fatal(err)
 			}
-			pair, err := step.Load(testdata+"graphs", name)
+			pair, err := load(name)
 			if err != nil {
 				t.Fatal(err)
 			}

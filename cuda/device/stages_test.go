@@ -115,21 +115,31 @@ func rightStages(t *testing.T, m *ir.Module, s program.Stages, drv driver.Driver
 // expectedOf gives stages inputs, and what the interpreter makes of them.
 func expectedOf(t *testing.T, m *ir.Module) (in, want [][]interp.Tensor) {
 	t.Helper()
+	all, err := expected.get(m, func() (e [2][][]interp.Tensor, err error) {
+		e[0], e[1], err = expect(t.Context(), m)
+		return e, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0], all[1]
+}
+
+var expected memo[*ir.Module, [2][][]interp.Tensor]
+
+func expect(ctx context.Context, m *ir.Module) (in, want [][]interp.Tensor, err error) {
 	in = make([][]interp.Tensor, m.World)
 	for place, name := range m.Stages()[0].Funcs {
 		all, err := interp.RandomInputs(m.Func(name), 1, interp.RandomOptions{})
 		if err != nil {
-			t.Fatal(err)
+			return nil, nil, err
 		}
 		for _, r := range m.Stages()[0].Ranks(place) {
 			in[r] = all[r]
 		}
 	}
-	want, err := interp.RunStages(t.Context(), m, m.Stages()[0], in, interp.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return in, want
+	want, err = interp.RunStages(ctx, m, m.Stages()[0], in, interp.Options{})
+	return in, want, err
 }
 
 // TestStagesOverNCCL runs stages that only NCCL connects, and stages within domains that NCCL
@@ -233,24 +243,30 @@ func @second(%u: f32[50], %y: f32[8,6], %e: f32[0]) -> (f32[8,6], f32[6,8], f32[
 	return m
 }
 
+var staged memo[string, *ir.Module]
+
 // stages cuts a step for each rank by a pass, if it is given, and lowers the stages after others.
 func stages(t *testing.T, l llama.Step, cut, then string) (*ir.Module, program.Stages) {
 	t.Helper()
-	m := meetings(t)
-	if cut != "" {
+	m, err := staged.get(fmt.Sprintf("%+v,%s,%s", l, cut, then), func() (*ir.Module, error) {
+		if cut == "" {
+			return meetings(t), nil
+		}
 		f, err := l.Ranks()
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		p, err := standard.Table().Parse(cut + "," + then)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		m = f.Module().Clone()
+		m := f.Module().Clone()
 		g := passes.Manager{Costs: cost.Default()}
-		if _, err := g.Run(m, p); err != nil {
-			t.Fatal(err)
-		}
+		_, err = g.Run(m, p)
+		return m, err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	s, err := lower.Stages(m, m.Stages()[0], lower.Options{Kernels: *onGPU})
 	if err != nil {

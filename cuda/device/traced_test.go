@@ -43,12 +43,12 @@ func TestTraced(t *testing.T) {
 	if *onGPU {
 		t.Skip("GPUs have bits of their own: TestTracedOnGPU")
 	}
-	for _, name := range tinySteps {
+	for _, name := range fewSteps() {
 		pair, in, wantFw, wantBw := onHost(t, name)
 		for _, f := range forms {
 			pair, lo := form(t, pair, f)
 			for _, h := range []how{eager, packed, graph} {
-				if testing.Short() && (h == packed || h == eager && f != forms[0] || name != tinySteps[0]) {
+				if testing.Short() && (h == packed || h == eager && f != forms[0]) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%v", name, f, h), func(t *testing.T) {
@@ -69,10 +69,18 @@ func TestTraced(t *testing.T) {
 	}
 }
 
+// fewSteps are the traced steps, or one with -short.
+func fewSteps() []string {
+	if testing.Short() {
+		return tinySteps[:1]
+	}
+	return tinySteps
+}
+
 // onHost loads a traced step and gives random inputs, and its results on the host device.
 func onHost(t *testing.T, name string) (pair *step.Pair, in, fw, bw [][]interp.Tensor) {
 	t.Helper()
-	pair, err := step.Load(testdata+"graphs", name)
+	pair, err := load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +113,7 @@ func TestTracedOnGPU(t *testing.T) {
 		t.Skip("needs GPUs: -gpu")
 	}
 	for _, name := range tinySteps {
-		pair, err := step.Load(testdata+"graphs", name)
+		pair, err := load(name)
 		if err != nil {
 			t.Fatal(err)
 		}
