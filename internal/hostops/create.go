@@ -10,9 +10,23 @@ func runFull(c *call) error {
 		return c.fail(ErrAttr, "no attribute value")
 	}
 	if v.isFloat {
-		return fill(c, func(int64) float64 { return v.f })
+		return repeat(c, v.f)
 	}
-	return fill(c, func(int64) int64 { return v.i })
+	return repeat(c, v.i)
+}
+
+// repeat writes one number to every element.
+func repeat[T num](c *call, v T) error {
+	out := &c.outs[0]
+	w := newNest(out.Shape, true, cursorOf(out))
+	buf := make([]T, min(w.size(), chunk))
+	for i := range buf {
+		buf[i] = v
+	}
+	parallel(w.size(), 1, func(lo, hi int64) {
+		w.each(lo, hi, chunk, func(off []int64, n int64) { store(out, off[0], w.inner(0), buf[:n]) })
+	})
+	return nil
 }
 
 // runIota writes start, start+step, ... to a tensor of rank 1.
