@@ -87,12 +87,12 @@ var binaryOps = map[string]binaryOp{
 	"pow":         {f32: pow[float32], f64: pow[float64], i64: powInt, u64: powUint, scalar: powScalar},
 	"maximum":     {f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]},
 	"minimum":     {f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]},
-	"eq":          compare(eqOf[float32], eqOf[float64], eqOf[int64], eqOf[uint64]),
-	"ne":          compare(neOf[float32], neOf[float64], neOf[int64], neOf[uint64]),
-	"lt":          compare(ltOf[float32], ltOf[float64], ltOf[int64], ltOf[uint64]),
-	"le":          compare(leOf[float32], leOf[float64], leOf[int64], leOf[uint64]),
-	"gt":          compare(gtOf[float32], gtOf[float64], gtOf[int64], gtOf[uint64]),
-	"ge":          compare(geOf[float32], geOf[float64], geOf[int64], geOf[uint64]),
+	"eq":          {f32: eqOf[float32], f64: eqOf[float64], i64: eqOf[int64], u64: eqOf[uint64]},
+	"ne":          {f32: neOf[float32], f64: neOf[float64], i64: neOf[int64], u64: neOf[uint64]},
+	"lt":          {f32: ltOf[float32], f64: ltOf[float64], i64: ltOf[int64], u64: ltOf[uint64]},
+	"le":          {f32: leOf[float32], f64: leOf[float64], i64: leOf[int64], u64: leOf[uint64]},
+	"gt":          {f32: swapped(ltOf[float32]), f64: swapped(ltOf[float64]), i64: swapped(ltOf[int64]), u64: swapped(ltOf[uint64])},
+	"ge":          {f32: swapped(leOf[float32]), f64: swapped(leOf[float64]), i64: swapped(leOf[int64]), u64: swapped(leOf[uint64])},
 	"logical_and": compare(both[float32], both[float64], both[int64], both[uint64]),
 	"logical_or":  compare(either[float32], either[float64], either[int64], either[uint64]),
 	"atan2":       {f32: each(atan2[float32]), f64: each(atan2[float64])},
@@ -253,12 +253,54 @@ func minimum[T num](dst, a, b []T) {
 	}
 }
 
-func eqOf[T num](a, b T) bool   { return a == b }
-func neOf[T num](a, b T) bool   { return a != b }
-func ltOf[T num](a, b T) bool   { return a < b }
-func leOf[T num](a, b T) bool   { return a <= b }
-func gtOf[T num](a, b T) bool   { return a > b }
-func geOf[T num](a, b T) bool   { return a >= b }
+func eqOf[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		r := T(0)
+		if a[i] == b[i] {
+			r = 1
+		}
+		dst[i] = r
+	}
+}
+
+func neOf[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		r := T(0)
+		if a[i] != b[i] {
+			r = 1
+		}
+		dst[i] = r
+	}
+}
+
+func ltOf[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		r := T(0)
+		if a[i] < b[i] {
+			r = 1
+		}
+		dst[i] = r
+	}
+}
+
+func leOf[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		r := T(0)
+		if a[i] <= b[i] {
+			r = 1
+		}
+		dst[i] = r
+	}
+}
+
+func swapped[T num](f func(dst, a, b []T)) func(dst, a, b []T) {
+	return func(dst, a, b []T) { f(dst, b, a) }
+}
+
 func both[T num](a, b T) bool   { return a != 0 && b != 0 }
 func either[T num](a, b T) bool { return a != 0 || b != 0 }
 
