@@ -218,7 +218,7 @@ var programs = cases.Flag("programs", 100, 300, "how many random programs TestMu
 // communicate are given, or on which side of such a call a collective stands. The others
 // of the first programs are listed with the reason why nothing is changed.
 func TestMutants(t *testing.T) {
-	programs := *programs
+	programs := programs()
 	if testing.Short() {
 		programs = listed
 	}

@@ -21,7 +21,7 @@ var seeds = cases.Flag("seeds", 50, 150, "random programs of TestProperty and Te
 // it twice) and its results bitwise the same on every rank.
 func TestProperty(t *testing.T) {
 	table := standard.Table()
-	seeds := *seeds
+	seeds := seeds()
 	if testing.Short() {
 		seeds = min(seeds, 40)
 	}

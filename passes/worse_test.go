@@ -15,7 +15,7 @@ import (
 func TestNeverWorse(t *testing.T) {
 	table := standard.Table()
 	faster := map[string]int{}
-	seeds := *seeds
+	seeds := seeds()
 	if testing.Short() {
 		seeds = min(seeds, 30)
 	}

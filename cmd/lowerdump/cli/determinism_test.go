@@ -29,7 +29,7 @@ func TestSameBytesInProcesses(t *testing.T) {
 		{10, []string{"lower", "-emit=go", graph("tiny_fsdp2.bw")}},
 	} {
 		var want string
-		for i := range int(*processes) * c.part / 100 {
+		for i := range int(processes()) * c.part / 100 {
 			cmd := exec.Command("lowerdump", c.args...) // of TestMain
 			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", 1+i%4), fmt.Sprintf("GOGC=%d", 50+50*(i%3)))
 			out, err := cmd.Output()
