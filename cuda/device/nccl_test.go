@@ -21,7 +21,6 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/kernels"
-	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -179,22 +178,8 @@ func TestHosts(t *testing.T) {
 			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"=graph", envHosts+"=apart"); err != nil {
 				t.Fatal(err)
 			}
-			pair, err := load(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if pair, err = forCUDA(pair); err != nil {
-				t.Fatal(err)
-			}
-			in, err := childInputs(pair)
-			if err != nil {
-				t.Fatal(err)
-			}
 			drv, devs, o := overNCCL(t, 2)
-			fw, bw, err := pair.Run(t.Context(), runner(drv, devs, o, lower.Options{Kernels: true}, graph, 3), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pair, fw, bw := runInputsOfChildren(t, name, drv, devs, o, graph)
 			for r := range fw {
 				got := written(t, dir, r)
 				if !*onGPU {

@@ -139,6 +139,27 @@ func childInputs(pair *step.Pair) ([][]interp.Tensor, error) {
 	return interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
 }
 
+// runInputsOfChildren runs a step on the inputs of children, in this process.
+func runInputsOfChildren(t *testing.T, name string, drv driver.Driver, devs []int, o device.Options, h how) (pair *step.Pair, fw, bw [][]interp.Tensor) {
+	t.Helper()
+	pair, err := load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair, err = forCUDA(pair); err != nil {
+		t.Fatal(err)
+	}
+	in, err := childInputs(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fw, bw, err = pair.Run(t.Context(), runner(drv, devs, o, lower.Options{Kernels: true}, h, 3), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair, fw, bw
+}
+
 func childDriver(env rt.Env) (driver.Driver, device.Options, error) {
 	o := small(env.World)
 	apart := os.Getenv(envHosts) != ""
@@ -207,22 +228,8 @@ func TestProcesses(t *testing.T) {
 			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"="+h.String()); err != nil {
 				t.Fatal(err)
 			}
-			pair, err := load(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if pair, err = forCUDA(pair); err != nil {
-				t.Fatal(err)
-			}
-			in, err := childInputs(pair)
-			if err != nil {
-				t.Fatal(err)
-			}
 			drv, devs, o := target(t, 2)
-			fw, bw, err := pair.Run(t.Context(), runner(drv, devs, o, lower.Options{Kernels: true}, h, 3), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, fw, bw := runInputsOfChildren(t, name, drv, devs, o, h)
 			for r := range fw {
 				got := written(t, dir, r)
 				compare(t, "forward", [][]interp.Tensor{got[0]}, fw[r:r+1])

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -109,21 +110,30 @@ func (h *hub) strike(g *roster) (any bool) {
 	return any
 }
 
+// ended waits until idle is closed and all sessions have ended, or t has fired, and reports
+// which.
+func ended(idle <-chan struct{}, sessions *sync.WaitGroup, t *time.Timer) bool {
+	all := make(chan struct{})
+	go func() {
+		<-idle
+		sessions.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
 // linger waits until the sessions of all others have ended, or limit has passed and all
 // have been sent what they were told: rank 0 may end its process when it has left.
 func (c *coordinator) linger(limit time.Duration) {
-	ended := make(chan struct{})
-	go func() {
-		<-c.idle
-		c.sessions.Wait()
-		close(ended)
-	}()
 	t := time.NewTimer(limit)
 	defer t.Stop()
-	select {
-	case <-ended:
+	if ended(c.idle, &c.sessions, t) {
 		return
-	case <-t.C:
 	}
 	c.mu.Lock()
 	outs := slices.Clone(c.refused)

@@ -332,18 +332,10 @@ func (r *relay) linger(limit time.Duration) {
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
-	ended := make(chan struct{})
-	go func() {
-		<-r.idle
-		r.sessions.Wait()
-		close(ended)
-	}()
 	t := time.NewTimer(limit)
 	defer t.Stop()
-	select {
-	case <-ended:
+	if ended(r.idle, &r.sessions, t) {
 		return
-	case <-t.C:
 	}
 	t.Reset(closeLimit)
 	select {

@@ -8,6 +8,23 @@ import (
 	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
+// legal makes a module, which runs, and is the same when made again.
+func legal(t *testing.T, seed uint64, generate func() (*ir.Module, error)) *ir.Module {
+	t.Helper()
+	m, err := generate()
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	again, err := generate()
+	if err != nil || again.String() != m.String() {
+		t.Fatalf("seed %d gives two modules", seed)
+	}
+	if err := passtest.SameResults(m, m, seed, 0); err != nil {
+		t.Fatalf("seed %d: %v\n%s", seed, err, m)
+	}
+	return m
+}
+
 // Modules are legal, run, and are the same for the same seed; over some seeds
 // they hold everything that the package promises.
 func TestModule(t *testing.T) {
@@ -15,17 +32,7 @@ func TestModule(t *testing.T) {
 	variadic, asyncIn, asyncOut := 0, 0, 0
 	for seed := range uint64(120) {
 		c := gen.Config{Flights: seed%2 == 0, Effects: seed%3 == 0, Units: seed%5 == 0, Costs: true, World: 2 + 2*int(seed%2)}
-		m, err := gen.Module(seed, c)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		again, err := gen.Module(seed, c)
-		if err != nil || again.String() != m.String() {
-			t.Fatalf("seed %d gives two modules", seed)
-		}
-		if err := passtest.SameResults(m, m, seed, 0); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, m)
-		}
+		m := legal(t, seed, func() (*ir.Module, error) { return gen.Module(seed, c) })
 		for _, n := range m.Funcs()[0].Order() {
 			seen[n.Op()]++
 			if n.Op().IsCollective() && len(n.Args()) > 1 {
@@ -58,17 +65,7 @@ func TestAlgebra(t *testing.T) {
 	seen := map[ir.Op]int{}
 	for seed := range uint64(150) {
 		c := gen.AlgebraConfig{Smooth: seed%3 == 0, Writes: seed%2 == 0, Grown: seed%5 == 0}
-		m, err := gen.Algebra(seed, c)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		again, err := gen.Algebra(seed, c)
-		if err != nil || again.String() != m.String() {
-			t.Fatalf("seed %d gives two modules", seed)
-		}
-		if err := passtest.SameResults(m, m, seed, 0); err != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, err, m)
-		}
+		m := legal(t, seed, func() (*ir.Module, error) { return gen.Algebra(seed, c) })
 		for _, n := range m.Funcs()[0].Order() {
 			seen[n.Op()]++
 			for _, v := range n.Results() {
