@@ -123,7 +123,7 @@ func ruleStages(v *verifier) {
 		}
 	}
 	for _, s := range v.m.stages {
-		if x := newMeeting(v, s); x != nil && x.match() {
+		if x := newStageCalls(v, s); x != nil && x.match() {
 			x.play()
 		}
 	}
@@ -147,8 +147,8 @@ func (v *verifier) wholeGroups(f *Func) {
 	}
 }
 
-// meeting is what the stages of one declaration do together.
-type meeting struct {
+// stageCalls is the collectives that the stages of one declaration issue together.
+type stageCalls struct {
 	v     *verifier
 	s     *Stages
 	funcs []*Func
@@ -156,9 +156,9 @@ type meeting struct {
 	calls []map[*Group][]*Node // by place and group: its collectives between places, in order
 }
 
-// newMeeting collects the collectives between stages, nil if it finds one where none may be.
-func newMeeting(v *verifier, s *Stages) *meeting {
-	x := &meeting{v: v, s: s}
+// newStageCalls collects the collectives between stages, nil if it finds one where none may be.
+func newStageCalls(v *verifier, s *Stages) *stageCalls {
+	x := &stageCalls{v: v, s: s}
 	for i, name := range s.Funcs {
 		f := v.m.Func(name)
 		x.funcs = append(x.funcs, f)
@@ -178,7 +178,7 @@ func newMeeting(v *verifier, s *Stages) *meeting {
 	return x
 }
 
-func (x *meeting) add(place int, n *Node) bool {
+func (x *stageCalls) add(place int, n *Node) bool {
 	met, ok := x.met[place][n.group]
 	if !ok {
 		var err error
@@ -199,7 +199,7 @@ func (x *meeting) add(place int, n *Node) bool {
 }
 
 // body checks a function that a node of a stage runs: what it communicates stays within the stage.
-func (x *meeting) body(by *Node, place int, f *Func) bool {
+func (x *stageCalls) body(by *Node, place int, f *Func) bool {
 	if f == nil {
 		return true // rule body says so
 	}
@@ -220,7 +220,7 @@ func (x *meeting) body(by *Node, place int, f *Func) bool {
 }
 
 // match holds what stages issue on a group against each other.
-func (x *meeting) match() bool {
+func (x *stageCalls) match() bool {
 	ok := true
 	for place, f := range x.funcs {
 		for _, g := range x.v.m.groups {
@@ -240,7 +240,7 @@ func (x *meeting) match() bool {
 	return ok
 }
 
-func (x *meeting) same(own, other []*Node, f, h *Func, g *Group) bool {
+func (x *stageCalls) same(own, other []*Node, f, h *Func, g *Group) bool {
 	for i, n := range own {
 		if i >= len(other) {
 			x.v.module(n.pos, "%%%s of @%s is collective %d of the stage on @%s, and @%s issues %d there", n.name, f.Name, i+1, g.Name, h.Name, len(other))
@@ -270,7 +270,7 @@ func signature(n *Node) string {
 // play runs the stages side by side: a collective between stages has finished when all of them
 // have issued it, and each stage goes on until it waits for one that has not. Nothing that
 // happens can keep anything else from happening, so where this stops, every run does.
-func (x *meeting) play() {
+func (x *stageCalls) play() {
 	at := make([]int, len(x.funcs))
 	issued := make([]map[*Group]int, len(x.funcs))
 	number := map[*Node]int{} // from 1, in its group and stage; look-up only

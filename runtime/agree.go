@@ -43,8 +43,8 @@ type agreeing struct {
 	host   string // declared, or empty
 }
 
-// meet exchanges records, and compares.
-func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) (*Membership, error) {
+// join exchanges records, and compares.
+func (a *agreeing) join(ctx context.Context, g *rendezvous.Group, extra []byte) (*Membership, error) {
 	rec, err := json.Marshal(Record{Host: cmp.Or(a.host, hostID()), PID: os.Getpid(), Extra: extra})
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func differ(a, b string, skip []string) (line int, la, lb string) {
 
 // beforeFirst returns a failure to join with the collective that comes first in
 // the rank's programs, and so cannot run, after the word rendezvous: a reader of
-// the message finds the place in the program where the ranks would have met.
+// the message finds the place in the program where the ranks would have joined.
 // Programs without a text (emitted code carries none) leave err as it is.
 func beforeFirst(err error, mods []*Module, world int) error {
 	var op *string // of a copy: ranks of one process may share the error

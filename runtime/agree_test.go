@@ -11,8 +11,8 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// meetAll lets n ranks of a job meet; change adapts what rank 1 brings.
-func meetAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing)) ([]*Membership, []error) {
+// joinAll lets n ranks of a job join; change adapts what rank 1 brings.
+func joinAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing)) ([]*Membership, []error) {
 	t.Helper()
 	ms, errs := make([]*Membership, n), make([]error, n)
 	var wg sync.WaitGroup
@@ -28,7 +28,7 @@ func meetAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing))
 			if r == 1 && change != nil {
 				change(a)
 			}
-			ms[r], errs[r] = a.meet(t.Context(), g, []byte{byte(r)})
+			ms[r], errs[r] = a.join(t.Context(), g, []byte{byte(r)})
 			if err := g.Barrier(t.Context(), "after"); err != nil { // whatever came of it
 				t.Error(err)
 			}
@@ -38,11 +38,11 @@ func meetAll(t *testing.T, job *rendezvous.Job, n int, change func(a *agreeing))
 	return ms, errs
 }
 
-func TestMeet(t *testing.T) {
+func TestAgree(t *testing.T) {
 	job := rendezvous.NewJob("")
 	var nonces []string
 	for range 3 {
-		ms, errs := meetAll(t, job, 3, nil)
+		ms, errs := joinAll(t, job, 3, nil)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-func TestMeetMismatch(t *testing.T) {
+func TestAgreeMismatch(t *testing.T) {
 	long := strings.Repeat("same\n", 300<<10)
 	for name, c := range map[string]struct {
 		odd  func(a *agreeing)
@@ -75,7 +75,7 @@ func TestMeetMismatch(t *testing.T) {
 		"arena":         {func(a *agreeing) { a.arena = 1024 }, "arena bytes", 0},
 	} {
 		for _, job := range []*rendezvous.Job{rendezvous.NewLocal(), rendezvous.NewJob("")} {
-			_, errs := meetAll(t, job, 3, c.odd)
+			_, errs := joinAll(t, job, 3, c.odd)
 			for r, err := range errs {
 				var e *MismatchError
 				if !errors.As(err, &e) || !errors.Is(err, ErrMismatch) || e.What != c.what || e.Rank != r || e.Line != c.line || e.RankValue == e.PeerValue {

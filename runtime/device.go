@@ -133,7 +133,7 @@ type Spec struct {
 	Job *rendezvous.Group
 }
 
-// Opener opens a device. It calls Spec.Meet with the bytes that its peers need in order
+// Opener opens a device. It calls Spec.Rendezvous with the bytes that its peers need in order
 // to reach it: once, or as often as the openers of all other ranks do.
 type Opener func(ctx context.Context, spec Spec) (Device, error)
 

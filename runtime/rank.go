@@ -80,7 +80,7 @@ const (
 	worldGroup     = "world" // joined worlds always have this group of all ranks
 )
 
-// Join meets the other ranks, compares modules with them, and opens a device.
+// Join joins the other ranks, compares modules with them, and opens a device.
 // All ranks pass the same modules in the same order. It returns when the world
 // is complete, or with a typed error: TimeoutError names who did not come,
 // MismatchError who brought something else, PeerLostError who died on the way.
@@ -123,7 +123,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	a := agreeing{arena: r.arena.end(), host: env.Host}
 	a.digest, a.text = agreement(mods, env.World)
 	spec.Job = r.job
-	spec.Rendezvous = func(ctx context.Context, extra []byte) (*Membership, error) { return a.meet(ctx, r.job, extra) }
+	spec.Rendezvous = func(ctx context.Context, extra []byte) (*Membership, error) { return a.join(ctx, r.job, extra) }
 	if r.dev, err = open(ctx, spec); err != nil {
 		r.job.Cancel(err) // the others may wait for this rank
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.job.Close())

@@ -16,8 +16,8 @@ import (
 //  4. memory is mapped or given back, groups, streams and events are made, code is loaded;
 //  5. runs begin again.
 //
-// After 2, 3 and 4 all ranks meet. A rank that fails cancels the next meeting in place of
-// coming to it, so that all fail at the same one, undo what they did, meet again, and go on
+// A barrier of all ranks follows 2, 3 and 4. A rank that fails cancels the next one instead of
+// arriving at it, so that all fail at the same one, undo what they did, pass another, and go on
 // with the world as it was. So nothing that may block a device happens while a peer's kernel
 // waits. A world opens as an empty one that changes, see Join.
 
@@ -81,7 +81,7 @@ type change struct {
 	digest, text string // what has to be the same on all ranks
 	err          error  // why this rank cannot take part
 
-	apply  func() error // meets the other ranks itself, and tells them if it fails; may be nil
+	apply  func() error // exchanges with the other ranks itself, and tells them if it fails; may be nil
 	finish func() error
 	undo   func() error // nil where there is no way back
 }
@@ -105,7 +105,7 @@ func (r *Rank) change(ctx context.Context, c *change) error {
 	return err
 }
 
-// refuse tells the others, at the next meeting, that this rank has failed.
+// refuse tells the others, at the next barrier, that this rank has failed.
 func (r *Rank) refuse(c *change, err error) error {
 	err = &CallError{Rank: r.env.Rank, Op: c.op, Err: err}
 	r.job.Cancel(err)

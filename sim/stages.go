@@ -16,18 +16,18 @@ type Site struct {
 }
 
 // EvaluateStages prices stages that run side by side, each in its own order, without buckets: as
-// Evaluate does each, but that a collective in which several meet begins when all of them have
-// come to it and their streams are free, and takes as long as the longest of its parts. A start
-// is in one meet at most. The error is an *OrderError, of the first stage that has one, or says
+// Evaluate does each, but that a collective of several begins when all of them have
+// arrived at it and their streams are free, and takes as long as the longest of its parts. A start
+// is in one collective at most. The error is an *OrderError, of the first stage that has one, or says
 // which stages wait for each other.
-func EvaluateStages(models []*Model, orders [][]int32, meets []StageCollective) ([]*Timeline, error) {
-	x := &stagedRun{meets: meets, meetOf: make([]map[int32]int, len(models)), came: make([]int, len(meets))}
+func EvaluateStages(models []*Model, orders [][]int32, calls []StageCollective) ([]*Timeline, error) {
+	x := &stagedRun{calls: calls, callOf: make([]map[int32]int, len(models)), came: make([]int, len(calls))}
 	for i := range models {
-		x.meetOf[i] = map[int32]int{}
+		x.callOf[i] = map[int32]int{}
 	}
-	for k, m := range meets {
+	for k, m := range calls {
 		for _, s := range m {
-			x.meetOf[s.Stage][s.Node] = k
+			x.callOf[s.Stage][s.Node] = k
 		}
 	}
 	for i, m := range models {
@@ -66,9 +66,9 @@ func EvaluateStages(models []*Model, orders [][]int32, meets []StageCollective) 
 // stagedRun is the state of one EvaluateStages.
 type stagedRun struct {
 	sides  []*stageRun
-	meets  []StageCollective
-	meetOf []map[int32]int // by stage and start; look-up only
-	came   []int           // by meet: how many parts stand first on their streams
+	calls  []StageCollective
+	callOf []map[int32]int // by stage and start; look-up only
+	came   []int           // by collective: how many parts stand first on their streams
 }
 
 // stageRun is one stage as the evaluation has come.
@@ -125,13 +125,13 @@ func (s *stageRun) issue(v int32) { s.t.Issue[v], s.t.Begin[v] = s.now, s.now }
 func (x *stagedRun) reachHead(stage int, stream int32) {
 	s := x.sides[stage]
 	v := s.pending[stream][0]
-	k, ok := x.meetOf[stage][v]
+	k, ok := x.callOf[stage][v]
 	if !ok {
 		x.run([]Site{{stage, v}})
 		return
 	}
-	if x.came[k]++; x.came[k] == len(x.meets[k]) {
-		x.run(x.meets[k])
+	if x.came[k]++; x.came[k] == len(x.calls[k]) {
+		x.run(x.calls[k])
 	}
 }
 

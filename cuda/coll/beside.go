@@ -25,8 +25,8 @@ import (
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
 //     filled again when its owner has given credit for it. The second stream reduces what
 //     has come into a part, all tensors by one kernel, and gives the credits; it may still
-//     be at it when the next call's copies go out. All ranks meet before and after the
-//     copies of a part: ranks that drift apart send to one receiver at a time, which halves
+//     be at it when the next call's copies go out. All ranks pass a barrier before and after the
+//     copies of a part: ranks that are out of step send to one receiver at a time, which halves
 //     what the links carry.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
 //     reduced slice to all peers while the next rounds' pieces go out. A rank's slice

@@ -99,7 +99,7 @@ func (r *recording) summary() string {
 	return strings.Join(parts, " ")
 }
 
-// agree meets the other ranks, compares, and takes over which collectives overlap with compute.
+// agree compares with the other ranks, and takes over which collectives overlap with compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
 	own := r.summary()
 	texts, err := d.chosen(ctx, own, r.unfit())
@@ -207,18 +207,18 @@ func (d *Device) chosen(ctx context.Context, text string, why error) ([]string, 
 	return texts, nil
 }
 
-// meet is compare with nothing to say.
-func (d *Device) meet(ctx context.Context) error {
+// barrier is compare with nothing to say.
+func (d *Device) barrier(ctx context.Context) error {
 	_, err := d.compare(ctx, "")
 	return err
 }
 
-// met is meet, to which a rank brings what it failed with: then all fail.
-func (d *Device) met(ctx context.Context, err error) error {
+// barrierAfter is a barrier to which a rank brings what it failed with: then all fail.
+func (d *Device) barrierAfter(ctx context.Context, err error) error {
 	if err != nil {
 		err = joinError(&d.spec, err)
 		d.spec.Job.Cancel(err)
 		return err
 	}
-	return joinError(&d.spec, d.meet(ctx))
+	return joinError(&d.spec, d.barrier(ctx))
 }

@@ -76,7 +76,7 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 	}
 	slices.SortStableFunc(list, func(a, b rehearsed) int { return at(a.c) - at(b.c) })
 	// Nobody waits for a peer that still loads code.
-	if err := d.meet(ctx); err != nil || len(list) == 0 {
+	if err := d.barrier(ctx); err != nil || len(list) == 0 {
 		return err
 	}
 	return d.rehearse(ctx, r.main, list, bytes)

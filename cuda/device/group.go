@@ -55,17 +55,17 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 		err = d.domain.Add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
 	}
 	g := &group{name: spec.Name, names: progress.Names{Group: spec.Name, Most: maxPlans}}
-	if err = d.met(ctx, err); err == nil {
-		err = d.met(ctx, d.openGroup(g, spec, row))
+	if err = d.barrierAfter(ctx, err); err == nil {
+		err = d.barrierAfter(ctx, d.openGroup(g, spec, row))
 		if err == nil && k >= 0 { // no rank waits there for one that failed on its own
-			err = d.met(ctx, d.joinNCCL(ctx, g, spec.Apart))
+			err = d.barrierAfter(ctx, d.joinNCCL(ctx, g, spec.Apart))
 		}
 		if err == nil {
 			d.groups[g.name] = g
 			d.change(func(t *table) { t.groups = append(slices.Clone(t.groups), g) })
 			return nil
 		}
-		_ = d.meet(ctx) // a rank that failed comes here first, and others still look at what it gives back
+		_ = d.barrier(ctx) // a rank that failed comes here first, and others still look at what it gives back
 	}
 	return errors.Join(err, d.closeGroup(g))
 }

@@ -19,7 +19,7 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 	if leads {
 		err = d.domain.Grow(ctx, at)
 	}
-	failed := d.met(ctx, err)
+	failed := d.barrierAfter(ctx, err)
 	if failed != nil && leads && err == nil {
 		failed = errors.Join(failed, d.domain.Shrink(at))
 	}

@@ -59,7 +59,7 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 	return spec.LocalRank % len(infos), nil
 }
 
-// ready does all that may block a device. The ranks meet behind that, at the end of joining,
+// ready does all that may block a device. A barrier follows, at the end of joining,
 // so that none launches before all are ready.
 func (d *Device) ready() (rt.Device, error) {
 	d.link = progress.NewLink(d.spec.Job, d.ledgers, d.alarm)
@@ -78,5 +78,5 @@ func (d *Device) Barrier(ctx context.Context) error {
 		return err
 	}
 	defer d.leave()
-	return joinError(&d.spec, d.meet(ctx))
+	return joinError(&d.spec, d.barrier(ctx))
 }

@@ -59,7 +59,7 @@ func (s *site) leave() error {
 	return errors.Join(errs...)
 }
 
-// offer is what the ranks tell each other in order to meet.
+// offer is what the ranks tell each other in order to join.
 type offer struct {
 	Kind     string         `json:"kind"`
 	Options  string         `json:"options"` // what plans depend on beside the program
@@ -111,15 +111,15 @@ func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Opti
 		return nil, err
 	}
 	d.site = s
-	if err := s.meet(ctx, d); err != nil {
+	if err := s.join(ctx, d); err != nil {
 		return nil, errors.Join(joinError(&spec, err), d.Close())
 	}
 	return d.ready()
 }
 
-// meet tells the other ranks where this one is, and returns when all have their part of the
+// join tells the other ranks where this one is, and returns when all have their part of the
 // world. Nobody goes before it stands or has failed, so that all leave it.
-func (s *site) meet(ctx context.Context, d *Device) (err error) {
+func (s *site) join(ctx context.Context, d *Device) (err error) {
 	own := offer{Kind: s.kind, Options: d.opts.digest(&d.spec)}
 	if own.Location, err = domain.LocationOf(d.drv, &d.spec, d.opts.Machine, d.dev); err != nil {
 		return err

@@ -37,7 +37,7 @@ func words(parts []part) int {
 }
 
 // Time implements runtime.Captured. Before each replay, and outside of its time, the
-// ranks meet on their devices, so that no replay is charged with a late start of
+// ranks pass a barrier on their devices, so that no replay is charged with a late start of
 // another rank. A graph that is timed alone is enqueued behind a gate, so that the host's
 // work is not measured either.
 func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
@@ -108,7 +108,7 @@ func (t *timer) open(n int) error {
 	return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup())
 }
 
-// worldBarrier is a meeting of all ranks on their devices, nil in a world of one.
+// worldBarrier is a barrier of all ranks on their devices, nil in a world of one.
 func (d *Device) worldBarrier() (*plan, error) {
 	world := d.table.Load().groups[0]
 	if world.m == nil && world.nc == nil {
@@ -118,8 +118,8 @@ func (d *Device) worldBarrier() (*plan, error) {
 	return d.planned(d.collectiveKey(c, alone, nil), func() (*plan, error) { return d.planCollective(world, c, alone, nil) })
 }
 
-// meetOn lets a stream go on when those of all ranks have come here.
-func (d *Device) meetOn(st *stream, barrier *plan) error {
+// barrierOn lets a stream go on when those of all ranks have arrived.
+func (d *Device) barrierOn(st *stream, barrier *plan) error {
 	if barrier == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (t *timer) enqueue(n int) error {
 		}
 	}
 	for i := range n {
-		if err := d.meetOn(main, t.barrier); err != nil {
+		if err := d.barrierOn(main, t.barrier); err != nil {
 			return err
 		}
 		if err := d.drv.EventRecord(d.rank.Ctx, t.from[i], main.h); err != nil {

@@ -163,7 +163,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	}
 	err = c.after()
 	if err == nil {
-		err = d.meetOn(r.main, barrier)
+		err = d.barrierOn(r.main, barrier)
 	}
 	if err == nil {
 		err = d.drv.EventRecord(d.rank.Ctx, t.start, r.main.h)

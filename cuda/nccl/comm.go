@@ -92,7 +92,7 @@ func (c *Comm) end() error {
 }
 
 func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
-	id, err := c.meet(cx)
+	id, err := c.bootstrap(cx)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 	return c.settle(cx, "join", start)
 }
 
-// meet exchanges records: the library's version, and rank 0's id.
-func (c *Comm) meet(cx context.Context) (id ID, err error) {
+// bootstrap exchanges records: the library's version, and rank 0's id.
+func (c *Comm) bootstrap(cx context.Context) (id ID, err error) {
 	var me record
 	if me.Version, err = c.lib.Version(); err == nil && c.rank == 0 {
 		if id, err = c.lib.UniqueID(); err == nil {

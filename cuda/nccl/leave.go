@@ -82,7 +82,7 @@ func (c *Comm) gone() {
 }
 
 // hear follows another rank that breaks the group. One that breaks it because this one has
-// canceled their meeting may be heard of before this one's own failure is known here, which
+// canceled their exchange may be heard of before this one's own failure is known here, which
 // says more.
 func (c *Comm) hear(e rendezvous.Event) {
 	if e.Kind != rendezvous.Broken {

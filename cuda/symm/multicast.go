@@ -90,7 +90,7 @@ type multicast struct {
 }
 
 // openMulticast goes through the steps. Whatever the driver refuses is no error: the group
-// then has no multicast. An error means that the processes did not meet.
+// then has no multicast. An error means that the processes could not exchange it.
 func (g *Group) openMulticast(ctx context.Context) error {
 	mc := &multicast{g: g, handed: noHandle}
 	for _, m := range g.members {

@@ -120,9 +120,9 @@ func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (*W
 	return w.build(context.Background(), []int{rank}, []int{dev}, &o, nil)
 }
 
-// build makes this process's ranks of a world, and the memory that it begins with when meet,
-// if it is not nil, has met the other processes. It closes the world if it fails.
-func (w *World) build(ctx context.Context, ranks, devs []int, o *WorldOptions, meet func() error) (_ *World, err error) {
+// build makes this process's ranks of a world, and the memory that it begins with when join,
+// if it is not nil, has joined the other processes. It closes the world if it fails.
+func (w *World) build(ctx context.Context, ranks, devs []int, o *WorldOptions, join func() error) (_ *World, err error) {
 	defer func() {
 		if err != nil {
 			w.control.skip(err) // the others may wait for this process
@@ -137,13 +137,13 @@ func (w *World) build(ctx context.Context, ranks, devs []int, o *WorldOptions, m
 			return nil, Invalid("rank", "it must be in [0, %d), got %d", w.n, r)
 		}
 	}
-	if err = w.open(ranks, devs, o); err == nil && meet != nil {
-		err = meet()
+	if err = w.open(ranks, devs, o); err == nil && join != nil {
+		err = join()
 	}
 	if err == nil {
 		err = w.begin(ctx, o)
 	}
-	if err == nil && meet != nil {
+	if err == nil && join != nil {
 		err = w.control.g.Barrier(ctx, "opening the world")
 	}
 	if err != nil {

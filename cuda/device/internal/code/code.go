@@ -66,7 +66,7 @@ type Unit struct {
 }
 
 // New compiles what device dev needs for itself. It touches no device, and so happens before the
-// ranks meet.
+// ranks join.
 func New(drv driver.Driver, dev int, o Options) (*Code, error) {
 	c := &Code{log: o.Log, units: map[int]*Unit{}, copies: map[int]driver.Func{}, draws: map[dtype.DType]driver.Func{}}
 	infos, err := drv.Devices()
