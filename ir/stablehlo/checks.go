@@ -76,25 +76,11 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	if !ok || a.Kind != mlir.KindList || len(a.List) == 0 {
 		return nil, im.errorf("%s without programs", o.Name)
 	}
-	var f *mlir.Func
-	sequential := false
-	world, rows := 0, len(a.List)
-	for _, row := range a.List {
-		for _, p := range row.List {
-			g, err := im.target(p)
-			if err != nil {
-				return nil, err
-			}
-			if f != nil && f != g {
-				return nil, im.errorf("op not supported: %s of different programs", o.Name)
-			}
-			f, sequential = g, strings.HasPrefix(p.Text, "sequential_") && p.Text != g.Name
-			world++
-		}
+	f, world, sequential, err := im.programs(o, a.List)
+	if err != nil {
+		return nil, err
 	}
-	if f == nil {
-		return nil, im.errorf("%s without programs", o.Name)
-	}
+	rows := len(a.List)
 	if im.cur.caps != nil {
 		return nil, im.errorf("op not supported: %s in a branch or a loop", o.Name)
 	}
@@ -154,4 +140,26 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	im.replicas, im.partitions = replicas, partitions
 	im.begin("rest", before.world)
 	return all, nil
+}
+
+// programs are the function that all ranks run, how many they are, and whether it is run
+// without its shardings.
+func (im *importer) programs(o *mlir.Operation, grid []mlir.Attr) (f *mlir.Func, world int, sequential bool, err error) {
+	for _, row := range grid {
+		for _, p := range row.List {
+			g, err := im.target(p)
+			if err != nil {
+				return nil, 0, false, err
+			}
+			if f != nil && f != g {
+				return nil, 0, false, im.errorf("op not supported: %s of different programs", o.Name)
+			}
+			f, sequential = g, strings.HasPrefix(p.Text, "sequential_") && p.Text != g.Name
+			world++
+		}
+	}
+	if f == nil {
+		return nil, 0, false, im.errorf("%s without programs", o.Name)
+	}
+	return f, world, sequential, nil
 }

@@ -21,12 +21,7 @@ func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	trips := int64(-1)
-	if _, ok := o.Attr("scan_dim_size"); ok {
-		if trips, err = im.integer("scan_dim_size"); err != nil {
-			return nil, err
-		}
-	}
+	trips := int64(-1) // scan_dim_size, if it is stated, is that of the inputs
 	xs, err := im.irs(in[:inputs])
 	if err != nil {
 		return nil, err
@@ -67,15 +62,9 @@ func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		if err != nil {
 			return nil, err
 		}
-		if outs == nil {
-			outs = make([][]*ir.Value, n)
-		}
+		outs = append(outs, make([][]*ir.Value, n-len(outs))...)
 		for i, v := range vs {
-			s := sizes(v)
-			if dim > int64(len(s)) {
-				return nil, im.errorf("the body of %s gives %s, which has no dimension %d", o.Name, v.Type(), dim)
-			}
-			if v, err = im.viewed(v, slices.Insert(slices.Clone(s), int(dim), 1)); err != nil {
+			if v, err = im.oneAlong(v, int(dim)); err != nil {
 				return nil, err
 			}
 			outs[i] = append(outs[i], v)
@@ -122,4 +111,13 @@ func (im *importer) slicesAt(xs []*ir.Value, dim int, at int64) ([]*value, error
 		out[i] = im.value(v)
 	}
 	return out, nil
+}
+
+// oneAlong is a value with another dimension, of one element.
+func (im *importer) oneAlong(v *ir.Value, dim int) (*ir.Value, error) {
+	s := sizes(v)
+	if dim > len(s) {
+		return nil, im.errorf("the body of %s gives %s, which has no dimension %d", im.op.Name, v.Type(), dim)
+	}
+	return im.viewed(v, slices.Insert(slices.Clone(s), dim, 1))
 }
