@@ -44,7 +44,8 @@ func (k Kind) String() string {
 // Reduction is how operands are combined.
 type Reduction uint8
 
-// The reductions. Avg is of floats only; bool cannot be reduced.
+// The reductions. Avg is of floats only: NCCL multiplies each operand by 1/n, rounded to its type, and
+// adds, which in bfloat16 over three ranks is 0.2% off. Bool cannot be reduced.
 const (
 	Sum Reduction = iota
 	Avg
