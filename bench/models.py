@@ -6,7 +6,7 @@ DIR has NAME.fw.graph.json.gz, NAME.bw.graph.json.gz and NAME.data.safetensors o
 logs. The steps, in this order, all of them if none is named:
 
     prepare    precise results and fingerprints, some models at once: compilers are on the CPU. What Inductor and concert compile
-               is kept, so that the steps that follow only time
+               is kept, so that the steps that follow only time; with Inductor's overlap scheduler if that step is asked for, too
     peer       times of the models as traced and by Inductor, one after the other
     overlap    times by Inductor with its overlap scheduler
     concert    times by lowerdump, its results against the fingerprints, its replays against each other
@@ -17,6 +17,7 @@ import concurrent.futures
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 
@@ -40,6 +41,10 @@ def parse_args():
         if step not in STEPS:
             p.error(f"no step {step}")
     args.names = sorted(f.removesuffix(".fw.graph.json.gz") for f in os.listdir(args.dir) if f.endswith(".fw.graph.json.gz"))
+    args.steps = args.steps or STEPS
+    for command, steps in (("torchrun", {"prepare", "peer", "overlap"}), (args.lowerdump, {"prepare", "concert"})):
+        if steps & set(args.steps) and not shutil.which(command):
+            p.error(f"no {command}, which {' and '.join(sorted(steps & set(args.steps)))} want")
     if args.models:
         args.names = [name for name in args.names if name in args.models.split(",")]
     return args
@@ -69,8 +74,10 @@ def peer_step(args, log, variants, prefix, names, *more):
 
 
 def prepare(args):
+    variants = "precise,traced,inductor" + (",overlap" if "overlap" in args.steps else "")
+
     def of(name):
-        peer_step(args, f"{name}.precise", "precise,traced,inductor,overlap", os.path.join(args.out, name), [name], "--reps", "3")
+        peer_step(args, f"{name}.precise", variants, os.path.join(args.out, name), [name], "--reps", "3")
         call(args, f"{name}.kernels", args.lowerdump, "run", "-device=cuda", "-procs", "-steps=0", *graphs(args, name))
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -122,7 +129,7 @@ def main():
     args = parse_args()
     os.makedirs(args.out, exist_ok=True)
     for step in STEPS:
-        if args.steps and step not in args.steps:
+        if step not in args.steps:
             continue
         if step == "prepare":
             prepare(args)
