@@ -21,7 +21,12 @@ func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	trips := int64(-1) // scan_dim_size, if it is stated, is that of the inputs
+	trips := int64(-1)
+	if _, ok := o.Attr("scan_dim_size"); ok { // without inputs nothing else says it
+		if trips, err = im.integer("scan_dim_size"); err != nil {
+			return nil, err
+		}
+	}
 	xs, err := im.irs(in[:inputs])
 	if err != nil {
 		return nil, err
@@ -46,7 +51,7 @@ func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		if im.flag("is_reverse") {
 			k = trips - 1 - k
 		}
-		args, err := im.slicesAt(xs, int(dim), k)
+		args, err := im.slicesAt(xs, dim, k)
 		if err != nil {
 			return nil, err
 		}
@@ -98,14 +103,11 @@ func (im *importer) segment(name string, n int) (int, error) {
 }
 
 // slicesAt are slices of a dimension at a place, without that dimension.
-func (im *importer) slicesAt(xs []*ir.Value, dim int, at int64) ([]*value, error) {
+func (im *importer) slicesAt(xs []*ir.Value, dim, at int64) ([]*value, error) {
 	out := make([]*value, len(xs))
 	for i, x := range xs {
-		v, err := im.sliced(x, dim, at, at+1, 1)
+		v, err := im.emit(ir.OpSelect, ir.A("dim", dim, "index", at), []*ir.Value{x})
 		if err != nil {
-			return nil, err
-		}
-		if v, err = im.viewed(v, slices.Delete(slices.Clone(sizes(x)), dim, dim+1)); err != nil {
 			return nil, err
 		}
 		out[i] = im.value(v)

@@ -23,6 +23,12 @@ func.func @scanned() {
     stablehlo.return %s, %s : tensor<2xi32>, tensor<2xi32>
   }) : (tensor<2x3xi32>, tensor<2xi32>) -> (tensor<2x3xi32>, tensor<2xi32>)
   check.expect_eq_const %g#0, dense<[[1,2,3],[10,10,10]]> : tensor<2x3xi32>
+  %n = "chlo.scan"(%c) <{dimension = 0 : i64, scan_dim_size = 3 : i64, operandSegmentSizes = array<i32: 0, 1>, resultSegmentSizes = array<i32: 0, 1>}> ({
+  ^bb0(%b: tensor<2xi32>):
+    %s = stablehlo.add %b, %b : tensor<2xi32>
+    stablehlo.return %s : tensor<2xi32>
+  }) : (tensor<2xi32>) -> tensor<2xi32>
+  check.expect_eq_const %n, dense<[0, 80]> : tensor<2xi32>
   func.return
 }
 
