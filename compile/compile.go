@@ -128,7 +128,7 @@ type Result struct {
 }
 
 // Costs is the model of the target, on the scale of the costs that are attached to Input
-// (cost.Model.Fitted): what the passes were given.
+// (cost.Model.ScaledTo): what the passes were given.
 func (r *Result) Costs() *cost.Model { return r.costs }
 
 // CostOf is the cost of a node of Input in milliseconds, and where it comes from.

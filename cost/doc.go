@@ -8,7 +8,7 @@
 //     collectives (Machine.CommMs), from a machine description and the placement of the
 //     group's ranks (Machine.Span).
 //
-// Model combines them, rescales modelled costs to attached ones (Model.Fitted), and
+// Model combines them, rescales modelled costs to attached ones (Model.ScaledTo), and
 // reports the source of each cost (Model.CostOf). Everything here is a pure function of the
 // graph, the tables and the machine description, never of the rank, a clock or the hardware,
 // so that all ranks decide alike.

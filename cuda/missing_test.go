@@ -14,8 +14,8 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// One rank sends and passes the barriers, but folds nothing, so that the others wait for its credits
-// with all flags of their barriers down. Whoever gives up names that rank.
+// One rank sends and passes the barriers, but reduces nothing, so that the others time out waiting for its
+// credits, not in a barrier. The error of each names that rank.
 func TestAwaitsCredit(t *testing.T) {
 	const n, slow, count = 4, 2, 64 << 10
 	r := newRigT(t, n)

@@ -253,8 +253,8 @@ func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) erro
 	return u.free()
 }
 
-// TestUnevenLeftOut leaves a rank out of an exchange in chunks, in the midst of which the
-// others give up. What is in their scratch then must not harm the group that is rejoined.
+// TestUnevenLeftOut leaves a rank out of an all_to_all in chunks, so that the others time out with
+// some chunks in their scratch. After a rejoin that must not change the results of the group.
 func TestUnevenLeftOut(t *testing.T) {
 	const n = 4
 	r := newRigT(t, n)

@@ -19,7 +19,7 @@ type overNCCL struct {
 	looked atomic.Int64 // when, in nanoseconds since start
 	start  time.Time
 
-	rehearses atomic.Bool // ranks are being connected
+	warmsUp atomic.Bool // ranks are being connected
 }
 
 // comm is this rank's communicator of some ranks, for all groups of these ranks.
@@ -192,7 +192,7 @@ func (n *overNCCL) look(waited time.Duration) {
 
 // busy reports whether there are collectives whose completion has not been observed.
 func (n *overNCCL) busy() bool {
-	return n.rehearses.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
+	return n.warmsUp.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
 }
 
 // explainNCCL is the failure of a communicator, with what the other ranks say of it.

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 )
 
-// rehearsed is an operation of a communicator that makes it connect its ranks.
-type rehearsed struct {
+// warmUp is an operation of a communicator that makes it connect its ranks.
+type warmUp struct {
 	c  *comm
 	op nccl.Op
 }
@@ -27,7 +27,7 @@ func (d *Device) introduce(ctx context.Context, c *comm) error {
 		return err
 	}
 	op, bytes := (&nccl.Op{Kind: nccl.Permute, DType: dtype.U8}).WarmUp(c.c.Rank(), len(c.ranks))
-	err = d.rehearse(ctx, st, []rehearsed{{c, op}}, bytes)
+	err = d.warmUp(ctx, st, []warmUp{{c, op}}, bytes)
 	return errors.Join(err, st.life.EndInCall())
 }
 
@@ -38,7 +38,7 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 	if d.over.Load() == nil {
 		return nil
 	}
-	var list []rehearsed
+	var list []warmUp
 	seen := map[string]bool{}
 	bytes := uint64(256)
 	for i := range r.items {
@@ -63,7 +63,7 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 				continue
 			}
 			seen[key], bytes = true, max(bytes, need)
-			list = append(list, rehearsed{c, op})
+			list = append(list, warmUp{c, op})
 		}
 	}
 	// Where stages meet, all ranks come to the groups in one order, ahead of what each stage does by itself.
@@ -74,20 +74,20 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 		return slices.Index(comms, c)
 	}
-	slices.SortStableFunc(list, func(a, b rehearsed) int { return at(a.c) - at(b.c) })
+	slices.SortStableFunc(list, func(a, b warmUp) int { return at(a.c) - at(b.c) })
 	// Nobody waits for a peer that still loads code.
 	if err := d.barrier(ctx); err != nil || len(list) == 0 {
 		return err
 	}
-	return d.rehearse(ctx, r.main, list, bytes)
+	return d.warmUp(ctx, r.main, list, bytes)
 }
 
-// rehearse runs operations on memory of their own, of that many bytes: the arena may hold what is
+// warmUp runs operations on memory of their own, of that many bytes: the arena may hold what is
 // needed. The others wait in it, so what fails here breaks the world.
-func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, bytes uint64) error {
+func (d *Device) warmUp(ctx context.Context, st *stream, list []warmUp, bytes uint64) error {
 	n := d.over.Load()
-	n.rehearses.Store(true)
-	defer n.rehearses.Store(false)
+	n.warmsUp.Store(true)
+	defer n.warmsUp.Store(false)
 	own, err := d.life.New("connecting the ranks")
 	if err == nil { // the stream may be none of the device's
 		err = own.Work(lifecycle.Hooks{Tend: d.tend, Idle: func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, st.h) }})
@@ -96,13 +96,13 @@ func (d *Device) rehearse(ctx context.Context, st *stream, list []rehearsed, byt
 		d.fail(err)
 		return err
 	}
-	if err = d.rehearseOn(ctx, own, st, list, bytes); err != nil {
+	if err = d.warmUpOn(ctx, own, st, list, bytes); err != nil {
 		d.fail(err)
 	}
 	return errors.Join(err, own.EndInCall())
 }
 
-func (d *Device) rehearseOn(ctx context.Context, own *lifecycle.Scope, st *stream, list []rehearsed, bytes uint64) error {
+func (d *Device) warmUpOn(ctx context.Context, own *lifecycle.Scope, st *stream, list []warmUp, bytes uint64) error {
 	at, err := d.own(own).Alloc(bytes)
 	if err != nil {
 		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)

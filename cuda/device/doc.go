@@ -45,7 +45,7 @@
 // order: kernels of several communicators that wait for peers at the same time could
 // deadlock. Pipeline stages have different orders, so a group between stages has a
 // communicator of its own, with few blocks, and takes turns with no other. NCCL work of a step is
-// rehearsed before it first runs, on separate memory, and by group between stages,
+// warmed up before it first runs, on separate memory, and by group between stages,
 // because NCCL connects ranks at first use. Counters (signal,
 // wait_signal) need memory that all ranks can access.
 //

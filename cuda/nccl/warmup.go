@@ -1,8 +1,8 @@
 package nccl
 
-// rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
+// warmUpBytes bounds the memory of one tensor of a warm-up. Which way NCCL takes
 // depends on the size, but not above this one.
-const rehearsalBytes = 256 << 20
+const warmUpBytes = 256 << 20
 
 // WarmUp is an operation that makes NCCL connect the ranks as o does, on memory that
 // nobody needs; bytes is how much. The calls that send from rank to rank connect in one
@@ -16,7 +16,7 @@ func (o *Op) WarmUp(rank, ranks int) (r Op, bytes uint64) {
 	r = *o
 	r.Tensors = nil
 	for _, t := range o.Tensors {
-		part := Tensor{Bytes: min(t.Bytes, rehearsalBytes/n&^255)}
+		part := Tensor{Bytes: min(t.Bytes, warmUpBytes/n&^255)}
 		need := part.Bytes
 		switch o.Kind {
 		case AllGather:

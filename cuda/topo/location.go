@@ -31,7 +31,7 @@ func NewLayout(rank int, locations []Location) (*Layout, error) {
 	return a.l, a.l.Check()
 }
 
-// arranger locations one rank after the other.
+// arranger adds one rank after the other to a layout.
 type arranger struct {
 	me, world int
 	l         *Layout
@@ -43,7 +43,7 @@ func newArranger(me, world int) *arranger {
 	return &arranger{me: me, world: world, l: &Layout{Version: Version}}
 }
 
-// add locations the next rank.
+// add adds the next rank, which is at s.
 func (a *arranger) add(s *Location) error {
 	l, r := a.l, len(a.l.Ranks)
 	name := fmt.Sprintf("machine of rank %d", r)

@@ -177,8 +177,8 @@ func item(g *Graph, x *Node, operand int32) (int, bool) {
 	return k, true
 }
 
-// TracedH200Cost returns milliseconds of one collective of the given bytes by the cost model of
-// the arena: NCCL as measured on 4 and on 8 H200s.
+// TracedH200Cost returns milliseconds of one collective of the given bytes by
+// cost.H200: NCCL as measured on 4 and on 8 of them.
 func TracedH200Cost() func(key sim.Key, bytes int64) float64 {
 	table := cost.H200()
 	return func(key sim.Key, bytes int64) float64 {
