@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
-	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -40,10 +39,7 @@ func TestLongStepIsNotLate(t *testing.T) {
 // A wait that holds up all queues of its device, the host's too, ends the group nevertheless, and
 // the host waits for nothing meanwhile.
 func TestTimeoutSharedQueue(t *testing.T) {
-	fakeOnly(t)
-	f := newDriverOf(t, 2).(*fake.Driver)
-	f.Queues(1)
-	r := newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)})
+	r, f := newOneQueueRig(t)
 	src, dst := r.alloc(64), r.alloc(256)
 	m := r.g.Members()[0]
 	r.must(m.Enqueue(r.streams[0], quietOp(r, 0, src, dst)))

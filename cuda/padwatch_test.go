@@ -328,13 +328,19 @@ func TestWaitValueUnwilling(t *testing.T) {
 	r.idlePad(m)
 }
 
-// TestWaitValueSharedQueue: a wait that holds up all queues of its device, the host's too, ends
-// the group nevertheless: the host waits for no copy.
-func TestWaitValueSharedQueue(t *testing.T) {
+// newOneQueueRig has two ranks whose devices have one hardware queue each: a wait holds up all streams.
+func newOneQueueRig(t *testing.T) (*rigT, *fake.Driver) {
+	t.Helper()
 	fakeOnly(t)
 	f := newDriverOf(t, 2).(*fake.Driver)
 	f.Queues(1)
-	r := newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)})
+	return newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)}), f
+}
+
+// TestWaitValueSharedQueue: a wait that holds up all queues of its device, the host's too, ends
+// the group nevertheless: the host waits for no copy.
+func TestWaitValueSharedQueue(t *testing.T) {
+	r, f := newOneQueueRig(t)
 	g := r.shortGroup(100 * time.Millisecond)
 	m := g.Members()[0]
 	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
@@ -350,10 +356,7 @@ func TestWaitValueSharedQueue(t *testing.T) {
 // TestCheckSharedQueue: the end of its context ends a Check of an idle stream, too, where another
 // stream's wait holds up all queues of the device.
 func TestCheckSharedQueue(t *testing.T) {
-	fakeOnly(t)
-	f := newDriverOf(t, 2).(*fake.Driver)
-	f.Queues(1)
-	r := newRigOn(t, f, []int{0, 1}, symm.WorldOptions{Bytes: 24 << 20, Images: images(t)})
+	r, f := newOneQueueRig(t)
 	m := r.g.Members()[0]
 	idle := got(f.StreamCreate(m.Rank.Ctx))(t)
 	defer f.StreamDestroy(m.Rank.Ctx, idle)

@@ -177,9 +177,8 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return err
 	}
 	defer m.Done()
-	d, c := m.Rank.World.drv, m.Rank.Ctx
 	drained := func(s driver.Stream) error {
-		return m.Drain(ctx, func() (bool, error) { return d.StreamQuery(c, s) })
+		return m.Drain(ctx, func() (bool, error) { return m.Rank.World.drv.StreamQuery(m.Rank.Ctx, s) })
 	}
 	if err := drained(s); err != nil {
 		return err
@@ -189,7 +188,7 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 	}
 	// The copy waits for a queue of the GPU, of which other streams' waits may hold all: CopyOut would
 	// stay in the driver.
-	if err := d.Copy(c, m.stream, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4); err != nil {
+	if err := m.copyAbort(); err != nil {
 		return err
 	}
 	if err := drained(m.stream); err != nil {
@@ -199,6 +198,11 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return m.byPeer(ctx)
 	}
 	return nil
+}
+
+// copyAbort begins a copy of the device's abort word to the host page, at abortSeen.
+func (m *Member) copyAbort() error {
+	return m.Rank.World.drv.Copy(m.Rank.Ctx, m.stream, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4)
 }
 
 // byPeer is the error of a group that a peer's kernel gave up. Who began it, and why, comes

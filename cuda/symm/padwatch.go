@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
-	"github.com/seed-ee968945/concert/kernels"
 )
 
 // A stream's wait for a word has no end of its own. The host keeps a list of those that
@@ -222,7 +221,7 @@ func (m *Member) heed() bool {
 			case k.gaveUp.IsZero():
 				k.gaveUp = time.Now()
 			}
-			if d.Copy(c, m.stream, m.hostDev+abortSeen, m.ctl+kernels.CtlAbort, 4) == nil {
+			if m.copyAbort() == nil {
 				d.EventRecord(c, k.copied, m.stream) // if it fails, what was copied is seen a little late
 			}
 		}
