@@ -34,7 +34,11 @@ func rowwise(name string, r *region) (*Kernel, error) {
 		}
 		shape = slices.Clone(shape)
 		shape[0] = bound
-		return ir.TensorOf(v.Type().DType(), shape)
+		t := ir.TensorOf(v.Type().DType(), shape)
+		if !v.Type().Contiguous() {
+			t = t.WithStrides(v.Type().Strides())
+		}
+		return t
 	}
 	elementwise := true
 	for _, n := range r.nodes {

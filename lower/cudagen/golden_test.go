@@ -130,7 +130,7 @@ func TestOnGPU(t *testing.T) {
 		t.Skip("no -gpu folder")
 	}
 	const parts = 8
-	trials := slices.Concat(load(t), tinyTrials(t, "t"), sizedTrials(t, 6))
+	trials := slices.Concat(load(t), tracedTrials(t, "t", tinySteps...), sizedTrials(t, 6))
 	compared := map[string]int{}
 	for part := range parts {
 		mine := trials[part*len(trials)/parts : (part+1)*len(trials)/parts]

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/types"
 	"github.com/seed-ee968945/concert/lower/cudagen"
 )
 
@@ -81,7 +82,7 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 		return nil, err
 	}
 	for i, n := range f.Inputs() {
-		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, laidOut(n.Result(0).Type(), inputs[0][i].Data)})
+		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, laidOut(n.Result(0).Type(), inputs[0][i].Shape, inputs[0][i].Data)})
 	}
 	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{Symbols: ranks})
 	if err != nil {
@@ -120,14 +121,13 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 }
 
 // laidOut is the storage of an input whose dense elements are given, in its layout.
-func laidOut(t ir.Type, dense []byte) []byte {
+func laidOut(t ir.Type, sizes []int64, dense []byte) []byte {
 	if t.Contiguous() {
 		return dense
 	}
-	n, _ := t.Extent().Const()
 	size := t.DType().Size()
-	out := make([]byte, n)
-	sizes, _ := t.Shape().Static()
+	n, _ := types.Reach(sizes, t.Strides())
+	out := make([]byte, n*int64(size))
 	for e := 0; e < len(dense)/size; e++ {
 		off, rest := int64(0), int64(e)
 		for d := len(sizes) - 1; d >= 0; d-- {
@@ -233,12 +233,12 @@ func program(trials []*trial) string {
 func (t *trial) call(b *strings.Builder) {
 	b.WriteString("  {\n")
 	for i, x := range t.ins {
-		fmt.Fprintf(b, "    char* b%d = read_buffer(%d);\n", i, len(x.data))
+		fmt.Fprintf(b, "    char* in%d = read_buffer(%d);\n", i, len(x.data))
 	}
 	var args []string
 	for i, w := range t.want {
 		if at := t.over[i]; at >= 0 {
-			fmt.Fprintf(b, "    char* o%d = b%d;\n", i, at)
+			fmt.Fprintf(b, "    char* o%d = in%d;\n", i, at)
 			continue
 		}
 		fmt.Fprintf(b, "    char* o%d = make(%d);\n", i, w.bytes)
@@ -247,7 +247,7 @@ func (t *trial) call(b *strings.Builder) {
 		p := t.st.Of(v)[0]
 		for i, x := range t.ins {
 			if x.storage == p.Storage {
-				args = append(args, fmt.Sprintf("(const %s*)(b%d + %d)", ctype(v), i, p.Offset*int64(v.Type().DType().Size())))
+				args = append(args, fmt.Sprintf("(const %s*)(in%d + %d)", ctype(v), i, p.Offset*int64(v.Type().DType().Size())))
 			}
 		}
 	}

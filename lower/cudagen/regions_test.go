@@ -2,9 +2,12 @@ package cudagen_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -65,7 +68,7 @@ func alone(nodes []*ir.Node, outs []*ir.Value) *ir.Func {
 	for _, n := range nodes {
 		for _, a := range n.Args() {
 			if vals[a] == nil && !slices.Contains(nodes, a.Def()) {
-				in := f.Append(ir.NodeSpec{Op: ir.OpInput, Name: "in", Results: []ir.Type{ir.TensorOf(a.Type().DType(), a.Type().Shape())}})
+				in := f.Append(ir.NodeSpec{Op: ir.OpInput, Name: "in", Results: []ir.Type{a.Type()}})
 				vals[a] = in.Result(0)
 			}
 		}
@@ -197,14 +200,14 @@ func generates(t *testing.T, file string, f *ir.Func, s passes.StepReport) {
 		int(s.Stat("fused")), len(all), single, s.Stat("saved-bytes")/(1<<20), s.Stat("refused-time"), s.Stat("refused-memory"))
 }
 
-// tinyTrials are the regions of the small traced steps, each by itself, under
-// names that begin with a prefix.
-func tinyTrials(t *testing.T, prefix string) []*trial {
+// tracedTrials are the regions of traced steps, each by itself, under names that begin with a
+// prefix; sizes that are dynamic have their hints.
+func tracedTrials(t *testing.T, prefix string, files ...string) []*trial {
 	t.Helper()
 	var trials []*trial
 	seen := map[string]bool{}
-	for _, name := range []string{"tiny_fsdp2.fw", "tiny_fsdp2.bw", "tiny_moe2.fw", "tiny_moe2.bw", "tiny_tpsp2.bw"} {
-		g, err := fx.ReadFile("../../testdata/graphs/" + name + ".graph.json.gz")
+	for _, file := range files {
+		g, err := fx.ReadFile("../../testdata/" + file + ".graph.json.gz")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,41 +216,79 @@ func tinyTrials(t *testing.T, prefix string) []*trial {
 			t.Fatal(err)
 		}
 		fused(t, res.Module, "canonicalize,simplify-collectives,overlap,fuse{kernels=true}")
+		hints := map[string]int64{}
+		for _, s := range res.Module.Symbols() {
+			hints[s.Name] = s.Hint
+		}
 		for _, f := range res.Module.Funcs() {
-			st, err := ir.ComputeStorages(f)
-			if err != nil {
-				t.Fatal(err)
-			}
 			for _, nodes := range runs(f) {
-				k, err := cudagen.Generate("k", st, nodes)
-				if errors.Is(err, cudagen.ErrUnsupported) {
-					continue // what it copies depends on the rank
-				}
+				tr, err := regionTrial(fmt.Sprintf("%s%d", prefix, len(trials)), nodes, hints, seen)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%s: %v", file, err)
 				}
-				g := alone(nodes, k.Outs)
-				key := comments.ReplaceAllString(k.Body, "")
-				if g.Module().Verify() != nil || seen[key] {
-					continue
+				if tr != nil {
+					trials = append(trials, tr)
 				}
-				seen[key] = true
-				order := g.Order()
-				tr, err := newTrial(fmt.Sprintf("%s%d", prefix, len(trials)), g, order[len(g.Inputs()):len(order)-1], -1, 7)
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				trials = append(trials, tr)
 			}
 		}
 	}
 	return trials
 }
 
+// regionTrial is that of a region, nil where a kernel of its text has been seen, or where what it
+// copies depends on the rank.
+func regionTrial(name string, nodes []*ir.Node, hints map[string]int64, seen map[string]bool) (*trial, error) {
+	st, err := ir.ComputeStorages(nodes[0].Func())
+	if err != nil {
+		return nil, err
+	}
+	k, err := cudagen.Generate("k", st, nodes)
+	if errors.Is(err, cudagen.ErrUnsupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := alone(nodes, k.Outs)
+	key := comments.ReplaceAllString(k.Body, "")
+	if g.Module().Verify() != nil || seen[key] {
+		return nil, nil
+	}
+	seen[key] = true
+	if st, err = ir.ComputeStorages(g); err != nil {
+		return nil, err
+	}
+	order := g.Order()
+	if k, err = cudagen.Generate(name, st, order[len(g.Inputs()):len(order)-1]); err != nil {
+		return nil, err
+	}
+	for _, n := range g.SizeReads() { // they have the values that the trial's tensors give
+		hints = maps.Clone(hints)
+		maps.DeleteFunc(hints, func(name string, _ int64) bool { return slices.Contains(n.Attrs().Strs(ir.SymbolsKey), name) })
+	}
+	return newTrialAt(k, st, g, -1, 7, hints)
+}
+
+// tinySteps are small traced steps whose regions together have most of what regions can have.
+var tinySteps = []string{"graphs/tiny_fsdp2.fw", "graphs/tiny_fsdp2.bw", "graphs/tiny_moe2.fw", "graphs/tiny_moe2.bw", "graphs/tiny_tpsp2.bw",
+	"models/gpt_any.fw", "models/gpt_any.bw"}
+
+var models = flag.Bool("models", false, "TestTracedNumbers: the kernels of all traced models, too, which takes minutes")
+
 // The regions of small traced steps give the bits that the host's kernels give
 // node by node, and with the default functions numbers as close as their types allow.
 func TestTracedNumbers(t *testing.T) {
-	trials := tinyTrials(t, "t")
+	files := slices.Clone(tinySteps)
+	if *models {
+		more, err := filepath.Glob("../../testdata/models/*.graph.json.gz")
+		if err != nil || len(more) == 0 {
+			t.Fatalf("%d models, %v", len(more), err)
+		}
+		for _, file := range more {
+			files = append(files, "models/"+strings.TrimSuffix(filepath.Base(file), ".graph.json.gz"))
+		}
+	}
+	trials := tracedTrials(t, "t", files...)
 	t.Logf("%d kernels", len(trials))
 	if len(trials) < 50 {
 		t.Fatal("too few")
