@@ -1,7 +1,6 @@
 // Elements in another order: what cuDNN wants in another layout than it has.
 #ifndef LANES // threads of a block; one where a block is run thread after thread
 #define LANES 256
-#define MEET() __syncthreads()
 #endif
 typedef long long i64;
 struct args {
@@ -48,7 +47,7 @@ __device__ void move(const args &g)
 		for (int k = 0; k < steps; k++)
 			tile[y + k * rows][x] = v[k];
 	}
-	MEET();
+	__syncthreads();
 	const int across = g.along_b ? m : n, down = g.along_b ? n : m;
 	for (int x = lane % side; x < across; x += LANES)
 #pragma unroll

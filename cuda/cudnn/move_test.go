@@ -23,7 +23,7 @@ const hostHead = `
 #define __device__ static
 #define __shared__ static
 #define LANES 1
-#define MEET()
+#define __syncthreads()
 static struct { unsigned x; } blockIdx, threadIdx;
 `
 const hostMain = `

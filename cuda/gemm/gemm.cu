@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const args g)
 	for (i64 k = 0; k < inner; k += 16) {
 		tile(x, a, row, m, k, inner, a_row, a_col, lane, lanes);
 		tile(y, b, col, n, k, inner, b_col, b_row, lane, lanes);
-		meet();
+		sync_block();
 		for (int u = 0; u < 256 / lanes; u++) {
 			const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) % 16;
 			for (int q = 0; q < 16 && k + q < inner; q++)
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm(const args g)
 				for (int e = 0; e < 16; e++)
 					sum[u][e] = add_product(x[q][i + e / 4 * 16], y[q][j + e % 4 * 16], sum[u][e]);
 		}
-		meet();
+		sync_block();
 	}
 	for (int u = 0; u < 256 / lanes; u++)
 #pragma unroll

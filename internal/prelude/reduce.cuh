@@ -84,8 +84,8 @@ template <int apart> FN i64 nth_row(i64 row) {
 template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
 template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
 FN online exchange(online x, int m) { return online{exchange(x.top, m), exchange(x.sum, m)}; }
-FN void meet() { __syncthreads(); }
-FN void latest(int* p, int k) { atomicMax(p, k); }
+FN void sync_block() { __syncthreads(); }
+FN void atomic_max(int* p, int k) { atomicMax(p, k); }
 
 // fold_lanes gives every lane the fold of its row's lanes, neighbours all of them.
 // All threads of the block must call it.
@@ -123,8 +123,8 @@ template <int lanes, class T> FN T scan_lanes(T x, T& all) {
     if (w == warp) before = all;
     all = add_of(all, part[w]);
   }
-  const T near = __shfl_up_sync(0xffffffffu, x, 1);
-  return lane == 0 ? before : add_of(before, near);
+  const T prev = __shfl_up_sync(0xffffffffu, x, 1);
+  return lane == 0 ? before : add_of(before, prev);
 }
 
 // fold_columns gives every lane the folds of its n columns. Threads next to each
@@ -137,32 +137,32 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
     for (int v = 0; v < n; ++v) x[v] = f(x[v], exchange(x[v], m));
   }
   constexpr int warps = lanes * cols / 32 > 0 ? lanes * cols / 32 : 1; // of the block
-  constexpr int near = cols < 32 ? cols : 32;                          // columns that a warp has
-  constexpr int groups = cols / near;                                  // of warps with the same columns: warps / groups
+  constexpr int width = cols < 32 ? cols : 32;                         // columns that a warp has
+  constexpr int groups = cols / width;                                 // of warps with the same columns: warps / groups
   constexpr int each = warps / groups > 0 ? warps / groups : 1;
   if (each == 1) return;
-  __shared__ T part[warps][near * n + 1];
+  __shared__ T part[warps][width * n + 1];
   __syncthreads(); // a fold before this one may still be read
-  const int warp = threadIdx.x / 32, seat = threadIdx.x % 32;
-  if (seat < near) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (lane < width) {
 #pragma unroll
-    for (int v = 0; v < n; ++v) part[warp][seat * n + v] = x[v];
+    for (int v = 0; v < n; ++v) part[warp][lane * n + v] = x[v];
   }
   __syncthreads();
-  // Teams of as many threads as there are shares fold one column each.
-  const int team = threadIdx.x / each, k = threadIdx.x % each;
-  for (int j0 = 0; j0 < groups * near * n; j0 += warps * 32 / each) {
-    const int j = j0 + team, group = j / (near * n), column = j % (near * n);
+  // As many threads as there are shares fold one column each.
+  const int subgroup = threadIdx.x / each, k = threadIdx.x % each;
+  for (int j0 = 0; j0 < groups * width * n; j0 += warps * 32 / each) {
+    const int j = j0 + subgroup, group = j / (width * n), column = j % (width * n);
     const bool some = group < groups;
     T y = T();
     if (some) y = part[k * groups + group][column];
 #pragma unroll
     for (int m = 1; m < each; m *= 2) y = f(y, exchange(y, m));
-    if (some && k == 0) part[group][column] = y; // only this team reads the shares of the column
+    if (some && k == 0) part[group][column] = y; // only this subgroup reads the shares of the column
   }
   __syncthreads();
 #pragma unroll
-  for (int v = 0; v < n; ++v) x[v] = part[warp % groups][seat % near * n + v];
+  for (int v = 0; v < n; ++v) x[v] = part[warp % groups][lane % width * n + v];
 }
 
 // A list that a block makes of the positions in index[0..n) that are one of the rows low,
@@ -227,8 +227,8 @@ template <int threads> FN unsigned rows_listed(const int* list, int listed, int 
   return all;
 }
 #else
-FN void meet() {}
-FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
+FN void sync_block() {}
+FN void atomic_max(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}

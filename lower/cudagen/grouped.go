@@ -89,14 +89,14 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 // and stores the sums.
 func (g *generator) tileProduct(depth int, store string) {
 	e := g.top.emit
-	e("  meet();")
+	e("  sync_block();")
 	e("  for (int u = 0; u < 256 / lanes; ++u) {")
 	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
 	e("    for (int k = 0; k < %d; ++k)", depth)
 	e("#pragma unroll")
 	e("      for (int q = 0; q < 16; ++q) sum[u][q] += x[k][i + q / 4 * 16] * y[k][j + q %% 4 * 16];")
 	e("  }")
-	e("  meet();")
+	e("  sync_block();")
 	e("}")
 	e("for (int u = 0; u < 256 / lanes; ++u) {")
 	e("  for (int q = 0; q < 16; ++q) {")

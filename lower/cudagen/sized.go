@@ -81,7 +81,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	t, rows, places := g.intType(), shape[0].lin(g.x).text(), g.x.count(r.shape(index)).text()
 	wrap := n.Op() != ir.OpIndexAdd
 	list := func(s *scope, first, some string) {
-		s.emit("meet();")
+		s.emit("sync_block();")
 		s.emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, near)
 	}
 	g.grid, g.need = (shape[0].n+near-1)/near, divUp(r.named(x.Type().Shape()[:1]), near)

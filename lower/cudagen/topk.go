@@ -145,7 +145,7 @@ func (s *topk) ranks() {
 	}
 	b.emit("  keys[j / 4].at[j %% 4] = %s;", key)
 	b.emit("}")
-	b.emit("meet();")
+	b.emit("sync_block();")
 	b.emit("const int lane = threadIdx.x %% lanes, j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", blocks, each)
 	mine, test := "keys[j / 4].at[j % 4]", "lane == 0"
 	if length%each != 0 {
