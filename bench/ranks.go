@@ -35,7 +35,7 @@ type half struct {
 	f          *ir.Func
 	program    *program.Program
 	step       hostrun.Step
-	overwrites []bool // by input: whether a run leaves something else in its place
+	overwrites []bool // by input: whether a run leaves something else in its stage
 }
 
 // outcome is what one rank found.
@@ -83,8 +83,8 @@ var halfNames = [...]string{"fw", "bw"}
 // rank does everything that was asked for on one joined rank.
 func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, error) {
 	if j.stages != nil {
-		place := j.stages.s.Place(r.Info().Rank)
-		halves = halves[place : place+1]
+		stage := j.stages.s.Index(r.Info().Rank)
+		halves = halves[stage : stage+1]
 		if err := r.Add(ctx, halves[0].step.Module, nil); err != nil {
 			return nil, err
 		}

@@ -14,7 +14,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// staged is a step of which each rank runs the function of its place.
+// staged is a step of which each rank runs the function of its stage.
 type staged struct {
 	s     *ir.Stages // after the passes
 	r     *compile.Result
@@ -53,7 +53,7 @@ func (j *Job) pairOf(rank int) *step.Pair {
 	if j.stages == nil {
 		return j.pair
 	}
-	return j.stages.pairs[j.stages.s.Place(rank)]
+	return j.stages.pairs[j.stages.s.Index(rank)]
 }
 
 // ran is a function that ranks run.
@@ -61,15 +61,15 @@ type ran struct {
 	name  string // among those of the step
 	f     *ir.Func
 	ranks []int
-	at    int // its place among what each of them found
+	at    int // its stage among what each of them found
 }
 
 // functions lists the functions of the step: the halves, or the stages.
 func (j *Job) functions() []ran {
 	var out []ran
 	if j.stages != nil {
-		for place, p := range j.stages.pairs {
-			out = append(out, ran{p.Forward.Name, p.Forward, j.stages.s.Ranks(place), 0})
+		for stage, p := range j.stages.pairs {
+			out = append(out, ran{p.Forward.Name, p.Forward, j.stages.s.Ranks(stage), 0})
 		}
 		return out
 	}
@@ -92,12 +92,12 @@ func (s *staged) inputs(j *Job) error {
 	if s.whole != nil {
 		return s.cutInputs(j)
 	}
-	for place, name := range s.s.Funcs {
+	for stage, name := range s.s.Funcs {
 		all, err := interp.RandomInputs(s.r.Input.Func(name), j.Seed, interp.RandomOptions{})
 		if err != nil {
 			return err
 		}
-		for _, rank := range s.s.Ranks(place) {
+		for _, rank := range s.s.Ranks(stage) {
 			j.inputs[rank] = all[rank]
 		}
 	}
@@ -196,7 +196,7 @@ func (s *staged) average(j *Job, parts [][][]interp.Tensor) error {
 	return nil
 }
 
-// lowered lowers the stages, by place.
+// lowered lowers the stages, in order.
 func (s *staged) lowered() ([]half, error) {
 	progs, err := s.r.Stages(s.s)
 	if err != nil {
@@ -219,21 +219,21 @@ func (s *staged) interpret(ctx context.Context, m *ir.Module, in [][]interp.Tens
 	return interp.RunStages(ctx, m, m.Stages()[at], in, interp.Options{})
 }
 
-// numbers gives each result of the function at a place its number among those of all: of the step
+// numbers gives each result of a stage's function its number among those of all: of the step
 // that was cut, that which it has there.
-func (s *staged) numbers(place int) []int {
+func (s *staged) numbers(stage int) []int {
 	if s.whole != nil {
 		var out []int
-		for _, k := range s.pairs[place].Forward.Return().Meta().Ints(ir.MetaPlaces) {
+		for _, k := range s.pairs[stage].Forward.Return().Meta().Ints(ir.MetaPlaces) {
 			out = append(out, int(k))
 		}
 		return out
 	}
 	first := 0
-	for _, p := range s.pairs[:place] {
+	for _, p := range s.pairs[:stage] {
 		first += len(interp.OutputSlots(p.Forward))
 	}
-	out := make([]int, len(interp.OutputSlots(s.pairs[place].Forward)))
+	out := make([]int, len(interp.OutputSlots(s.pairs[stage].Forward)))
 	for i := range out {
 		out[i] = first + i
 	}
@@ -252,7 +252,7 @@ func (s *staged) compared(ctx context.Context, j *Job, got [][][]interp.Tensor) 
 	bounds := s.bounds(j.rounding())
 	var all []step.Result
 	for rank := range got {
-		numbers := s.numbers(s.s.Place(rank))
+		numbers := s.numbers(s.s.Index(rank))
 		var expected []step.Expected
 		for i, q := range interp.OutputSlots(j.pairOf(rank).Forward) {
 			if s.whole != nil {

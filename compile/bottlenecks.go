@@ -27,7 +27,7 @@ type Bottleneck struct {
 // Bottlenecks returns what each group, and compute, would gain the function in its present
 // order if twice as fast. The largest gain comes first. Errors are Simulate's.
 func (f *Function) Bottlenecks() ([]Bottleneck, error) {
-	p := &play{funcs: []*ir.Func{f.Func}}
+	p := &simulation{funcs: []*ir.Func{f.Func}}
 	err := p.model(f.result.costs)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (f *Function) Bottlenecks() ([]Bottleneck, error) {
 }
 
 // bottlenecks simulates the functions as they are, and once for each group, and for compute, with that twice as fast.
-func (p *play) bottlenecks(model *cost.Model) ([]Bottleneck, error) {
+func (p *simulation) bottlenecks(model *cost.Model) ([]Bottleneck, error) {
 	now, err := p.run(nil)
 	if err != nil {
 		return nil, err

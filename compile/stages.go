@@ -15,8 +15,8 @@ import (
 type Staged struct {
 	Step   float64      // the last end
 	Bubble float64      // part of the time of all stages in which they do not compute
-	Stages []Figures    // by place, without bounds; Makespan is when the stage ends
-	Models []*sim.Model // by place
+	Stages []Figures    // by stage, without bounds; Makespan is when the stage ends
+	Models []*sim.Model // by stage
 	Lines  []*sim.Timeline
 }
 
@@ -36,7 +36,7 @@ func (r *Result) Stages(s *ir.Stages) (program.Stages, error) {
 // MeasureStages simulates stages of a module, each in its own order: a transfer begins when both
 // ends have come to it. Errors are Simulate's and sim.EvaluateStages'.
 func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, error) {
-	p, err := newPlay(m, s, model)
+	p, err := newSimulation(m, s, model)
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +46,9 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 	}
 	out := &Staged{Models: p.models, Lines: lines, Step: makespan(lines)}
 	computed := 0.0
-	for place, tl := range lines {
-		f := Figures{Nodes: p.models[place].Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak}
-		f.count(p.funcs[place])
+	for stage, tl := range lines {
+		f := Figures{Nodes: p.models[stage].Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak}
+		f.count(p.funcs[stage])
 		out.Stages = append(out.Stages, f)
 		computed += tl.Compute
 	}
@@ -61,64 +61,64 @@ func MeasureStages(m *ir.Module, s *ir.Stages, model *cost.Model) (*Staged, erro
 // StageBottlenecks returns what would shorten a step of stages, as Function.Bottlenecks does: the
 // collectives between stages are one entry. Errors are MeasureStages'.
 func (r *Result) StageBottlenecks(s *ir.Stages) ([]Bottleneck, error) {
-	p, err := newPlay(r.Module, s, r.costs)
+	p, err := newSimulation(r.Module, s, r.costs)
 	if err != nil {
 		return nil, err
 	}
 	return p.bottlenecks(r.costs)
 }
 
-// play is functions that run side by side, or one alone.
-type play struct {
+// simulation is of stages that run concurrently, or of one function.
+type simulation struct {
 	s      *ir.Stages // nil of one function
 	funcs  []*ir.Func
 	models []*sim.Model
 	orders [][]int32
-	meets  []sim.StageCollective
-	met    map[*ir.Group]bool // groups in which stages meet; look-up only
+	joint  []sim.StageCollective
+	across map[*ir.Group]bool // groups with ranks of several stages; look-up only
 }
 
-// newPlay readies stages.
-func newPlay(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
-	p := &play{s: s, met: map[*ir.Group]bool{}}
+// newSimulation readies stages.
+func newSimulation(m *ir.Module, s *ir.Stages, model *cost.Model) (*simulation, error) {
+	p := &simulation{s: s, across: map[*ir.Group]bool{}}
 	for _, name := range s.Funcs {
 		p.funcs = append(p.funcs, m.Func(name))
 	}
 	if err := p.model(model); err != nil {
 		return nil, err
 	}
-	starts := make([]map[*ir.Group][]int32, len(s.Funcs)) // by place: those with other stages, in order; look-up only
-	met := make([]map[*ir.Group][]int, len(s.Funcs))      // by place: who comes to them; look-up only
-	for place, f := range p.funcs {
-		starts[place], met[place] = map[*ir.Group][]int32{}, map[*ir.Group][]int{}
+	starts := make([]map[*ir.Group][]int32, len(s.Funcs)) // by stage: collectives with other stages, in order; look-up only
+	peers := make([]map[*ir.Group][]int, len(s.Funcs))    // by stage: the stages in them; look-up only
+	for stage, f := range p.funcs {
+		starts[stage], peers[stage] = map[*ir.Group][]int32{}, map[*ir.Group][]int{}
 		for i, n := range f.Order() {
 			g := n.Group()
 			if g == nil || !n.Op().IsCollective() {
 				continue
 			}
-			if _, ok := met[place][g]; !ok {
+			if _, ok := peers[stage][g]; !ok {
 				var err error
-				if met[place][g], err = s.Peers(place, g); err != nil {
+				if peers[stage][g], err = s.Peers(stage, g); err != nil {
 					return nil, err
 				}
 			}
-			if len(met[place][g]) > 1 {
-				p.met[g] = true
-				starts[place][g] = append(starts[place][g], int32(i))
+			if len(peers[stage][g]) > 1 {
+				p.across[g] = true
+				starts[stage][g] = append(starts[stage][g], int32(i))
 			}
 		}
 	}
-	for place := range s.Funcs {
+	for stage := range s.Funcs {
 		for _, g := range m.Groups() {
-			if l := met[place][g]; len(l) < 2 || l[0] != place {
+			if l := peers[stage][g]; len(l) < 2 || l[0] != stage {
 				continue // the first of them says it
 			}
-			for k := range starts[place][g] {
-				var meet sim.StageCollective
-				for _, q := range met[place][g] {
-					meet = append(meet, sim.Site{Stage: q, Node: starts[q][g][k]})
+			for k := range starts[stage][g] {
+				var c sim.StageCollective
+				for _, q := range peers[stage][g] {
+					c = append(c, sim.Site{Stage: q, Node: starts[q][g][k]})
 				}
-				p.meets = append(p.meets, meet)
+				p.joint = append(p.joint, c)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func newPlay(m *ir.Module, s *ir.Stages, model *cost.Model) (*play, error) {
 }
 
 // model makes the models of the functions.
-func (p *play) model(model *cost.Model) error {
+func (p *simulation) model(model *cost.Model) error {
 	for _, f := range p.funcs {
 		m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
 			ms, _ := model.NodeMs(n)
@@ -140,11 +140,11 @@ func (p *play) model(model *cost.Model) error {
 	return nil
 }
 
-// between reports whether stages meet in a group.
-func (p *play) between(g *ir.Group) bool { return p.met[g] }
+// between reports whether a group has ranks of several stages.
+func (p *simulation) between(g *ir.Group) bool { return p.across[g] }
 
 // run simulates the functions, with the nodes that fast says twice as fast; nil is none.
-func (p *play) run(fast func(n *ir.Node) bool) ([]*sim.Timeline, error) {
+func (p *simulation) run(fast func(n *ir.Node) bool) ([]*sim.Timeline, error) {
 	models := slices.Clone(p.models)
 	for i, f := range p.funcs {
 		if fast == nil {
@@ -163,5 +163,5 @@ func (p *play) run(fast func(n *ir.Node) bool) ([]*sim.Timeline, error) {
 		tl, err := sim.Evaluate(models[0], p.orders[0], nil)
 		return []*sim.Timeline{tl}, err
 	}
-	return sim.EvaluateStages(models, p.orders, p.meets)
+	return sim.EvaluateStages(models, p.orders, p.joint)
 }

@@ -51,7 +51,7 @@ func TestStages(t *testing.T) {
 		s := m.Stages()[0]
 		in := make([][]interp.Tensor, m.World)
 		for rank := range in {
-			for _, slot := range interp.InputSlots(m.Func(s.Funcs[s.Place(rank)])) {
+			for _, slot := range interp.InputSlots(m.Func(s.Funcs[s.Index(rank)])) {
 				i := slices.IndexFunc(interp.InputSlots(whole), func(o interp.Slot) bool { return o.Name == slot.Name })
 				in[rank] = append(in[rank], inputs[0][i])
 			}
@@ -157,9 +157,9 @@ func @b(%x: f32[4]) -> (f32[4], f32[4]) {
 		t.Fatal(err)
 	}
 	order := f.InputOrder()
-	meets := []sim.StageCollective{{{Stage: 0, Node: 1}, {Stage: 1, Node: 4}}, {{Stage: 0, Node: 4}, {Stage: 1, Node: 1}}}
-	if _, err := sim.EvaluateStages([]*sim.Model{f, f}, [][]int32{order, order}, meets); err == nil || !strings.Contains(err.Error(), "stages 0, 1 wait for each other") {
-		t.Errorf("crossed meets: %v", err)
+	joint := []sim.StageCollective{{{Stage: 0, Node: 1}, {Stage: 1, Node: 4}}, {{Stage: 0, Node: 4}, {Stage: 1, Node: 1}}}
+	if _, err := sim.EvaluateStages([]*sim.Model{f, f}, [][]int32{order, order}, joint); err == nil || !strings.Contains(err.Error(), "stages 0, 1 wait for each other") {
+		t.Errorf("crossed collectives: %v", err)
 	}
 	slices.Reverse(order)
 	if _, err := sim.EvaluateStages([]*sim.Model{f}, [][]int32{order}, nil); err == nil {

@@ -49,7 +49,7 @@ func (c sequenceCall) spans(n int) (in, out int) {
 	return c.count, c.count
 }
 
-func meets(a, an, b, bn int) bool { return a < b+bn && b < a+an }
+func overlap(a, an, b, bn int) bool { return a < b+bn && b < a+an }
 
 func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 	q := sequenceT{n: n}
@@ -89,7 +89,7 @@ func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 		c.src, c.dst = 4*rng.IntN((sequenceWords-in)/4), 4*rng.IntN((sequenceWords-out)/4)
 		if c.op.Kind == kernels.AllReduce && rng.IntN(2) == 0 && c.op.Overlapped {
 			c.dst = c.src
-		} else if meets(c.src, in, c.dst, out) {
+		} else if overlap(c.src, in, c.dst, out) {
 			continue
 		}
 		q.calls = append(q.calls, c)
@@ -169,7 +169,7 @@ func (q sequenceT) commands(m *coll.Member, base driver.Ptr) (*driver.Commands, 
 		in, out := x.spans(q.n)
 		for _, y := range pending {
 			yin, yout := y.spans(q.n)
-			free = free && !meets(x.src, in, y.dst, yout) && !meets(x.dst, out, y.dst, yout) && !meets(x.dst, out, y.src, yin)
+			free = free && !overlap(x.src, in, y.dst, yout) && !overlap(x.dst, out, y.dst, yout) && !overlap(x.dst, out, y.src, yin)
 		}
 		if !free && len(pending) > 0 {
 			m.Join(c, driver.Main)

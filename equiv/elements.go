@@ -241,13 +241,13 @@ func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]s
 	head := []int64{-1, int64(id), class}
 	if t.kind == kindShuffle || e.twins[t.text] {
 		head = []int64{-2}
-		met := t.kind == kindShuffle && !t.local || t.op.IsCollective() || t.op.Info().Bodies != nil // operands of other ranks count
-		if t.same == ranks.Single || met {                                                           // ranks may differ for other reasons than their operands
+		others := t.kind == kindShuffle && !t.local || t.op.IsCollective() || t.op.Info().Bodies != nil // operands of other ranks count
+		if t.same == ranks.Single || others {                                                           // ranks may differ for other reasons than their operands
 			head = append(head, int64(r))
 		}
 		for _, a := range t.args {
 			for q := range e.z.p.world {
-				if q == r || met {
+				if q == r || others {
 					head = append(head, int64(e.vector(a, q, 0, 1)))
 				}
 			}

@@ -97,9 +97,9 @@ func @two(%%x: f32[2]) -> (f32[2]) {
 		twice = "  %h = all_reduce.max %x on @g : async f32[2]\n  %m = wait_tensor %h : f32[2]\n  %i = all_reduce.max %m on @g : async f32[2]\n  %y = wait_tensor %i : f32[2]\n  return %y\n"
 		own   = "  %h = all_reduce.max %x on @g : async f32[2]\n  %y = wait_tensor %h : f32[2]\n  return %x\n"
 		none  = "  %y = clone %x : f32[2]\n  return %y\n"
-		calls = "  %y = call %x {class=\"memory\", effects=[\"communicates\"], target=\"meet\"} : f32[2]\n  return %y\n"
+		calls = "  %y = call %x {class=\"memory\", effects=[\"communicates\"], target=\"exchange\"} : f32[2]\n  return %y\n"
 
-		call  = "  %c = call %x {class=\"memory\", effects=[\"communicates\"], target=\"meet\"} : f32[2]\n"
+		call  = "  %c = call %x {class=\"memory\", effects=[\"communicates\"], target=\"exchange\"} : f32[2]\n"
 		needs = "  %y = CASE\n"
 		dead  = "  %d = CASE\n  %y = neg %x : f32[2]\n"
 		gone  = "  %y = neg %x : f32[2]\n"

@@ -19,7 +19,7 @@ type Meaning struct {
 	left    []leftover // what in-place writes leave in inputs
 	donated []donation // in the order of the inputs
 	comms   []comm     // collectives in order
-	met     []effect   // collectives with other stages, in order; self is the group
+	sent    []effect   // collectives with other stages, in order; self is the group
 	fences  int        // opaque calls that communicate, and what runs them
 	values  int
 	halves  bool // of a joint function, run one after the other
@@ -89,8 +89,8 @@ type reader struct {
 	vals    []*ir.Value         // by ValueID: those of storages of the function's own
 	placed  [len(ordered)]int   // effects of a kind so far
 	stages  *ir.Stages          // that the function is one of, nil if it is none
-	place   int                 // in them
-	met     map[*ir.Group]int   // how often the stage has met others there, -1 where it never does; look-up only
+	stage   int                 // among them
+	calls   map[*ir.Group]int   // how many collectives with other stages it has issued there, -1 where all stay within; look-up only
 	joint   *joint              // that reads the stage beside others, nil if it is read alone
 	groups  map[*ir.Group]int32 // of a joint, by group of the stages; look-up only
 	nums    []valueID           // not yet given away, as are the following
@@ -121,8 +121,8 @@ func (p *Prover) reader(f *ir.Func, given []source, before *Meaning, mine int, r
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
 	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
 		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
-	r.stages, r.place = f.Module().StagesOf(f)
-	r.met = map[*ir.Group]int{}
+	r.stages, r.stage = f.Module().StagesOf(f)
+	r.calls = map[*ir.Group]int{}
 	for _, s := range f.Module().Symbols() {
 		p.symbols[s.Name] = max(p.symbols[s.Name], s.Max)
 	}
@@ -139,8 +139,8 @@ func (r *reader) next(n *ir.Node) {
 		r.input(n)
 	case n.Op() == ir.OpReturn:
 		r.ret(n)
-	case n.Op().IsCollective() && r.meets(n.Group()):
-		r.meet(n)
+	case n.Op().IsCollective() && r.across(n.Group()):
+		r.receive(n)
 	case n.Op().IsCollective():
 		r.collective(n)
 	case n.Op() == ir.OpWaitTensor:

@@ -20,7 +20,7 @@ import (
 // what step gives. An input of role data has the rows of all micro-batches in the stages, all others
 // are the step's of the same name; the annotation "places" on the return of a stage lists which
 // results of the step it returns, without it the first ones. Both have to be verified. Of a step that
-// writes in place or draws random numbers nothing is proved. The error is an *Error with all that
+// writes in stage or draws random numbers nothing is proved. The error is an *Error with all that
 // could not be proved. Linear in the nodes of the stages and, for each micro-batch, of the step, where
 // no equation is needed.
 func CheckStages(step *ir.Func, m *ir.Module, s *ir.Stages, o Options) (*Report, error) {
@@ -35,9 +35,9 @@ func CheckStages(step *ir.Func, m *ir.Module, s *ir.Stages, o Options) (*Report,
 	j.read(c)
 	rep := &Report{Before: values}
 	given := make([]bool, len(want))
-	for place, r := range j.readers {
+	for stage, r := range j.readers {
 		rep.After += r.m.values
-		j.results(c, place, want, once, given)
+		j.results(c, stage, want, once, given)
 	}
 	for k, ok := range given {
 		if !ok && len(c.findings) == 0 {
@@ -63,8 +63,8 @@ type joint struct {
 	given   map[string]source // inputs of the stages by name; look-up only
 	types   map[string]ir.Type
 	readers []*reader
-	calls   []map[*ir.Group][][]valueID // by place: what it brings to its calls between stages, in order
-	number  []map[*ir.Node]int          // by place: which call of its group a node is
+	calls   []map[*ir.Group][][]valueID // by stage: what it brings to its calls between stages, in order
+	number  []map[*ir.Node]int          // by stage: which call of its group a node is
 }
 
 // shape finds the number of micro-batches, and checks what stages look like.
@@ -72,10 +72,10 @@ func (j *joint) shape(step *ir.Func) error {
 	if j.m.World != j.world*len(j.s.Funcs) {
 		return fmt.Errorf("%d stages of %d ranks are not a world of %d", len(j.s.Funcs), j.world, j.m.World)
 	}
-	for place := range j.s.Funcs {
-		for k, r := range j.s.Ranks(place) {
-			if r != place*j.world+k {
-				return fmt.Errorf("rank %d runs stage %d: want the ranks of each stage in a row", r, place)
+	for stage := range j.s.Funcs {
+		for k, r := range j.s.Ranks(stage) {
+			if r != stage*j.world+k {
+				return fmt.Errorf("rank %d runs stage %d: want the ranks of each stage in a row", r, stage)
 			}
 		}
 	}
@@ -89,14 +89,14 @@ func (j *joint) shape(step *ir.Func) error {
 		}
 	}
 	j.micro, j.types = 0, map[string]ir.Type{}
-	for place, name := range j.s.Funcs {
+	for stage, name := range j.s.Funcs {
 		for _, n := range j.m.Func(name).Order() {
 			if communicates(n) {
 				return fmt.Errorf("@%s has loops or branches that communicate", name)
 			}
 			if g := n.Group(); g != nil && !n.Op().IsCollective() {
-				if met, err := j.s.Peers(place, g); err != nil || len(met) > 1 {
-					return fmt.Errorf("@%s: %%%s depends on a rank's place among other stages in @%s", name, n.Name(), g.Name)
+				if peers, err := j.s.Peers(stage, g); err != nil || len(peers) > 1 {
+					return fmt.Errorf("@%s: %%%s depends on a rank's index among ranks of other stages in @%s", name, n.Name(), g.Name)
 				}
 			}
 		}
@@ -166,7 +166,7 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 	for k := range parts {
 		m := j.p.read(step, parts[k], &Meaning{}, -1, "")
 		values += m.values
-		if len(m.effects)+len(m.left)+len(m.met) > 0 || slices.ContainsFunc(step.Order(), func(n *ir.Node) bool { return n.Effects()&ir.EffectRandom != 0 }) {
+		if len(m.effects)+len(m.left)+len(m.sent) > 0 || slices.ContainsFunc(step.Order(), func(n *ir.Node) bool { return n.Effects()&ir.EffectRandom != 0 }) {
 			c.fail("effects", "a step that is repeated for each micro-batch has none", "", "")
 			return nil, nil, values
 		}
@@ -254,30 +254,30 @@ func (p *Prover) averaged(xs []valueID) valueID {
 
 // read reads the stages side by side, each as far as it comes.
 func (j *joint) read(c *comparison) {
-	for place, name := range j.s.Funcs {
+	for stage, name := range j.s.Funcs {
 		f := j.m.Func(name)
 		var given []source
 		for _, n := range f.Inputs() {
 			given = append(given, j.given[n.Name()])
 		}
-		r := j.p.reader(f, given, &Meaning{}, -1-place, "")
+		r := j.p.reader(f, given, &Meaning{}, -1-stage, "")
 		r.joint, r.groups = j, map[*ir.Group]int32{}
 		j.readers = append(j.readers, r)
-		j.calls[place], j.number[place] = map[*ir.Group][][]valueID{}, map[*ir.Node]int{}
+		j.calls[stage], j.number[stage] = map[*ir.Group][][]valueID{}, map[*ir.Node]int{}
 	}
 	at := make([]int, len(j.readers))
 	for moved := true; moved; {
 		moved = false
-		for place, r := range j.readers {
-			for order := r.f.Order(); at[place] < len(order) && j.arrived(place, order[at[place]]); at[place]++ {
-				r.next(order[at[place]])
+		for stage, r := range j.readers {
+			for order := r.f.Order(); at[stage] < len(order) && j.arrived(stage, order[at[stage]]); at[stage]++ {
+				r.next(order[at[stage]])
 				moved = true
 			}
 		}
 	}
-	for place, r := range j.readers {
-		if order := r.f.Order(); at[place] < len(order) {
-			c.fail("stages", "none waits for ever", "", "%"+order[at[place]].Name()+" of @"+r.f.Name)
+	for stage, r := range j.readers {
+		if order := r.f.Order(); at[stage] < len(order) {
+			c.fail("stages", "none deadlocks", "", "%"+order[at[stage]].Name()+" of @"+r.f.Name)
 		}
 		if len(r.m.effects)+len(r.m.left)+len(r.m.donated) > 0 {
 			c.fail("effects", "stages of a step that has none have none, and donate nothing", "", "@"+r.f.Name)
@@ -289,36 +289,36 @@ func (j *joint) read(c *comparison) {
 // waited for.
 func (j *joint) issue(r *reader, n *ir.Node) {
 	v, g := n.Result(0), n.Group()
-	j.number[r.place][n] = len(j.calls[r.place][g])
-	j.calls[r.place][g] = append(j.calls[r.place][g], r.args(n))
+	j.number[r.stage][n] = len(j.calls[r.stage][g])
+	j.calls[r.stage][g] = append(j.calls[r.stage][g], r.args(n))
 	nums := r.numbers(len(v.Type().Tensors()))
 	for k := range nums {
-		nums[k] = j.unknown(r.place, n, k)
+		nums[k] = j.unknown(r.stage, n, k)
 	}
 	r.set(v, nums, r.stored(v))
 }
 
 // unknown is what a call brings of which nothing is known.
-func (j *joint) unknown(place int, n *ir.Node, k int) valueID {
+func (j *joint) unknown(stage int, n *ir.Node, k int) valueID {
 	t := n.Result(0).Type().Tensors()[k]
-	return j.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d.%d @%s", place, j.number[place][n], n.Group().Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
+	return j.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d.%d @%s", stage, j.number[stage][n], n.Group().Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
 }
 
 // arrived reports whether a node can be read: a wait for a call between stages when those have come
 // to it that this stage receives from. It then numbers what comes.
-func (j *joint) arrived(place int, n *ir.Node) bool {
-	if n.Op() != ir.OpWaitTensor || !n.Arg(0).Def().Op().IsCollective() || !j.readers[place].meets(n.Arg(0).Def().Group()) {
+func (j *joint) arrived(stage int, n *ir.Node) bool {
+	if n.Op() != ir.OpWaitTensor || !n.Arg(0).Def().Op().IsCollective() || !j.readers[stage].across(n.Arg(0).Def().Group()) {
 		return true
 	}
 	v := n.Arg(0)
-	d, r := v.Def(), j.readers[place]
-	from, zeros, ok := j.source(place, d)
+	d, r := v.Def(), j.readers[stage]
+	from, zeros, ok := j.source(stage, d)
 	nums := r.num[v.ID()]
 	for k, t := range v.Type().Tensors() {
 		typ := ir.TensorOf(t.DType(), t.Shape())
-		switch k0 := j.number[place][d]; {
+		switch k0 := j.number[stage][d]; {
 		case !ok:
-			nums[k] = j.unknown(place, d, k)
+			nums[k] = j.unknown(stage, d, k)
 		case zeros:
 			nums[k] = j.p.number(value{op: ir.OpFull, group: -1, attrs: ir.A("value", 0), typ: typ, node: d.Name()})
 		case k0 >= len(j.calls[from][d.Group()]):
@@ -330,16 +330,16 @@ func (j *joint) arrived(place int, n *ir.Node) bool {
 	return true
 }
 
-// source is the stage whose values a call brings to the ranks of a place, or that it brings zeros;
+// source is the stage whose values a call brings to the ranks of a stage, or that it brings zeros;
 // false if it is no transfer from the ranks of a stage to the same ones of another.
-func (j *joint) source(place int, d *ir.Node) (from int, zeros, ok bool) {
+func (j *joint) source(stage int, d *ir.Node) (from int, zeros, ok bool) {
 	if d.Op() != ir.OpCollectivePermute {
 		return 0, false, false
 	}
 	pairs := d.Attrs().Ints("pairs")
 	from = -1
 	for k := range j.world {
-		sub, at := d.Group().Of(place*j.world + k)
+		sub, at := d.Group().Of(stage*j.world + k)
 		src := -1
 		for i := 0; i+1 < len(pairs); i += 2 {
 			if pairs[i+1] == int64(at) && pairs[i] < int64(len(sub)) {
@@ -363,8 +363,8 @@ func (j *joint) source(place int, d *ir.Node) (from int, zeros, ok bool) {
 }
 
 // results compares what a stage returns.
-func (j *joint) results(c *comparison, place int, want, once []valueID, given []bool) {
-	r := j.readers[place]
+func (j *joint) results(c *comparison, stage int, want, once []valueID, given []bool) {
+	r := j.readers[stage]
 	places := r.f.Return().Meta().Ints(ir.MetaPlaces)
 	for i, o := range r.m.outputs {
 		k := i
@@ -395,20 +395,20 @@ func (r *reader) group(g *ir.Group) int32 {
 	}
 	id, ok := r.groups[g]
 	if !ok {
-		id = r.p.group(r.joint.within(r.place, g))
+		id = r.p.group(r.joint.within(r.stage, g))
 		r.groups[g] = id
 	}
 	return id
 }
 
 // within is a group of a stage as one of the step's ranks.
-func (j *joint) within(place int, g *ir.Group) *ir.Group {
+func (j *joint) within(stage int, g *ir.Group) *ir.Group {
 	var lists [][]int
 	for _, sub := range g.Ranks {
-		if sub[0]/j.world == place {
+		if sub[0]/j.world == stage {
 			l := make([]int, len(sub))
 			for i, r := range sub {
-				l[i] = r - place*j.world
+				l[i] = r - stage*j.world
 			}
 			lists = append(lists, l)
 		}

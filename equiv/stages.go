@@ -12,21 +12,21 @@ import (
 // that is proved alone has to bring the same to each such call of a group, in order; whatever comes
 // back is only itself.
 
-// meets reports whether a collective is one with other stages.
-func (r *reader) meets(g *ir.Group) bool {
+// across reports whether a collective is one with other stages.
+func (r *reader) across(g *ir.Group) bool {
 	if r.stages == nil {
 		return false
 	}
-	if _, ok := r.met[g]; !ok {
-		if places, err := r.stages.Peers(r.place, g); err == nil && len(places) == 1 {
-			r.met[g] = -1
+	if _, ok := r.calls[g]; !ok {
+		if peers, err := r.stages.Peers(r.stage, g); err == nil && len(peers) == 1 {
+			r.calls[g] = -1
 		}
 	}
-	return r.met[g] >= 0
+	return r.calls[g] >= 0
 }
 
-// meet numbers the results of a collective with other stages.
-func (r *reader) meet(n *ir.Node) {
+// receive numbers the results of a collective with other stages.
+func (r *reader) receive(n *ir.Node) {
 	if r.joint != nil {
 		r.joint.issue(r, n)
 		return
@@ -39,13 +39,13 @@ func (r *reader) meet(n *ir.Node) {
 	if r.sends(n) {
 		e.args = r.args(n)
 	}
-	call := r.met[g]
-	r.met[g]++
+	call := r.calls[g]
+	r.calls[g]++
 	nums := r.numbers(len(v.Type().Tensors()))
 	for k, t := range v.Type().Tensors() { // may differ by rank, as what random numbers are part of
 		nums[k] = r.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d @%s", call, g.Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
 	}
-	r.m.met = append(r.m.met, e)
+	r.m.sent = append(r.m.sent, e)
 	r.set(v, nums, r.stored(v))
 }
 
@@ -56,7 +56,7 @@ func (r *reader) sends(n *ir.Node) bool {
 		return true
 	}
 	pairs := n.Attrs().Ints("pairs")
-	for _, rank := range r.stages.Ranks(r.place) {
+	for _, rank := range r.stages.Ranks(r.stage) {
 		_, at := n.Group().Of(rank)
 		for i := 0; i+1 < len(pairs); i += 2 {
 			if pairs[i] == int64(at) {
@@ -70,14 +70,14 @@ func (r *reader) sends(n *ir.Node) bool {
 // stages compares what stages bring to each other, group by group.
 func (c *comparison) stages() {
 	var groups []string
-	for _, e := range slices.Concat(c.a.met, c.b.met) {
+	for _, e := range slices.Concat(c.a.sent, c.b.sent) {
 		if !slices.Contains(groups, e.self) {
 			groups = append(groups, e.self)
 		}
 	}
 	for _, g := range groups {
 		of := func(m *Meaning) []effect {
-			return slices.DeleteFunc(slices.Clone(m.met), func(e effect) bool { return e.self != g })
+			return slices.DeleteFunc(slices.Clone(m.sent), func(e effect) bool { return e.self != g })
 		}
 		c.paired("what stages bring to the collectives of @"+g+" is kept, in its order", of(c.a), of(c.b))
 	}

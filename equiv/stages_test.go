@@ -141,7 +141,7 @@ func @second() -> () {
 		{"data that no stage takes", replaced(step, ", %w:", ", %n: f32[] !{role=\"data\"}, %w:", "mul %x, %w", "mul %x, %n"), stages, "result 0 of @second"},
 		{"a result in flight", replaced(step, "func", "group @all = [[0, 1]]\n\nfunc", "(f32[4])", "(async(f32[4], f32[4]), f32[4])", "return %r", "%a = all_reduce %r, %w on @all {reduce=\"sum\"} : async(f32[4], f32[4])\n  return %a, %r"),
 			replaced(stages, "return %m", "return %m !{places=[2]}"), "@step returns %a in flight"},
-		{"a place among stages", step, replaced(stages, "%c = ", "%q = shard %w on @up {dim=0} : f32[2]\n  %c = "), "%q depends on a rank's place among other stages in @up"},
+		{"an index among stages", step, replaced(stages, "%c = ", "%q = shard %w on @up {dim=0} : f32[2]\n  %c = "), "%q depends on a rank's index among ranks of other stages in @up"},
 	} {
 		m := parsed(t, c.stages)
 		_, err := equiv.CheckStages(parsed(t, c.step).Func("step"), m, m.Stages()[0], equiv.Options{})

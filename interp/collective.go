@@ -31,11 +31,11 @@ func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 	if n.Op() == ir.OpAsyncCall {
 		move = func(n *ir.Node, bs []binding) error { return m.asyncCall(ctx, n, bs) }
 	}
-	places, meets, err := m.meets(n)
+	peers, across, err := m.peers(n)
 	if err != nil {
 		return nodeError(n, -1, err)
 	}
-	if !meets {
+	if !across {
 		if err := move(n, bs); err != nil {
 			return err
 		}
@@ -52,8 +52,8 @@ func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 		}
 	}
 	m.bind(v, bs)
-	if meets {
-		return m.issue(n, places, bs)
+	if across {
+		return m.issue(n, peers, bs)
 	}
 	return nil
 }

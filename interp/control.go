@@ -10,7 +10,7 @@ import (
 
 // control runs the bodies of a while or a case. Ranks that go another way than the rest run
 // along: they compute what the first rank that goes this way does, and nobody sees it. So all
-// ranks stay in lockstep, and none meets numbers that it would not have met.
+// ranks stay in lockstep, and none reads numbers that it would not have read.
 func (m *machine) control(ctx context.Context, n *ir.Node) error {
 	in := make([][]Tensor, m.world)
 	for _, r := range m.ranks {

@@ -127,7 +127,7 @@ func tensorTypes(v *ir.Value) ([]ir.Type, bool) {
 // Event is what Options.Trace sees after a node. It is valid during the call.
 type Event struct {
 	Node  *ir.Node
-	Index int     // place in program order
+	Index int     // index in program order
 	Live  []int64 // bytes of storage held, by rank, before this node's last uses are dropped
 	m     *machine
 }
@@ -212,13 +212,13 @@ type machine struct {
 	opts  Options
 	syms  []map[string]int64 // by rank: every symbol's value
 	env   [][]binding        // by ValueID, then rank; nil where not yet or no longer defined
-	last  []int32            // by ValueID: place in program order of the last use
+	last  []int32            // by ValueID: index in program order of the last use
 	live  []int64            // by rank: bytes of storage held
-	slot  []int              // by input's place in the signature: its first tensor
+	slot  []int              // by input's index in the signature: its first tensor
 
 	stages *stages // that f is one of, nil if it is none
-	place  int     // among them
-	at     int     // place in program order of the next node
+	stage  int     // the machine's, among them
+	at     int     // index in program order of the next node
 	ended  bool
 
 	writes bool // some node changes an operand in place, so inputs must be copied

@@ -156,9 +156,9 @@ type indexRange struct {
 	sorted   bool // in ascending order: where groups end
 }
 
-// meet joins two demands. If they exclude each other (a masked lookup, whose
+// intersect joins two demands. If they exclude each other (a masked lookup, whose
 // out-of-range results are not used) the one that is already there stays.
-func (a indexRange) meet(b indexRange) indexRange {
+func (a indexRange) intersect(b indexRange) indexRange {
 	if !b.set {
 		return a
 	}
@@ -205,7 +205,7 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 	put := func(i, k int, r indexRange) {
 		if i < len(args) {
 			v := need[args[i].ID()]
-			v[k] = v[k].meet(r)
+			v[k] = v[k].intersect(r)
 		}
 	}
 	var out indexRange // the demand on the first result

@@ -22,17 +22,17 @@ func RunStages(ctx context.Context, mod *ir.Module, s *ir.Stages, inputs [][]Ten
 	}
 	all := &stages{s: s, issued: make([]map[*ir.Group][]*issue, len(s.Funcs))}
 	syms, live := make([]map[string]int64, mod.World), make([]int64, mod.World)
-	for place, name := range s.Funcs {
-		m, err := newMachine(mod.Func(name), s.Ranks(place), inputs, o)
+	for stage, name := range s.Funcs {
+		m, err := newMachine(mod.Func(name), s.Ranks(stage), inputs, o)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range m.ranks {
 			syms[r] = m.syms[r]
 		}
-		m.syms, m.live, m.stages, m.place = syms, live, all, place
+		m.syms, m.live, m.stages, m.stage = syms, live, all, stage
 		all.machines = append(all.machines, m)
-		all.issued[place] = map[*ir.Group][]*issue{}
+		all.issued[stage] = map[*ir.Group][]*issue{}
 	}
 	outs := make([][]Tensor, mod.World)
 	for running := len(all.machines); running > 0; {
@@ -66,7 +66,7 @@ func RunStages(ctx context.Context, mod *ir.Module, s *ir.Stages, inputs [][]Ten
 type stages struct {
 	s        *ir.Stages
 	machines []*machine
-	issued   []map[*ir.Group][]*issue // by place: its collectives with other places, in order; look-up only
+	issued   []map[*ir.Group][]*issue // by stage: its collectives with other stages, in order; look-up only
 }
 
 // issue is a collective with other stages that a stage has issued.
@@ -88,17 +88,17 @@ func (s *stages) stuck() error {
 	return fmt.Errorf("interp: the stages of @%s wait for each other: %s", s.s.Name, strings.Join(l, ", "))
 }
 
-// meets reports whether a collective is one with other stages.
-func (m *machine) meets(n *ir.Node) ([]int, bool, error) {
+// peers lists the stages that take part in a collective, and reports whether they are several.
+func (m *machine) peers(n *ir.Node) ([]int, bool, error) {
 	if m.stages == nil {
 		return nil, false, nil
 	}
-	places, err := m.stages.s.Peers(m.place, n.Group())
-	return places, len(places) > 1, err
+	stages, err := m.stages.s.Peers(m.stage, n.Group())
+	return stages, len(stages) > 1, err
 }
 
 // issue begins a collective with other stages, and does it if this one is the last to come.
-func (m *machine) issue(n *ir.Node, places []int, out []binding) error {
+func (m *machine) issue(n *ir.Node, peers []int, out []binding) error {
 	own := &issue{n: n, out: out}
 	for _, a := range n.Args() {
 		vs := make([]view, m.world)
@@ -108,10 +108,10 @@ func (m *machine) issue(n *ir.Node, places []int, out []binding) error {
 		own.args = append(own.args, vs)
 	}
 	queue := m.stages.issued
-	queue[m.place][n.Group()] = append(queue[m.place][n.Group()], own)
-	k := len(queue[m.place][n.Group()]) - 1
-	all := make([]*issue, len(queue)) // by place
-	for _, p := range places {
+	queue[m.stage][n.Group()] = append(queue[m.stage][n.Group()], own)
+	k := len(queue[m.stage][n.Group()]) - 1
+	all := make([]*issue, len(queue)) // by stage
+	for _, p := range peers {
 		if len(queue[p][n.Group()]) <= k {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (m *machine) issue(n *ir.Node, places []int, out []binding) error {
 		for i := range n.Args() {
 			x := exchange{m: m, n: n, ranks: ranks}
 			for _, r := range ranks {
-				o := all[m.stages.s.Place(r)]
+				o := all[m.stages.s.Index(r)]
 				x.in = append(x.in, o.args[i][r].Tensor)
 				x.out = append(x.out, o.out[r].landing(i))
 			}
@@ -143,7 +143,7 @@ func (m *machine) issue(n *ir.Node, places []int, out []binding) error {
 			}
 		}
 	}
-	for _, p := range places {
+	for _, p := range peers {
 		all[p].done = true
 	}
 	return nil
@@ -165,14 +165,14 @@ func (m *machine) blocked(n *ir.Node) bool {
 	}
 	return slices.ContainsFunc(n.Args(), func(a *ir.Value) bool {
 		c := a.Def()
-		return a.Type().IsAsync() && c.Op().IsCollective() && slices.ContainsFunc(m.stages.issued[m.place][c.Group()], func(o *issue) bool { return o.n == c && !o.done })
+		return a.Type().IsAsync() && c.Op().IsCollective() && slices.ContainsFunc(m.stages.issued[m.stage][c.Group()], func(o *issue) bool { return o.n == c && !o.done })
 	})
 }
 
 // ranksOf lists the ranks that run a function.
 func ranksOf(f *ir.Func) []int {
-	if s, place := f.Module().StagesOf(f); s != nil {
-		return s.Ranks(place)
+	if s, stage := f.Module().StagesOf(f); s != nil {
+		return s.Ranks(stage)
 	}
 	all := make([]int, f.Module().World)
 	for r := range all {

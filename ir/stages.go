@@ -10,14 +10,14 @@ import (
 // lists which results of the whole its own are.
 const MetaPlaces = "places"
 
-// Stages says that ranks run different functions together: each rank that of its place in the
-// subgroup of Group that it is in. Ranks of several places meet in collectives on groups that
-// have ranks of each. In a module with stages a group need not have all ranks of the world, as
-// long as who uses it is in it.
+// Stages are the functions of a pipeline: each rank runs that of its stage, which is its index in
+// its subgroup of Group. Ranks of several stages communicate by collectives on groups that have
+// ranks of each. In a module with stages a group need not have all ranks of the world, as long as
+// the ranks that use it are in it.
 type Stages struct {
 	Name  string
 	Group *Group
-	Funcs []string // by place
+	Funcs []string // by stage
 	pos   Pos
 }
 
@@ -31,25 +31,25 @@ func (m *Module) AddStages(name string, g *Group, funcs ...string) *Stages {
 	return s
 }
 
-// Place is the place of a rank, -1 if it is in no subgroup.
-func (s *Stages) Place(rank int) int {
+// Index is the stage of a rank, -1 if it is in no subgroup.
+func (s *Stages) Index(rank int) int {
 	_, at := s.Group.Of(rank)
 	return at
 }
 
-// Ranks lists the ranks at a place in ascending order.
-func (s *Stages) Ranks(place int) []int {
+// Ranks lists the ranks of a stage in ascending order.
+func (s *Stages) Ranks(stage int) []int {
 	var out []int
 	for _, sub := range s.Group.Ranks {
-		out = append(out, sub[place])
+		out = append(out, sub[stage])
 	}
 	slices.Sort(out)
 	return out
 }
 
-// Peers lists, in ascending order, the places whose ranks a rank at a place meets in g: that
-// place alone where a collective stays within it. The error says why that cannot be told.
-func (s *Stages) Peers(place int, g *Group) ([]int, error) {
+// Peers lists, in ascending order, the stages that take part in a stage's collectives on g: that
+// stage alone where they stay within it. It is an error if its ranks differ in this.
+func (s *Stages) Peers(stage int, g *Group) ([]int, error) {
 	at := map[int]int{} // by rank; look-up only
 	for _, sub := range s.Group.Ranks {
 		for i, r := range sub {
@@ -58,25 +58,25 @@ func (s *Stages) Peers(place int, g *Group) ([]int, error) {
 	}
 	var out []int
 	first := -1
-	for _, r := range s.Ranks(place) {
+	for _, r := range s.Ranks(stage) {
 		sub, _ := g.Of(r)
 		if sub == nil {
 			return nil, fmt.Errorf("rank %d runs it and is not in @%s", r, g.Name)
 		}
-		var met []int
+		var peers []int
 		for _, q := range sub {
-			met = append(met, at[q])
+			peers = append(peers, at[q])
 		}
-		slices.Sort(met)
-		if met = slices.Compact(met); first >= 0 && !slices.Equal(met, out) {
-			return nil, fmt.Errorf("in @%s rank %d meets stages %v and rank %d stages %v", g.Name, first, out, r, met)
+		slices.Sort(peers)
+		if peers = slices.Compact(peers); first >= 0 && !slices.Equal(peers, out) {
+			return nil, fmt.Errorf("in @%s rank %d communicates with stages %v and rank %d with stages %v", g.Name, first, out, r, peers)
 		}
-		first, out = r, met
+		first, out = r, peers
 	}
 	return out, nil
 }
 
-// StagesOf returns the stages that f is one of, and its place; nil and -1 if all ranks run it.
+// StagesOf returns the stages that f is one of, and its index; nil and -1 if all ranks run it.
 func (m *Module) StagesOf(f *Func) (*Stages, int) {
 	for _, s := range m.stages {
 		if i := slices.Index(s.Funcs, f.Name); i >= 0 {
@@ -86,8 +86,8 @@ func (m *Module) StagesOf(f *Func) (*Stages, int) {
 	return nil, -1
 }
 
-// ruleStages checks who runs what, and that stages which meet issue the same collectives and
-// none of them waits for ever.
+// ruleStages checks who runs what, and that stages issue the same collectives between them and do
+// not deadlock.
 func ruleStages(v *verifier) {
 	if len(v.m.stages) == 0 || len(v.errs.All) > 0 {
 		return
@@ -102,7 +102,7 @@ func ruleStages(v *verifier) {
 			return
 		}
 		if s.Group.members() != v.m.World {
-			v.module(s.pos, "@%s: not every rank of the world has a place in @%s", s.Name, s.Group.Name)
+			v.module(s.pos, "@%s: not every rank of the world is in @%s", s.Name, s.Group.Name)
 			return
 		}
 		for _, name := range s.Funcs {
@@ -124,7 +124,7 @@ func ruleStages(v *verifier) {
 	}
 	for _, s := range v.m.stages {
 		if x := newStageCalls(v, s); x != nil && x.match() {
-			x.play()
+			x.simulate()
 		}
 	}
 }
@@ -152,8 +152,8 @@ type stageCalls struct {
 	v     *verifier
 	s     *Stages
 	funcs []*Func
-	met   []map[*Group][]int   // by place and group: the places that it meets there; look-up only
-	calls []map[*Group][]*Node // by place and group: its collectives between places, in order
+	peers []map[*Group][]int   // by stage and group: the stages in its collectives there; look-up only
+	calls []map[*Group][]*Node // by stage and group: its collectives between stages, in order
 }
 
 // newStageCalls collects the collectives between stages, nil if it finds one where none may be.
@@ -162,7 +162,7 @@ func newStageCalls(v *verifier, s *Stages) *stageCalls {
 	for i, name := range s.Funcs {
 		f := v.m.Func(name)
 		x.funcs = append(x.funcs, f)
-		x.met = append(x.met, map[*Group][]int{})
+		x.peers = append(x.peers, map[*Group][]int{})
 		x.calls = append(x.calls, map[*Group][]*Node{})
 		for _, n := range f.Order() {
 			if n.group != nil && !x.add(i, n) {
@@ -178,40 +178,40 @@ func newStageCalls(v *verifier, s *Stages) *stageCalls {
 	return x
 }
 
-func (x *stageCalls) add(place int, n *Node) bool {
-	met, ok := x.met[place][n.group]
+func (x *stageCalls) add(stage int, n *Node) bool {
+	peers, ok := x.peers[stage][n.group]
 	if !ok {
 		var err error
-		if met, err = x.s.Peers(place, n.group); err != nil {
+		if peers, err = x.s.Peers(stage, n.group); err != nil {
 			x.v.module(n.pos, "%%%s of @%s: %v", n.name, n.fn.Name, err)
 			return false
 		}
-		x.met[place][n.group] = met
+		x.peers[stage][n.group] = peers
 	}
-	if len(met) > 1 && !n.op.IsCollective() && n.ownEffects()&EffectCommunicates != 0 {
-		x.v.module(n.pos, "%%%s of @%s meets stages %v: only collectives do", n.name, n.fn.Name, met)
+	if len(peers) > 1 && !n.op.IsCollective() && n.ownEffects()&EffectCommunicates != 0 {
+		x.v.module(n.pos, "%%%s of @%s communicates with stages %v: only collectives may", n.name, n.fn.Name, peers)
 		return false
 	}
-	if len(met) > 1 && n.op.IsCollective() {
-		x.calls[place][n.group] = append(x.calls[place][n.group], n)
+	if len(peers) > 1 && n.op.IsCollective() {
+		x.calls[stage][n.group] = append(x.calls[stage][n.group], n)
 	}
 	return true
 }
 
 // body checks a function that a node of a stage runs: what it communicates stays within the stage.
-func (x *stageCalls) body(by *Node, place int, f *Func) bool {
+func (x *stageCalls) body(by *Node, stage int, f *Func) bool {
 	if f == nil {
 		return true // rule body says so
 	}
 	for _, n := range f.Order() {
 		if n.group != nil {
-			if met, err := x.s.Peers(place, n.group); err != nil || len(met) > 1 {
-				x.v.module(n.pos, "%%%s of @%s, which %%%s runs, meets other stages: they do so outside of loops and branches", n.name, f.Name, by.name)
+			if peers, err := x.s.Peers(stage, n.group); err != nil || len(peers) > 1 {
+				x.v.module(n.pos, "%%%s of @%s, which %%%s runs, communicates with other stages: loops and branches may not", n.name, f.Name, by.name)
 				return false
 			}
 		}
 		for _, inner := range n.Bodies() {
-			if !x.body(by, place, inner) {
+			if !x.body(by, stage, inner) {
 				return false
 			}
 		}
@@ -222,15 +222,15 @@ func (x *stageCalls) body(by *Node, place int, f *Func) bool {
 // match holds what stages issue on a group against each other.
 func (x *stageCalls) match() bool {
 	ok := true
-	for place, f := range x.funcs {
+	for stage, f := range x.funcs {
 		for _, g := range x.v.m.groups {
-			own := x.calls[place][g]
+			own := x.calls[stage][g]
 			if len(own) == 0 {
 				continue
 			}
-			for _, other := range x.met[place][g] {
-				if !slices.Equal(x.met[other][g], x.met[place][g]) && len(x.calls[other][g]) > 0 {
-					x.v.module(own[0].pos, "%%%s of @%s meets stages %v in @%s, and stage %d meets %v there", own[0].name, f.Name, x.met[place][g], g.Name, other, x.met[other][g])
+			for _, other := range x.peers[stage][g] {
+				if !slices.Equal(x.peers[other][g], x.peers[stage][g]) && len(x.calls[other][g]) > 0 {
+					x.v.module(own[0].pos, "%%%s of @%s communicates with stages %v in @%s, and stage %d with %v", own[0].name, f.Name, x.peers[stage][g], g.Name, other, x.peers[other][g])
 					return false
 				}
 				ok = ok && x.same(own, x.calls[other][g], f, x.funcs[other], g)
@@ -256,7 +256,7 @@ func (x *stageCalls) same(own, other []*Node, f, h *Func, g *Group) bool {
 
 func sameCollective(n, o *Node) bool { return signature(n) == signature(o) }
 
-// signature is what ranks that meet in a collective have to say alike.
+// signature is what has to be equal on all ranks of a collective.
 func signature(n *Node) string {
 	var b strings.Builder
 	b.WriteString(n.op.Name())
@@ -267,18 +267,18 @@ func signature(n *Node) string {
 	return b.String()
 }
 
-// play runs the stages side by side: a collective between stages has finished when all of them
+// simulate runs the stages concurrently: a collective between stages has finished when all of them
 // have issued it, and each stage goes on until it waits for one that has not. Nothing that
 // happens can keep anything else from happening, so where this stops, every run does.
-func (x *stageCalls) play() {
+func (x *stageCalls) simulate() {
 	at := make([]int, len(x.funcs))
 	issued := make([]map[*Group]int, len(x.funcs))
 	number := map[*Node]int{} // from 1, in its group and stage; look-up only
 	for i := range issued {
 		issued[i] = map[*Group]int{}
 	}
-	finished := func(place int, c *Node) bool {
-		for _, o := range x.met[place][c.group] {
+	finished := func(stage int, c *Node) bool {
+		for _, o := range x.peers[stage][c.group] {
 			if issued[o][c.group] < number[c] {
 				return false
 			}
@@ -293,7 +293,7 @@ func (x *stageCalls) play() {
 				if c := awaited(n); c != nil && number[c] > 0 && !finished(i, c) {
 					break
 				}
-				if n.op.IsCollective() && len(x.met[i][n.group]) > 1 {
+				if n.op.IsCollective() && len(x.peers[i][n.group]) > 1 {
 					issued[i][n.group]++
 					number[n] = issued[i][n.group]
 				}

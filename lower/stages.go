@@ -7,8 +7,8 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// Stages lowers the functions of stages of a module: a program for each place, with arenas of one
-// size, that of the largest. They are proved to meet and not to wait for each other for ever.
+// Stages lowers the functions of stages of a module: a program for each stage, with arenas of one
+// size, that of the largest. They are proved to issue the same collectives between them and not to deadlock.
 // Errors are FuncWith's and program.CheckStages'.
 func Stages(m *ir.Module, s *ir.Stages, opts Options) (program.Stages, error) {
 	var out program.Stages

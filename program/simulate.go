@@ -44,7 +44,7 @@ type Simulated struct {
 // that waits for an event that is never recorded.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
-		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges(), meet: map[[2]int]bool{}}
+		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges(), shared: map[[2]int]bool{}}
 	last := make([]int, p.Events)
 	for i := range last {
 		last[i] = -1
@@ -88,7 +88,7 @@ type simulation struct {
 	run    []running
 	source []int           // by wait: the record that it waits for, -1 for an event of the caller
 	edge   []bool          // by wait: whether it takes EdgeUs
-	meet   map[[2]int]bool // by two groups: whether they have a rank in common, as far as asked; look-up only
+	shared map[[2]int]bool // by two groups: whether they have a rank in common, as far as asked; look-up only
 	now    float64
 }
 
@@ -278,7 +278,7 @@ func (s *simulation) share(me *Instr) float64 {
 		if s.run[j].at < 0 {
 			continue
 		}
-		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.meets(me.Group, other.Group) {
+		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.shareRank(me.Group, other.Group) {
 			for k, part := range s.o.Links(other) {
 				all[k] += part
 			}
@@ -293,17 +293,17 @@ func (s *simulation) share(me *Instr) float64 {
 	return 1 / slowest
 }
 
-// meets reports whether two groups have a rank in common.
-func (s *simulation) meets(a, b int) bool {
+// shareRank reports whether two groups have a rank in common.
+func (s *simulation) shareRank(a, b int) bool {
 	key := [2]int{min(a, b), max(a, b)}
-	yes, known := s.meet[key]
+	yes, known := s.shared[key]
 	if !known {
 		ranks := map[int]bool{} // look-up only
 		for _, r := range slices.Concat(s.p.Groups[a].Ranks...) {
 			ranks[r] = true
 		}
 		yes = slices.ContainsFunc(slices.Concat(s.p.Groups[b].Ranks...), func(r int) bool { return ranks[r] })
-		s.meet[key] = yes
+		s.shared[key] = yes
 	}
 	return yes
 }

@@ -267,7 +267,7 @@ body
 			t.Errorf("on %q with %v of the links: %v us, want %v", c.with, c.links, got.Us, c.want)
 		}
 	}
-	// Groups that have no rank in common do not meet.
+	// Groups that have no rank in common do not share links.
 	apart := strings.Replace(text, "@comm.g all_reduce on @g", "@comm.h all_reduce on @h", 1)
 	apart += "@comm.i all_to_all on @i (%a: f32[16]) -> (%c: f32[16]) from %y\n"
 	got, err := Simulate(simProgram(t, apart), SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) [2]float64 { return [2]float64{1} }})

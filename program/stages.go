@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Stages are the programs of stages, by place: each rank runs the one that has it in
+// Stages are the programs of the stages of a pipeline, in order: each rank runs the one that has it in
 // Program.Ranks.
 type Stages []*Program
 
@@ -49,8 +49,7 @@ func ParseStages(name, s string) (Stages, error) {
 }
 
 // CheckStages proves what no program says alone: that each rank has one program, that programs
-// which meet in a group issue the same collectives there in the same order, and that none waits
-// for ever. Each is also to be checked by itself (CheckWith). The error is the first finding.
+// issue the same collectives between stages in the same order, and that they do not deadlock. Each is also to be checked by itself (CheckWith). The error is the first finding.
 func CheckStages(s Stages) error {
 	if len(s) == 0 {
 		return fmt.Errorf("no program of a stage")
@@ -79,20 +78,20 @@ func CheckStages(s Stages) error {
 	if err := x.collect(of); err != nil {
 		return err
 	}
-	return x.play()
+	return x.simulate()
 }
 
 // staged is what stages do together. Index pairs are of stage and group.
 type staged struct {
 	s     Stages
-	met   [][][]int // the stages that it meets there, nil where it issues nothing
-	calls [][][]int // its collectives between stages, by place in the list
+	peers [][][]int // the stages in its collectives there, nil where it issues none
+	calls [][][]int // its collectives between stages, as indices of instructions
 }
 
 // collect finds the collectives between stages, and holds them against each other.
 func (x *staged) collect(of []int) error {
 	for _, p := range x.s {
-		met, calls := make([][]int, len(p.Groups)), make([][]int, len(p.Groups))
+		peers, calls := make([][]int, len(p.Groups)), make([][]int, len(p.Groups))
 		blocks, err := p.Blocks()
 		if err != nil {
 			return err
@@ -112,23 +111,23 @@ func (x *staged) collect(of []int) error {
 				continue
 			}
 			g := in.Group
-			if met[g] == nil {
-				if met[g], err = stagesOf(p, &p.Groups[g], of); err != nil {
+			if peers[g] == nil {
+				if peers[g], err = stagesOf(p, &p.Groups[g], of); err != nil {
 					return fmt.Errorf("program %s: instruction %d: %w", p.Name, k, err)
 				}
 			}
-			if len(met[g]) > 1 {
+			if len(peers[g]) > 1 {
 				if depth > 0 {
-					return fmt.Errorf("program %s: instruction %d: %s on @%s meets other stages within a loop or a branch", p.Name, k, in.Op, p.Groups[g].Name)
+					return fmt.Errorf("program %s: instruction %d: %s on @%s communicates with other stages within a loop or a branch", p.Name, k, in.Op, p.Groups[g].Name)
 				}
 				calls[g] = append(calls[g], k)
 			}
 		}
-		x.met, x.calls = append(x.met, met), append(x.calls, calls)
+		x.peers, x.calls = append(x.peers, peers), append(x.calls, calls)
 	}
 	for i := range x.s {
 		for g, own := range x.calls[i] {
-			for _, o := range x.met[i][g] {
+			for _, o := range x.peers[i][g] {
 				if err := x.same(i, o, g, own); err != nil {
 					return err
 				}
@@ -138,7 +137,7 @@ func (x *staged) collect(of []int) error {
 	return nil
 }
 
-// stagesOf lists the stages that meet in the subgroups of a program's ranks.
+// stagesOf lists the stages in the subgroups of a program's ranks.
 func stagesOf(p *Program, g *Group, of []int) ([]int, error) {
 	var out []int
 	for k, r := range p.Ranks {
@@ -152,7 +151,7 @@ func stagesOf(p *Program, g *Group, of []int) ([]int, error) {
 		}
 		slices.Sort(l)
 		if l = slices.Compact(l); k > 0 && !slices.Equal(l, out) {
-			return nil, fmt.Errorf("ranks %d and %d meet different stages in @%s", p.Ranks[0], r, g.Name)
+			return nil, fmt.Errorf("ranks %d and %d communicate with different stages in @%s", p.Ranks[0], r, g.Name)
 		}
 		out = l
 	}
@@ -177,8 +176,8 @@ func (x *staged) same(i, o, g int, own []int) error {
 	return nil
 }
 
-// player is one program as play has come.
-type player struct {
+// stageRun is one program in a simulation.
+type stageRun struct {
 	queue [][]int // by stream: its instructions
 	next  []int   // by stream
 	from  []int   // by instruction that waits: the record, -1 for an input's event
@@ -188,13 +187,13 @@ type player struct {
 	turns []int   // the collectives within the stage that have not begun
 }
 
-// play runs the streams of all stages side by side: each goes on until it waits for an event, a collective that has not
+// simulate runs the streams of all stages side by side: each goes on until it waits for an event, a collective that has not
 // come, or its turn among those within the stage. Nothing that happens keeps anything else from happening, so where
 // this stops, every run does.
-func (x *staged) play() error {
-	ps := make([]*player, len(x.s))
+func (x *staged) simulate() error {
+	ps := make([]*stageRun, len(x.s))
 	for i, p := range x.s {
-		ps[i] = newPlayer(p)
+		ps[i] = newStageRun(p)
 	}
 	arrived := make([][]int, len(x.s)) // by stage and group
 	numbers := make([]map[int]int, len(x.s))
@@ -214,7 +213,7 @@ func (x *staged) play() error {
 			return true
 		}
 		arrived[i][in.Group] = max(arrived[i][in.Group], n)
-		for _, o := range x.met[i][in.Group] {
+		for _, o := range x.peers[i][in.Group] {
 			if arrived[o][in.Group] < n {
 				return false
 			}
@@ -243,8 +242,8 @@ func (x *staged) play() error {
 	return nil
 }
 
-func newPlayer(p *Program) *player {
-	out := &player{queue: make([][]int, len(p.Streams)), next: make([]int, len(p.Streams)), from: make([]int, len(p.Instrs)), done: make([]bool, len(p.Instrs))}
+func newStageRun(p *Program) *stageRun {
+	out := &stageRun{queue: make([][]int, len(p.Streams)), next: make([]int, len(p.Streams)), from: make([]int, len(p.Instrs)), done: make([]bool, len(p.Instrs))}
 	last := map[int]int{} // by event: its latest record; look-up only
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
@@ -268,7 +267,7 @@ func newPlayer(p *Program) *player {
 }
 
 // advance goes on with all streams as far as they come, and reports whether one did.
-func (p *player) advance(q *Program, finished func(at int) bool) (moved bool) {
+func (p *stageRun) advance(q *Program, finished func(at int) bool) (moved bool) {
 	for again := true; again; {
 		again = false
 		for s, l := range p.queue {
@@ -298,7 +297,7 @@ func (p *player) advance(q *Program, finished func(at int) bool) (moved bool) {
 
 // turn reports whether a collective may begin: those within a stage take turns in the order of
 // the list, as a device may have them do (over NCCL); those between stages do not.
-func (p *player) turn(at int) bool {
+func (p *stageRun) turn(at int) bool {
 	_, within := slices.BinarySearch(p.turns, at)
 	return !within || p.turns[0] == at
 }

@@ -36,7 +36,7 @@ type Membership struct {
 
 // agreeing is what one rank brings to a rendezvous.
 type agreeing struct {
-	op     string // what they agree on, empty: that they meet
+	op     string // what they agree on, empty: a rendezvous alone
 	digest string // of the programs
 	text   string // of the programs, for naming the first difference
 	arena  int64

@@ -34,7 +34,7 @@ type Captured interface {
 	// Time runs that many replays, one after the other without the host between them,
 	// and gives the milliseconds that each took on this rank. All ranks call it.
 	Time(ctx context.Context, reps int) ([]float64, error)
-	// Trace runs the step once, after all ranks have met on their devices, with every
+	// Trace runs the step once, after a barrier of all ranks on their devices, with every
 	// call between two events that tell the time, and gives the calls in the order in
 	// which they were made, in milliseconds since the step began. A step that is a graph
 	// runs packed instead. All ranks call it.

@@ -261,19 +261,19 @@ func ParseCollOp(name string) (CollOp, bool) {
 // N operands and N results travel together: result k belongs to operand k. An
 // operand and its result may be the same tensor.
 type Collective struct {
-	Op        CollOp
-	Group     string
-	Reduce    string    // all_reduce, reduce_scatter: sum avg product min max; reduced in the order of the subgroup
-	Dim       int       // all_gather, reduce_scatter: the dimension that grows or shrinks
-	Root      int       // broadcast: position in the subgroup
-	Pairs     []int64   // collective_permute: source, destination, ...: positions; who is no destination gets zeros
-	InSplits  [][]int64 // all_to_all: for each operand, rows of dimension 0 to each position; nil: equal parts
-	OutSplits [][]int64 // all_to_all: for each operand, rows from each position; nil: equal parts
-	Outs, Ins []Tensor
-	Label     string // the IR op, for errors
-	InMatmul  bool   // it should take place within a matmul, see program.InMatmulKey
-	Late      *Late  // in a captured step: sizes that tensors hold, which are at their bounds here
-	Apart     bool   // ranks of several stages meet, so that operands and results are at other places on each
+	Op         CollOp
+	Group      string
+	Reduce     string    // all_reduce, reduce_scatter: sum avg product min max; reduced in the order of the subgroup
+	Dim        int       // all_gather, reduce_scatter: the dimension that grows or shrinks
+	Root       int       // broadcast: position in the subgroup
+	Pairs      []int64   // collective_permute: source, destination, ...: positions; who is no destination gets zeros
+	InSplits   [][]int64 // all_to_all: for each operand, rows of dimension 0 to each position; nil: equal parts
+	OutSplits  [][]int64 // all_to_all: for each operand, rows from each position; nil: equal parts
+	Outs, Ins  []Tensor
+	Label      string // the IR op, for errors
+	InMatmul   bool   // it should take place within a matmul, see program.InMatmulKey
+	Late       *Late  // in a captured step: sizes that tensors hold, which are at their bounds here
+	CrossStage bool   // ranks of several stages take part, so that offsets of operands and results differ by rank
 }
 
 // Name is the collective's name in errors.

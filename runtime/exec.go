@@ -291,7 +291,7 @@ func (x *Exec) start(stream string, c *Collective, seen *called) {
 	if c.Outs, c.Ins, ok = x.placeBoth(c, c.Outs, c.Ins); !ok {
 		return
 	}
-	c.Apart = x.l.apart[c.Group]
+	c.CrossStage = x.l.across[c.Group]
 	x.remember(seen, made{stream: s, coll: c})
 	if !x.skips(c) {
 		x.done(x.r.dev.Collective(s, c))

@@ -9,7 +9,7 @@ import (
 
 // listing is the text of a module's step: one line for each call, as rank 0 makes it
 // with symbols at their hints. It stands in for the program's text, which emitted code
-// does not hold, where ranks disagree or fail to meet. Empty if the module has no step.
+// does not hold, where ranks disagree or a rendezvous fails. Empty if the module has no step.
 func (m *Module) listing(world int) *lister {
 	d := &lister{m: m}
 	if m.Step == nil {

@@ -74,12 +74,12 @@ type loaded struct {
 	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
 	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
 	planned map[string]bool            // sizes that the device has planned the step for; see plan
-	apart   map[string]bool            // by group: of a stage, whether it meets others there
+	across  map[string]bool            // by group: of a stage, whether ranks of others are in it
 }
 
 // newLoaded is module number unit of a rank, without its place and its events.
 func newLoaded(m *Module, unit int) *loaded {
-	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, steps: map[*Step]bool{}, apart: map[string]bool{}}
+	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, steps: map[*Step]bool{}, across: map[string]bool{}}
 	for i := range m.Kernels {
 		l.codes[m.Kernels[i].Name] = i
 	}
@@ -152,8 +152,8 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 	}
 	for _, g := range m.Groups {
 		members, _ := g.Find(r.env.Rank)
-		g.Apart = m.Joint != "" && slices.ContainsFunc(members, func(q int) bool { return !slices.Contains(m.Ranks, q) })
-		l.groups, l.apart[g.Name] = append(l.groups, r.join(g)), g.Apart
+		g.CrossStage = m.Joint != "" && slices.ContainsFunc(members, func(q int) bool { return !slices.Contains(m.Ranks, q) })
+		l.groups, l.across[g.Name] = append(l.groups, r.join(g)), g.CrossStage
 	}
 	r.units++
 	return l, nil
@@ -173,7 +173,7 @@ func (r *Rank) join(g Group) *member {
 		h = &member{Group: g}
 		r.groups = append(r.groups, h)
 	}
-	h.Apart = h.Apart || g.Apart && !h.made
+	h.CrossStage = h.CrossStage || g.CrossStage && !h.made
 	h.users++
 	return h
 }

@@ -135,7 +135,7 @@ func moduleOf(p *program.Program) (*Module, error) {
 	return m, nil
 }
 
-// ModulesOf describes the programs of stages, by place: a rank loads that of its own place, on a
+// ModulesOf describes the programs of stages, in order: a rank loads that of its own stage, on a
 // device that takes stages (StageRunner). Errors are ModuleOf's and program.CheckStages'.
 func ModulesOf(name string, s program.Stages) ([]*Module, error) {
 	if err := program.CheckStages(s); err != nil {

@@ -209,9 +209,9 @@ type Group struct {
 	Name  string
 	Ranks [][]int // ascending within a subgroup is usual but not required: the order is the order of reduction
 
-	// Apart says that this rank's subgroup has ranks of several stages, each of which comes to
+	// CrossStage says that this rank's subgroup has ranks of several stages, each of which comes to
 	// the collectives in an order of its own among all that it does. Modules need not say it.
-	Apart bool
+	CrossStage bool
 }
 
 // Find returns the subgroup that rank is in and its position there, or nil.

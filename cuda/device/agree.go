@@ -46,7 +46,7 @@ func (r *recording) addDigest(g *group, c *rt.Collective) {
 				list[i].Shape, list[i].Strides = append([]int64{-1}, list[i].Shape[min(1, len(list[i].Shape)):]...), nil
 			}
 		}
-		if c.Apart {
+		if c.CrossStage {
 			list = slices.Clone(list)
 			for i := range list {
 				list[i].Off = 0

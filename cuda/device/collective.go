@@ -73,8 +73,8 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int, dsts [][]i
 	}
 	b := &builder{d: d, p: newCollective(g, c), part: part}
 	switch {
-	case g.nc != nil && c.Apart && !g.nc.apart:
-		b.fail(fmt.Errorf("stages meet on %q, which NCCL serves and another module has made: there its collectives take turns with those of other groups: %w", g.name, rt.ErrUnsupported))
+	case g.nc != nil && c.CrossStage && !g.nc.crossStage:
+		b.fail(fmt.Errorf("stages communicate on %q, which NCCL serves and another module has made: there its collectives take turns with those of other groups: %w", g.name, rt.ErrUnsupported))
 	case g.m == nil && g.nc == nil:
 		b.alone(c, staged)
 	default:
@@ -107,7 +107,7 @@ func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err e
 	if err := d.inArena(c.Ins, c.Outs); err != nil {
 		return false, err
 	}
-	if staged, err = layout.Overlaps(c); staged && c.Apart {
+	if staged, err = layout.Overlaps(c); staged && c.CrossStage {
 		err = fmt.Errorf("a result lies over an operand, which other stages cannot know: %w", rt.ErrUnsupported)
 	}
 	return staged, err

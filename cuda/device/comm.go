@@ -24,11 +24,11 @@ type overNCCL struct {
 
 // comm is this rank's communicator of some ranks, for all groups of these ranks.
 type comm struct {
-	name  string
-	ranks []int // world ranks in order
-	apart bool  // of one group, in which stages meet
-	c     *nccl.Comm
-	users int // groups that have it
+	name       string
+	ranks      []int // world ranks in order
+	crossStage bool  // of one group, with ranks of several stages
+	c          *nccl.Comm
+	users      int // groups that have it
 }
 
 func (n *overNCCL) comms() []*comm { return *n.list.Load() }
@@ -64,19 +64,19 @@ func (d *Device) turns() []*group {
 	return all
 }
 
-// apartCTAs is how many blocks a collective takes where stages meet, unless the options say
+// crossStageCTAs is how many blocks a collective between stages takes, unless the options say
 // otherwise. Those of several groups may wait for peers at once, and so have to find room on
 // the device together; a few suffice for a network adapter.
-const apartCTAs = 4
+const crossStageCTAs = 4
 
-// joinNCCL gives a group its communicator, if it needs one, which groups of the same ranks share, unless stages
-// meet there. All ranks go through the groups in one order.
-func (d *Device) joinNCCL(ctx context.Context, g *group, apart bool) error {
+// joinNCCL gives a group its communicator, if it needs one, which groups of the same ranks share, unless it
+// has ranks of several stages. All ranks go through the groups in one order.
+func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error {
 	if len(g.ranks) < 2 || g.m != nil {
 		return nil
 	}
 	n := d.over.Load()
-	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return !apart && !c.apart && slices.Equal(c.ranks, g.ranks) }); at >= 0 {
+	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return !crossStage && !c.crossStage && slices.Equal(c.ranks, g.ranks) }); at >= 0 {
 		n.use(g, n.comms()[at])
 		return nil
 	}
@@ -86,15 +86,15 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, apart bool) error {
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: g.log.Name, ranks: g.ranks, apart: apart}
+	c := &comm{name: g.log.Name, ranks: g.ranks, crossStage: crossStage}
 	lib, err := d.site.nccl(d.drv, &d.opts)
 	if err != nil {
 		stop()
 		return err
 	}
 	config := d.opts.NCCL.Config
-	if apart && config == (nccl.Config{}) {
-		config.MaxCTAs = apartCTAs
+	if crossStage && config == (nccl.Config{}) {
+		config.MaxCTAs = crossStageCTAs
 	}
 	c.c, err = nccl.Join(joining, lib, job, c.name, uintptr(d.rank.Ctx),
 		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: config})
@@ -104,7 +104,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, apart bool) error {
 		list := append(slices.Clone(n.comms()), c)
 		n.list.Store(&list)
 		n.use(g, c)
-		if apart {
+		if crossStage {
 			return d.introduce(ctx, c)
 		}
 		return nil

@@ -19,7 +19,7 @@ type warmUp struct {
 }
 
 // introduce connects the ranks of a communicator for what goes from rank to rank. Stages do so
-// when they come to meet: their steps, which need not be captured, come to it in different orders.
+// at their first send or receive: their steps, which need not be captured, come to it in different orders.
 func (d *Device) introduce(ctx context.Context, c *comm) error {
 	st, err := d.openStream("connecting", true)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 		for k := range p.ops {
 			c := p.group.nc
-			if c.apart && p.ops[k].PointToPoint() {
+			if c.crossStage && p.ops[k].PointToPoint() {
 				continue // introduced
 			}
 			op, need := p.ops[k].WarmUp(slices.Index(c.ranks, d.spec.Rank), len(c.ranks))
@@ -66,10 +66,10 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 			list = append(list, warmUp{c, op})
 		}
 	}
-	// Where stages meet, all ranks come to the groups in one order, ahead of what each stage does by itself.
+	// All ranks connect groups between stages in one order, ahead of what each stage does by itself.
 	comms := d.over.Load().comms()
 	at := func(c *comm) int {
-		if !c.apart {
+		if !c.crossStage {
 			return len(comms)
 		}
 		return slices.Index(comms, c)

@@ -81,7 +81,7 @@ func (s *scarce) MemAlloc(c driver.Ctx, bytes uint64) (driver.Ptr, error) {
 	return s.Driver.MemAlloc(c, bytes)
 }
 
-// scarceStages captures and runs stages that meet over NCCL. It closes ended when one has, if that is given.
+// scarceStages captures and runs stages that communicate over NCCL. It closes ended when one has, if that is given.
 func scarceStages(t *testing.T, timeout time.Duration, ended chan struct{}, may func(n int64, bytes uint64) error) (allocs int64, err error) {
 	m, s := stages(t, llama.Step{}, "", "")
 	in, _ := expectedOf(t, m)
@@ -104,7 +104,7 @@ func scarceStages(t *testing.T, timeout time.Duration, ended chan struct{}, may 
 	return drv.allocs.Load(), err
 }
 
-// TestScarceOverNCCL lets each allocation fail of stages that meet over NCCL: the other rank does not
+// TestScarceOverNCCL lets each allocation fail of stages that communicate over NCCL: the other rank does not
 // wait for what the rank without memory would have done.
 func TestScarceOverNCCL(t *testing.T) {
 	fakeOnly(t)

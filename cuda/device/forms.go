@@ -34,7 +34,7 @@ func (k *collective) exchangesAddresses() bool {
 			return false
 		}
 	}
-	return c.Apart && c.Op == rt.CollectivePermute
+	return c.CrossStage && c.Op == rt.CollectivePermute
 }
 
 // collect adds a collective of which the form is open.

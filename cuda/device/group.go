@@ -58,7 +58,7 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	if err = d.barrierAfter(ctx, err); err == nil {
 		err = d.barrierAfter(ctx, d.openGroup(g, spec, row))
 		if err == nil && k >= 0 { // no rank waits there for one that failed on its own
-			err = d.barrierAfter(ctx, d.joinNCCL(ctx, g, spec.Apart))
+			err = d.barrierAfter(ctx, d.joinNCCL(ctx, g, spec.CrossStage))
 		}
 		if err == nil {
 			d.groups[g.name] = g
@@ -140,11 +140,11 @@ func (d *Device) DropGroup(name string) error {
 
 // takeTurn makes st wait for the group's last collective if that is in another stream. All
 // groups that NCCL serves take turns with each other: their kernels wait for peers, and
-// nothing but one order on all ranks keeps them from waiting in a circle. Stages have no such
-// order where they meet: that they do not wait for each other is proved of them, with
+// nothing but one order on all ranks keeps them from waiting in a circle. Collectives between stages
+// have no such order: that they do not wait for each other is proved of them, with
 // turns within each (program.CheckStages).
 func (d *Device) takeTurn(g *group, st *stream) error {
-	if g.nc != nil && !g.nc.apart {
+	if g.nc != nil && !g.nc.crossStage {
 		g.last, g.dirty = st, true
 		g = d.over.Load().turn
 	}

@@ -68,9 +68,9 @@ type offer struct {
 
 // check compares what the ranks offer: plans that differ would wait for each other for
 // ever. It sees how the ranks' devices reach each other.
-func check(spec *rt.Spec, met *rt.Membership, o *Options, own offer) (*domain.Routes, error) {
+func check(spec *rt.Spec, members *rt.Membership, o *Options, own offer) (*domain.Routes, error) {
 	var locations []topo.Location
-	for r, rec := range met.Records {
+	for r, rec := range members.Records {
 		var theirs offer
 		if err := json.Unmarshal(rec.Extra, &theirs); err != nil || theirs.Kind != own.Kind || theirs.Location == nil {
 			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
@@ -128,12 +128,12 @@ func (s *site) join(ctx context.Context, d *Device) (err error) {
 	if err != nil {
 		return err
 	}
-	met, err := d.spec.Rendezvous(ctx, extra)
+	members, err := d.spec.Rendezvous(ctx, extra)
 	if err != nil {
 		return err
 	}
-	d.nonce = met.Nonce
-	r, err := check(&d.spec, met, &d.opts, own)
+	d.nonce = members.Nonce
+	r, err := check(&d.spec, members, &d.opts, own)
 	if err != nil {
 		return err
 	}

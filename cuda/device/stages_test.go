@@ -206,9 +206,9 @@ func TestResultOverOperand(t *testing.T) {
 	}
 }
 
-// meetings is stages that meet in every collective, with results and operands at other places in
+// exchanges is stages that communicate by every collective, with results and operands at other offsets in
 // each, some of them strided.
-func meetings(t *testing.T) *ir.Module {
+func exchanges(t *testing.T) *ir.Module {
 	const calls = `
   %p = collective_permute %x, %z, %e on @pairs {pairs=[0, 1]} : async(f32[8,6], f32[6,8], f32[0])
   %pw:3 = wait_tensor %p : f32[8,6], f32[6,8], f32[0]
@@ -250,7 +250,7 @@ func stages(t *testing.T, l llama.Step, cut, then string) (*ir.Module, program.S
 	t.Helper()
 	m, err := staged.get(fmt.Sprintf("%+v,%s,%s", l, cut, then), func() (*ir.Module, error) {
 		if cut == "" {
-			return meetings(t), nil
+			return exchanges(t), nil
 		}
 		f, err := l.Ranks()
 		if err != nil {

@@ -151,10 +151,10 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 	}
 	defer w.life.Done()
 	g := w.newGroup(ranks, padBytes, &o)
-	met := false
+	inBarrier := false
 	defer func() {
 		if err != nil {
-			if !met {
+			if !inBarrier {
 				w.control.skip(err)
 			}
 			if g.life != nil {
@@ -179,11 +179,11 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 	}
 	g.SetTimeout(o.Timeout)
 	// A group may take the place of one that other processes are still closing.
-	met = true
+	inBarrier = true
 	if err := w.Barrier(ctx); err != nil {
 		return nil, err
 	}
-	met = false
+	inBarrier = false
 	if err := g.life.Work(lifecycle.Hooks{Stop: g.stop, Tend: g.tend, Idle: g.idle}); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		}
 	}
 	g.listen()
-	met = true
+	inBarrier = true
 	if w.mcast {
 		if err := g.openMulticast(ctx); err != nil {
 			return nil, err

@@ -7,7 +7,7 @@
 // earlier. The files in testdata/machines replace hardware in tests: h200x2_vm was read from a
 // machine (with its identifiers replaced); the others are derived from it and from data sheets.
 //
-// A Layout places the ranks of a job on machines. Meet makes one by comparing what
+// A Layout assigns the ranks of a job to GPUs. NewLayout makes one by comparing what
 // all ranks see; Decide chooses the transport of a group.
 package topo
 

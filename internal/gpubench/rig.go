@@ -266,7 +266,7 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 	gate.n = len(r.w.Local())
 	pause := uint64(100_000) // hides the launch
 	if gate.n < r.n {
-		pause = 400_000 // and the meeting of the processes
+		pause = 400_000 // and the rendezvous of the processes
 	}
 	err = r.each(func(rank int) error {
 		for j := 0; j < reps+2; j++ {
@@ -357,7 +357,7 @@ func (r *rig) timeOnce(rank int, exec driver.Exec, pause uint64) (float32, error
 	return r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
 }
 
-// barrier lets n goroutines meet.
+// barrier is one of n goroutines.
 type barrier struct {
 	n, at, turn int
 	mu          sync.Mutex

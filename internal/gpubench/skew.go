@@ -14,7 +14,7 @@ import (
 )
 
 // skew measures how far apart the ranks' launches arrive on their devices after the
-// hosts have met: each rank launches a barrier of all ranks, between two events, and
+// hosts have joined: each rank launches a barrier of all ranks, between two events, and
 // who came early waits in it. The rank that came last waits least, so the difference
 // between longest and shortest wait is the skew; devices' clocks are not compared.
 // Launches are eager, or of a graph that holds the barrier.

@@ -22,7 +22,7 @@ const (
 type flaws struct {
 	noCredit   bool // parts of staging are filled without asking
 	early      bool // credit is given before the fold
-	noReady    bool // copies begin without a meeting
+	noReady    bool // copies begin without a barrier
 	noDone     bool // folds and results begin without one
 	noLeft     bool // an all_reduce ends without one
 	noSettle   bool // a join waits for the own folds only
@@ -140,7 +140,7 @@ func (b *beside) await(row int, clear bool) besideStep {
 	}
 }
 
-func (b *beside) meet(row int) { b.main = append(b.main, b.tell(row), b.await(row, true)) }
+func (b *beside) barrier(row int) { b.main = append(b.main, b.tell(row), b.await(row, true)) }
 
 // record counts an event when what is before it in the stream has ended.
 func (b *beside) record(ev int) besideStep {
@@ -211,14 +211,14 @@ func (b *beside) round(mark int, sent besideStep) {
 		b.main = append(b.main, b.await(credit, true))
 	}
 	if !b.flaws.noReady && !b.flaws.noReadyRed {
-		b.meet(rowReady)
+		b.barrier(rowReady)
 	}
 	b.main = append(b.main, b.fill(mark, b.part))
 	if sent != nil {
 		b.main = append(b.main, sent)
 	}
 	if !b.flaws.noDone {
-		b.meet(rowDone)
+		b.barrier(rowDone)
 	}
 	b.main = append(b.main, b.record(evCopied))
 	b.sent++
@@ -268,11 +268,11 @@ func (b *beside) add(kind, call int) {
 	case callGather:
 		b.main = append(b.main, b.free(mark))
 		if !b.flaws.noReady {
-			b.meet(rowReady)
+			b.barrier(rowReady)
 		}
 		b.main = append(b.main, b.send(mark))
 		if !b.flaws.noDone {
-			b.meet(rowDone)
+			b.barrier(rowDone)
 		}
 		b.main = append(b.main, b.read(mark))
 	case callAhead:
@@ -286,7 +286,7 @@ func (b *beside) add(kind, call int) {
 		b.round(mark+1, nil)
 		b.main = append(b.main, b.wait(evFolded, first), b.send(mark), b.wait(evFolded, b.sent))
 		if !b.flaws.noLeft {
-			b.meet(rowLeft)
+			b.barrier(rowLeft)
 		}
 		b.main = append(b.main, b.read(mark))
 	default:

@@ -77,13 +77,13 @@ func (k *kindsT) channel(ch, rank, src int) uint8 {
 }
 
 // Words of a rank that no peer writes, but for the abort: units that have ended a call,
-// the team that has folded, whether waits may time out, and the meetings of Rejoin.
+// the team that has folded, whether waits may time out, and the barriers of Rejoin.
 const (
-	ownEnded  = 0
-	ownFolded = 2
-	ownAbort  = 3
-	ownMet    = 4
-	owns      = 5
+	ownEnded   = 0
+	ownFolded  = 2
+	ownAbort   = 3
+	ownBarrier = 4
+	owns       = 5
 )
 
 func (k *kindsT) own(rank, what int) uint8 { return k.channel(3, 0, 0) + uint8(rank*owns+what) }
@@ -303,17 +303,17 @@ func (k *kindsT) staged(p, i int, c kindCall) {
 	}
 }
 
-// again is Rejoin: all work of the rank ends, all meet, each clears its own, all meet.
+// again is Rejoin: all work of the rank ends, a barrier, each clears its own, another barrier.
 func (k *kindsT) again(i, p int) {
 	unit, rank := p/k.n, p%k.n
-	meet := func(which int) {
+	barrier := func(which int) {
 		want := 2*k.phase + which
 		if unit == 0 {
-			k.flushed(p, func(s *State) { s.Mem[k.own(rank, ownMet)]++ })
+			k.flushed(p, func(s *State) { s.Mem[k.own(rank, ownBarrier)]++ })
 		}
 		k.add(p, func(s *State, _ int) (bool, error) {
 			for r := range k.n {
-				if int(s.Mem[k.own(r, ownMet)]) < want {
+				if int(s.Mem[k.own(r, ownBarrier)]) < want {
 					return false, nil
 				}
 			}
@@ -329,7 +329,7 @@ func (k *kindsT) again(i, p int) {
 		return true, nil
 	})
 	if k.flaw != kindsEarlyClear {
-		meet(1)
+		barrier(1)
 	}
 	if unit == 0 {
 		k.add(p, func(s *State, _ int) (bool, error) {
@@ -353,15 +353,15 @@ func (k *kindsT) again(i, p int) {
 		})
 	}
 	switch k.flaw {
-	case kindsEarlyRejoin: // counts as if it had met
+	case kindsEarlyRejoin: // counts as if it had come to the barrier
 		if unit == 0 {
-			k.add(p, func(s *State, _ int) (bool, error) { s.Mem[k.own(rank, ownMet)]++; return true, nil })
+			k.add(p, func(s *State, _ int) (bool, error) { s.Mem[k.own(rank, ownBarrier)]++; return true, nil })
 		}
 	case kindsEarlyClear:
-		meet(1)
-		meet(2)
+		barrier(1)
+		barrier(2)
 	default:
-		meet(2)
+		barrier(2)
 	}
 }
 

@@ -29,7 +29,7 @@ type fitter struct {
 	at       []int64 // offsets by buffer, a placement if it is complete
 	complete bool
 	tree     spanTree
-	lists    [][]span // scratch: occupied ranges met by one query
+	lists    [][]span // scratch: occupied ranges that one query overlaps
 	work     int
 	limit    int   // of the work for one placement of all
 	lowest   bool  // take the lowest gap that fits, not the smallest

@@ -93,7 +93,7 @@ func newModel(p *Problem) *model {
 
 // columnize reduces the lifetimes of the listed buffers to columns: buffer
 // ids[k] lives in columns [l[k], r[k]) of cols. A buffer with an empty lifetime
-// meets no other; it gets a column of its own after all others.
+// overlaps no other; it gets a column of its own after all others.
 func columnize(p *Problem, ids []int32) (l, r []int32, cols int32) {
 	l, r = make([]int32, len(ids)), make([]int32, len(ids))
 	events := make([]event, 0, 2*len(ids))
@@ -192,7 +192,7 @@ func (m *model) addPins(p *Problem, pinned []int32, common int64) {
 	for k := range m.pins {
 		m.pins[k] = union(m.pins[k])
 	}
-	// A pin surely crosses a column when every buffer of the column meets
+	// A pin surely crosses a column when every buffer of the column overlaps
 	// it, since the column's buffers then live together with it or forbid
 	// its range one by one: either way its bytes are lost to the column.
 	for k := range m.items {

@@ -200,7 +200,7 @@ func overlap(p Problem, offsets []int64, i, j int) error {
 
 // verifySweep checks that no two buffers with intersecting lifetimes share
 // bytes. Live ranges are disjoint as long as no error has been found, so
-// ordered by offset only the two neighbours of a new range can meet it.
+// ordered by offset only the two neighbours of a new range can overlap it.
 func verifySweep(p Problem, offsets []int64) error {
 	events := make([]event, 0, 2*len(p.Buffers))
 	ids := make([]int, 0, len(p.Buffers))

@@ -50,7 +50,7 @@ func (s *searcher) propagate(f *frame, from, to int32) bool {
 	return s.load(f, from, to)
 }
 
-// lift applies rule (1) to the items that meet [from, to). It returns the
+// lift applies rule (1) to the items that overlap [from, to). It returns the
 // columns whose items rose, empty if none did.
 func (s *searcher) lift(f *frame, from, to int32) (l, r int32) {
 	l, r = to, from

@@ -170,7 +170,7 @@ func (r *repairer) seat(i int32, ceiling int64) bool {
 			if s.key >= best+b.Size {
 				break
 			}
-			if r.meets(i, s) && best < s.key+r.p.Buffers[s.id].Size {
+			if r.overlaps(i, s) && best < s.key+r.p.Buffers[s.id].Size {
 				r.hit = append(r.hit, s.id)
 			}
 		}
@@ -187,8 +187,8 @@ func (r *repairer) seat(i int32, ceiling int64) bool {
 	return true
 }
 
-// meets reports whether the buffer of s conflicts with i.
-func (r *repairer) meets(i int32, s *rectangle) bool {
+// overlaps reports whether the buffer of s conflicts with i.
+func (r *repairer) overlaps(i int32, s *rectangle) bool {
 	return s.l < r.f.r[i] && r.f.l[i] < s.r
 }
 

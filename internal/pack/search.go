@@ -240,7 +240,7 @@ func (s *searcher) dropSpanning(f *frame) (dropped, ok bool) {
 	any := false
 	for i := range f.items {
 		if f.items[i].x {
-			return false, true // sliding could meet an obstacle
+			return false, true // sliding could hit an obstacle
 		}
 		any = any || f.items[i].l == left && f.items[i].r == right
 	}
@@ -280,7 +280,7 @@ func (s *searcher) place(f *frame, i int) outcome {
 	from, to := b.l, b.r
 	for k := range g.items {
 		it := &g.items[k]
-		if !it.meets(&b) {
+		if !it.overlaps(&b) {
 			continue
 		}
 		it.real = max(it.real, top)
@@ -304,7 +304,7 @@ func (s *searcher) exclude(f *frame, i int) bool {
 	b := f.items[i]
 	next := int64(infinity)
 	for k := range f.items {
-		if o := &f.items[k]; k != i && o.meets(&b) {
+		if o := &f.items[k]; k != i && o.overlaps(&b) {
 			next = min(next, o.lo+o.size)
 		}
 	}

@@ -11,7 +11,7 @@ type item struct {
 	hash uint64
 }
 
-func (it *item) meets(o *item) bool { return it.l < o.r && o.l < it.r }
+func (it *item) overlaps(o *item) bool { return it.l < o.r && o.l < it.r }
 
 // raise sets lo, and the hash that depends on it.
 func (it *item) raise(lo int64) {

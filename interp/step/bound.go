@@ -91,30 +91,30 @@ func FuncBounds(f *ir.Func, kind Rounding) []Bound {
 	return out
 }
 
-// StageBounds is Bounds of the functions of stages of a module, by place: what a stage receives has
+// StageBounds is Bounds of the functions of stages of a module, by stage: what a stage receives has
 // come the way to the operand that was sent. O(nodes and operands) for each time that something goes
 // through all stages.
 func StageBounds(m *ir.Module, s *ir.Stages, kind Rounding) [][]Bound {
-	type meeting struct {
+	type operand struct {
 		g    *ir.Group
 		call int // of the group, on each stage
 		k    int // operand
 	}
 	out := make([][]Bound, len(s.Funcs))
-	for at, moved := map[meeting]path{}, true; moved; { // at is looked up only
+	for at, moved := map[operand]path{}, true; moved; { // at is looked up only
 		moved = false
-		for place, name := range s.Funcs {
+		for stage, name := range s.Funcs {
 			calls := map[*ir.Node]int{}
 			next := map[*ir.Group]int{}
-			out[place] = boundsOf(pathsTo(m.Func(name), nil, kind, func(n *ir.Node, k int, p path) path {
-				if met, err := s.Peers(place, n.Group()); err != nil || len(met) < 2 {
+			out[stage] = boundsOf(pathsTo(m.Func(name), nil, kind, func(n *ir.Node, k int, p path) path {
+				if peers, err := s.Peers(stage, n.Group()); err != nil || len(peers) < 2 {
 					return p
 				}
 				if _, ok := calls[n]; !ok {
 					calls[n] = next[n.Group()]
 					next[n.Group()]++
 				}
-				c := meeting{n.Group(), calls[n], k}
+				c := operand{n.Group(), calls[n], k}
 				if was := at[c]; was.join(p) != was {
 					at[c], moved = was.join(p), true
 				}
@@ -145,9 +145,9 @@ func boundsOf(paths []path, most float64) []Bound {
 }
 
 // pathsTo finds the paths to each output tensor from those to the input tensors, nil
-// for none. met is the path to an operand of a collective on any rank, given that on this one; nil
+// for none. across is the path to an operand of a collective on any rank, given that on this one; nil
 // where they are the same.
-func pathsTo(f *ir.Func, in []path, kind Rounding, met func(n *ir.Node, k int, p path) path) []path {
+func pathsTo(f *ir.Func, in []path, kind Rounding, across func(n *ir.Node, k int, p path) path) []path {
 	at := make([][]path, f.NumValueIDs()) // by value and tensor
 	inputs := 0
 	for _, n := range f.Order() {
@@ -169,8 +169,8 @@ func pathsTo(f *ir.Func, in []path, kind Rounding, met func(n *ir.Node, k int, p
 					p = in[inputs]
 					inputs++
 				case n.Op().IsCollective(): // a bucket is its members
-					if p = at[n.Arg(k).ID()][0]; met != nil {
-						p = met(n, k, p)
+					if p = at[n.Arg(k).ID()][0]; across != nil {
+						p = across(n, k, p)
 					}
 				case n.Op() == ir.OpWaitTensor && !r.IsVersion():
 					p = at[n.Arg(0).ID()][i]

@@ -42,7 +42,7 @@ func spread(t testing.TB, m *ir.Module, whole *ir.Func, inputs [][]interp.Tensor
 	world := whole.Module().World
 	out := make([][]interp.Tensor, m.World)
 	for r := range out {
-		for _, slot := range interp.InputSlots(m.Func(s.Funcs[s.Place(r)])) {
+		for _, slot := range interp.InputSlots(m.Func(s.Funcs[s.Index(r)])) {
 			found := false
 			for i, o := range interp.InputSlots(whole) {
 				if o.Name == slot.Name {
@@ -62,7 +62,7 @@ func collect(m *ir.Module, world int, outs [][]interp.Tensor) [][]interp.Tensor 
 	s := m.Stages()[0]
 	got := make([][]interp.Tensor, world)
 	for r := range outs {
-		for i, k := range m.Func(s.Funcs[s.Place(r)]).Return().Meta().Ints(pipeline.MetaPlaces) {
+		for i, k := range m.Func(s.Funcs[s.Index(r)]).Return().Meta().Ints(pipeline.MetaPlaces) {
 			for len(got[r%world]) <= int(k) {
 				got[r%world] = append(got[r%world], interp.Tensor{})
 			}

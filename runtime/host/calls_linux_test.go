@@ -328,7 +328,7 @@ func (v *victim) live(world, name string, nth int) (seen map[string]int, hit boo
 
 var allCalls = flag.Bool("calls", false, "TestSystemCalls: every call, not every seventh")
 
-// TestSystemCalls lets system calls by which ranks meet, share memory and start processes
+// TestSystemCalls lets system calls by which ranks join, share memory and start processes
 // fail once, wherever a world makes them. Ranks end with an error, or well, nobody waits
 // for a deadline, and nothing is left.
 func TestSystemCalls(t *testing.T) {

@@ -33,22 +33,22 @@ type mesh struct {
 	stride int64
 }
 
-// openMesh meets the other ranks, and exchanges pads with them.
+// openMesh joins the other ranks, and exchanges pads with them.
 func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *mesh, pads []*shm.Pad, nonce string, err error) {
 	extra, err := json.Marshal(reach{Pad: lay.bytes(), Epoch: opts.FirstEpoch})
 	if err != nil {
 		return nil, nil, "", err
 	}
-	met, err := spec.Rendezvous(ctx, extra)
+	members, err := spec.Rendezvous(ctx, extra)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	if err := fits(spec, met); err != nil {
+	if err := fits(spec, members); err != nil {
 		return nil, nil, "", err
 	}
 	const most = 1 << 46 // for all ranks
 	m = &mesh{spec: spec, local: opts.Local, stride: min(rt.Stride, most/int64(spec.World)/rt.ArenaAlign*rt.ArenaAlign), pad: (lay.bytes() + rt.ArenaAlign - 1) / rt.ArenaAlign * rt.ArenaAlign}
-	if err := m.reach(ctx, met); err != nil {
+	if err := m.reach(ctx, members); err != nil {
 		return nil, nil, "", err
 	}
 	defer func(m *mesh) {
@@ -76,14 +76,14 @@ func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *
 		}
 		pads = append(pads, shm.PadOf(b))
 	}
-	return m, pads, met.Nonce, nil
+	return m, pads, members.Nonce, nil
 }
 
 // reach finds the ranks of this host, and connects to those of others.
-func (m *mesh) reach(ctx context.Context, met *rt.Membership) (err error) {
+func (m *mesh) reach(ctx context.Context, members *rt.Membership) (err error) {
 	far := make([]bool, m.spec.World)
-	for r, rec := range met.Records {
-		if far[r] = rec.Host != met.Records[m.spec.Rank].Host; !far[r] {
+	for r, rec := range members.Records {
+		if far[r] = rec.Host != members.Records[m.spec.Rank].Host; !far[r] {
 			m.here = append(m.here, r)
 		}
 	}
@@ -177,12 +177,12 @@ func (m *mesh) shareFiles(ctx context.Context, off, size int, set func(b []byte)
 	}()
 	datas = make([][]byte, m.spec.World)
 	fds, err := m.exchange(ctx, datas, off, size, set)
-	met := err == nil
-	if met {
+	exchanged := err == nil
+	if exchanged {
 		err = m.adopt(datas, fds, off, size)
 	}
 	switch {
-	case err != nil && (met || m.near != m.spec.Job):
+	case err != nil && (exchanged || m.near != m.spec.Job):
 		m.spec.Job.Cancel(err)
 	case err == nil && m.near != m.spec.Job:
 		err = m.spec.Job.Barrier(ctx, "rendezvous")

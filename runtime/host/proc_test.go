@@ -422,7 +422,7 @@ func TestStoppedRank(t *testing.T) {
 }
 
 // TestKilledAnytime kills a rank at any moment from its joining on: while the ranks
-// meet, while they exchange memory, or in the loop. Whoever is left names it.
+// join, while they exchange memory, or in the loop. Whoever is left names it.
 func TestKilledAnytime(t *testing.T) {
 	leak.Check(t)
 	victim, delay := rand.IntN(4), time.Duration(rand.Int64N(int64(60*time.Millisecond)))

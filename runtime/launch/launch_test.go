@@ -63,7 +63,7 @@ func child(what string) int {
 		if e.Rank == 2 {
 			time.Sleep(time.Hour)
 		}
-	case "meet":
+	case "rendezvous":
 		job, err := e.Job()
 		if err == nil {
 			var g *rendezvous.Group
@@ -82,12 +82,12 @@ func child(what string) int {
 	return 0
 }
 
-// BenchmarkProcesses starts processes that do nothing but meet, and waits for them.
+// BenchmarkProcesses starts processes that do nothing but a rendezvous, and waits for them.
 func BenchmarkProcesses(b *testing.B) {
 	for _, n := range []int{8, 64, 512} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			for b.Loop() {
-				if err := launch.Run(b.Context(), launch.Spec{World: n, Args: []string{"meet"}}); err != nil {
+				if err := launch.Run(b.Context(), launch.Spec{World: n, Args: []string{"rendezvous"}}); err != nil {
 					b.Fatal(launch.ErrorOf(err, err.(*launch.Error).First))
 				}
 			}

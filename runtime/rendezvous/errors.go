@@ -20,7 +20,7 @@ var (
 	ErrMismatch = errors.New("ranks disagree")
 	ErrCanceled = errors.New("canceled")
 	ErrClosed   = lifecycle.ErrClosed
-	// ErrUnauthenticated is what who meets a listener of another job finds.
+	// ErrUnauthenticated says that a listener belongs to another job.
 	ErrUnauthenticated = errors.New("not of this job")
 )
 

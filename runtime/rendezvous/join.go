@@ -34,7 +34,7 @@ const (
 // have joined, or with the reason why they have not, which is the same on all ranks
 // that came: a *TimeoutError with the ranks that did not come before ctx ended, a
 // *MismatchError if two processes claim one rank or disagree on the world's size or name,
-// or a *CanceledError. Who meets another job's listener gets a *MismatchError. Rank 0
+// or a *CanceledError. At another job's listener it returns a *MismatchError. Rank 0
 // listens; its process coordinates the job for as long as any rank has not left. A job
 // may be joined again when this has been decided.
 func Join(ctx context.Context, job *Job, p Place) (*Group, error) {

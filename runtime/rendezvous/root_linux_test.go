@@ -33,7 +33,7 @@ func TestRanks(t *testing.T) {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for r := 1; r < n; r++ {
-		wg.Go(func() { errs[r] = meet(t.Context(), job, r, n, func() {}) })
+		wg.Go(func() { errs[r] = joinAndLeave(t.Context(), job, r, n, func() {}) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -41,9 +41,9 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// meet joins as a rank, agrees on a digest a few times, and leaves. It calls mark before,
+// joinAndLeave joins as a rank, agrees on a digest a few times, and leaves. It calls mark before,
 // between and behind the two.
-func meet(ctx context.Context, job *Job, rank, n int, mark func()) error {
+func joinAndLeave(ctx context.Context, job *Job, rank, n int, mark func()) error {
 	mark()
 	g, err := Join(ctx, job, Place{Rank: rank, World: n, Timeout: 5 * time.Minute})
 	if err != nil {
@@ -73,7 +73,7 @@ func BenchmarkRoot(b *testing.B) {
 					b.Fatal(err)
 				}
 				var cpu, wall, mib []float64
-				err := meet(b.Context(), job, 0, n, func() {
+				err := joinAndLeave(b.Context(), job, 0, n, func() {
 					var u syscall.Rusage
 					var m runtime.MemStats
 					runtime.GC()

@@ -15,7 +15,7 @@ var checkCommand = command{
 FILE is a function, which is lowered after the passes, or a program's text form
 (the output of lowerdump lower). The proof: every pair of conflicting accesses is
 ordered by streams, events and collectives; no buffer is overwritten while a peer
-may still read it; no wait can block for ever; the collectives of a group are
+may still read it; no wait can block forever; the collectives of a group are
 issued in one order. The programs of pipeline stages are also checked against each other: they
 issue matching collectives, and none deadlocks. A finding names both instructions, the buffer,
 the missing edge and the IR nodes behind them.

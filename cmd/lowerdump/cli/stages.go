@@ -91,6 +91,6 @@ func (t tool) checkStages(s program.Stages, opts program.CheckOptions) error {
 		fmt.Fprintf(t.out, "%v\n", err)
 		return errFindings
 	}
-	fmt.Fprintf(t.out, "%d stages: %d instructions are ordered; nothing races, nothing can block, and no stage waits for ever\n", len(s), instrs)
+	fmt.Fprintf(t.out, "%d stages: %d instructions are ordered; nothing races, nothing can block, and stages do not deadlock\n", len(s), instrs)
 	return nil
 }

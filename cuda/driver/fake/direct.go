@@ -5,7 +5,7 @@ package fake
 import "github.com/seed-ee968945/concert/kernels"
 
 // The Go forms of the kernels that read and write peers' memory: large collectives that
-// meet before and after, and folds of what was staged.
+// barriers before and after, and folds of what was staged.
 
 func (b *block) enter() (uint32, error) {
 	e := word(b.a.Ctl+kernels.CtlDirect+4*uint64(b.bid)) + 1

@@ -14,7 +14,7 @@ type Group struct {
 	List [][]int32 // the subgroup of a rank, in group-rank order
 	At   []int32   // the rank's place in it
 	// Ranks that are in no subgroup, as other stages may be, run nothing that communicates on
-	// it: what stands for their values meets itself.
+	// it: what stands for their values is exchanged with itself.
 }
 
 // NewGroup is a group of lists of ranks in a world.
@@ -77,7 +77,7 @@ func Key(l []int32) string {
 	return string(b)
 }
 
-// Meet is the partition whose blocks lie in blocks of both.
+// Meet is the coarsest partition that refines both (their meet in the lattice).
 func (p *Partitions) Meet(a, b int32) int32 {
 	switch {
 	case a == b || b == All:

@@ -76,7 +76,7 @@ func Of(c *rt.Collective, p Place, staged bool) (*Form, error) {
 
 // Op is a launch of one segment of a collective.
 func Op(c *rt.Collective, kind kernels.Collective, dt dtype.DType, seg coll.Tensor) (coll.Op, error) {
-	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: !c.Apart, Tensors: []coll.Tensor{seg}}
+	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: !c.CrossStage, Tensors: []coll.Tensor{seg}}
 	switch kind {
 	case kernels.AllReduce, kernels.ReduceScatter:
 		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[c.Reduce]
