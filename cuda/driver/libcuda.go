@@ -203,7 +203,14 @@ func (lib) CtxRetain(dev int) (Ctx, error) {
 	if _, kept := libKept.LoadOrStore(dev, true); !kept {
 		err = check("cuDevicePrimaryCtxRetain", C.cc_ctx_retain(&h, C.int(dev)))
 	}
-	return Ctx(h), err
+	if err != nil {
+		return 0, err
+	}
+	const queues = 32 // see Open
+	if err := libStreams.Reserve(Ctx(h), queues, makeStream(Ctx(h))); err != nil {
+		return 0, errors.Join(err, lib{}.CtxRelease(dev))
+	}
+	return Ctx(h), nil
 }
 
 func (lib) CtxRelease(dev int) error {
@@ -214,12 +221,15 @@ func (lib) CtxSync(c Ctx) error {
 	return in(c, "cuCtxSynchronize", func() C.int { return C.cc_ctx_sync() })
 }
 
-func (lib) StreamCreate(c Ctx) (Stream, error) { return takeStream(c, false) }
+func (lib) StreamCreate(c Ctx) (Stream, error) { return libStreams.Take(c, false, makeStream(c)) }
 
-func (lib) StreamCreateHighPriority(c Ctx) (Stream, error) { return takeStream(c, true) }
+func (lib) StreamCreateHighPriority(c Ctx) (Stream, error) {
+	return libStreams.Take(c, true, makeStream(c))
+}
 
-func takeStream(c Ctx, high bool) (Stream, error) {
-	return libStreams.Take(c, high, func() (Stream, error) {
+// makeStream makes streams of a context.
+func makeStream(c Ctx) func(high bool) (Stream, error) {
+	return func(high bool) (Stream, error) {
 		const nonBlocking = 1
 		priority := C.int(0)
 		if high {
@@ -228,7 +238,7 @@ func takeStream(c Ctx, high bool) (Stream, error) {
 		var h C.handle
 		err := in(c, "cuStreamCreateWithPriority", func() C.int { return C.cc_stream_create(&h, nonBlocking, priority) })
 		return Stream(h), err
-	})
+	}
 }
 
 func (l lib) StreamDestroy(c Ctx, s Stream) error {

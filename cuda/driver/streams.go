@@ -6,13 +6,13 @@ import (
 )
 
 // StreamPool is the idle streams of a driver's contexts, which stay with them until somebody
-// wants one again. A GPU gives each stream a hardware queue when it is made, and streams that
-// share one wait for each other. One that is made anew may get the queue of another that
-// is still there, while fewer live than there are queues: ranks that share a GPU hung so, after some
-// hundred streams that had come and gone. Streams that are used again keep theirs. The zero
-// value is ready.
+// wants one again. A GPU gives each stream a hardware queue when it is made. That may need the
+// device to itself: while a kernel waits for a peer, the call can block until the kernel ends, or
+// it returns and the stream does not begin. So a context's streams are made with it, as many as it
+// has queues, and those that are used again keep theirs. The zero value is ready.
 type StreamPool struct {
 	mu   sync.Mutex
+	full map[Ctx]bool // contexts that have their reserve
 	made map[Stream]streamKind
 	idle map[streamKind][]Stream
 }
@@ -22,8 +22,45 @@ type streamKind struct {
 	high bool // of the highest priority
 }
 
-// Take gives a stream that was given back, or one that make makes.
-func (p *StreamPool) Take(c Ctx, high bool, make func() (Stream, error)) (Stream, error) {
+// Reserve makes the streams that a context begins with, one for each of its queues, once: five of
+// eight are of the highest priority, since all but those that compute are. What was made when make
+// fails stays, and the next call goes on.
+func (p *StreamPool) Reserve(c Ctx, queues int, make func(high bool) (Stream, error)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.full[c] {
+		return nil
+	}
+	first := queues * 5 / 8
+	for i, n := range []int{queues - first, first} {
+		k := streamKind{c, i == 1}
+		for len(p.idle[k]) < n {
+			s, err := make(k.high)
+			if err != nil {
+				return err
+			}
+			p.add(s, k)
+			p.idle[k] = append(p.idle[k], s)
+		}
+	}
+	if p.full == nil {
+		p.full = map[Ctx]bool{}
+	}
+	p.full[c] = true
+	return nil
+}
+
+// add notes a stream.
+func (p *StreamPool) add(s Stream, k streamKind) {
+	if p.made == nil {
+		p.made, p.idle = map[Stream]streamKind{}, map[streamKind][]Stream{}
+	}
+	p.made[s] = k
+}
+
+// Take gives an idle stream, or one that make makes where there is none: the context's reserve is
+// in use.
+func (p *StreamPool) Take(c Ctx, high bool, make func(high bool) (Stream, error)) (Stream, error) {
 	k := streamKind{c, high}
 	p.mu.Lock()
 	if n := len(p.idle[k]); n > 0 {
@@ -33,16 +70,13 @@ func (p *StreamPool) Take(c Ctx, high bool, make func() (Stream, error)) (Stream
 		return s, nil
 	}
 	p.mu.Unlock()
-	s, err := make() // which may wait for one device: those of others go on
+	s, err := make(high) // which may wait for one device: those of others go on
 	if err != nil {
 		return 0, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.made == nil {
-		p.made, p.idle = map[Stream]streamKind{}, map[streamKind][]Stream{}
-	}
-	p.made[s] = k
+	p.add(s, k)
 	return s, nil
 }
 

@@ -265,6 +265,9 @@ func (f *Driver) CtxRetain(dev int) (driver.Ctx, error) {
 	if dev < 0 || dev >= f.devices {
 		return 0, invalid("cuDevicePrimaryCtxRetain", "device %d", dev)
 	}
+	if err := f.streams.Reserve(driver.Ctx(dev), f.queues.count(), f.makeStream(dev)); err != nil {
+		return 0, err
+	}
 	return driver.Ctx(f.put(&primaryContext{dev: dev})), nil
 }
 

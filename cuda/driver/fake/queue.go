@@ -38,6 +38,16 @@ func (f *Driver) Queues(n int) {
 	q.each, q.of, q.taken = n, map[int][]*queue{}, map[int]int{}
 }
 
+// count is how many queues a device has.
+func (q *queues) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.each > 0 {
+		return q.each
+	}
+	return 32
+}
+
 // Streams is how many streams all devices have had; one that was used again counts once.
 func (f *Driver) Streams() (n int) {
 	f.queues.mu.Lock()

@@ -152,14 +152,11 @@ func (f *Driver) takeStream(c driver.Ctx, high bool) (driver.Stream, error) {
 	if err != nil {
 		return 0, err
 	}
-	id, err := f.streams.Take(driver.Ctx(ctx.dev), high, func() (driver.Stream, error) {
-		st := newStream(f, ctx.dev)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.ids++
-		st.id = f.ids
-		f.kept[st.id] = st
-		return st.id, nil
+	id, err := f.streams.Take(driver.Ctx(ctx.dev), high, func(high bool) (driver.Stream, error) {
+		if err := f.alone("cuStreamCreate", ctx.dev); err != nil {
+			return 0, err
+		}
+		return f.makeStream(ctx.dev)(high)
 	})
 	if err != nil {
 		return 0, err
@@ -170,6 +167,19 @@ func (f *Driver) takeStream(c driver.Ctx, high bool) (driver.Stream, error) {
 	f.mu.Unlock()
 	go st.work()
 	return driver.Stream(f.put(st)), nil
+}
+
+// makeStream makes streams of a device for its pool, without their goroutines.
+func (f *Driver) makeStream(dev int) func(high bool) (driver.Stream, error) {
+	return func(bool) (driver.Stream, error) {
+		st := newStream(f, dev)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.ids++
+		st.id = f.ids
+		f.kept[st.id] = st
+		return st.id, nil
+	}
 }
 
 // StreamDestroy lets the stream finish and ends it. An idle one is kept, without its goroutine.
