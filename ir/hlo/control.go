@@ -197,16 +197,12 @@ func done(c *converter, _ int) error {
 
 // asyncStart begins a computation: one of a single instruction in flight, others at once.
 func asyncStart(c *converter, depth int) error {
-	k, err := c.called("calls")
-	if err != nil {
-		return err
-	}
-	b, err := c.region(k, depth+1)
+	b, err := c.calledRegion("calls", depth)
 	if err != nil {
 		return err
 	}
 	if len(b.Args) != len(c.in.operands) {
-		return c.errorf("computation %s takes %d operands, got %d", k.name, len(b.Args), len(c.in.operands))
+		return c.errorf("computation %s takes %d operands, got %d", strings.TrimPrefix(c.text("calls"), "%"), len(b.Args), len(c.in.operands))
 	}
 	c.add(mlir.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*mlir.Block{b}, Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 	return nil

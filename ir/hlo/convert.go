@@ -255,6 +255,15 @@ func (c *converter) called(name string) (*computation, error) {
 	return k, nil
 }
 
+// calledRegion is the computation that an attribute names, as the body of an operation.
+func (c *converter) calledRegion(name string, depth int) (*mlir.Block, error) {
+	k, err := c.called(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.region(k, depth+1)
+}
+
 // region is a computation as the body of an operation.
 func (c *converter) region(k *computation, depth int) (*mlir.Block, error) {
 	if b := c.regions[k.name]; b != nil {

@@ -415,11 +415,7 @@ func reduceWindow(c *converter, depth int) error {
 	}
 	var regions []*mlir.Block // of select-and-scatter
 	for _, key := range []string{"select", "scatter"} {
-		k, err := c.called(key)
-		if err != nil {
-			return err
-		}
-		b, err := c.region(k, depth+1)
+		b, err := c.calledRegion(key, depth)
 		if err != nil {
 			return err
 		}

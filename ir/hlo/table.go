@@ -139,11 +139,7 @@ func (c *converter) renamed(names map[string]string) ([]mlir.Named, error) {
 func (c *converter) withRegion(name string, attrs []mlir.Named, depth int) error {
 	var regions []*mlir.Block
 	if _, ok := get(c.in.attrs, "to_apply"); ok {
-		k, err := c.called("to_apply")
-		if err != nil {
-			return err
-		}
-		b, err := c.region(k, depth+1)
+		b, err := c.calledRegion("to_apply", depth)
 		if err != nil {
 			return err
 		}
