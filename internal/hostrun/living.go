@@ -48,9 +48,10 @@ type living struct {
 	cap *rt.Step
 }
 
-// program makes number k: of all ranks in two orders, by names of their own, or of pairs.
-func (l *Living) program(k, rank, world int) (*living, error) {
-	name, ranks := "all", [][]int{nil}
+// LivingGroup is the group of program number k: of all ranks in two orders, by a name of its own,
+// or of pairs.
+func LivingGroup(k, world int) (name string, ranks [][]int) {
+	name, ranks = "all", [][]int{nil}
 	for r := range world {
 		ranks[0] = append([]int{r}, ranks[0]...)
 	}
@@ -63,6 +64,12 @@ func (l *Living) program(k, rank, world int) (*living, error) {
 			ranks = append(ranks, []int{r, r + 1})
 		}
 	}
+	return name, ranks
+}
+
+// program makes program number k.
+func (l *Living) program(k, rank, world int) (*living, error) {
+	name, ranks := LivingGroup(k, world)
 	rows := 1 + 4*k
 	text := strings.ReplaceAll(fmt.Sprint(ranks), " ", ", ")
 	m, err := ir.Parse("living.ir", fmt.Sprintf(livingText, world, name, text, k, rows))

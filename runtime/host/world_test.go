@@ -52,21 +52,9 @@ type turn struct {
 	m   *rt.Module
 }
 
-// newTurn makes program k: of all ranks in two orders, by names of their own, or of pairs.
+// newTurn makes program k.
 func newTurn(k, rank, world int) (*turn, error) {
-	name, ranks := "all", [][]int{nil}
-	for r := range world {
-		ranks[0] = append([]int{r}, ranks[0]...)
-	}
-	switch k % 5 {
-	case 1, 2:
-		name = fmt.Sprintf("g%d", k)
-	case 3, 4:
-		name, ranks = fmt.Sprintf("pairs%d", k), nil
-		for r := 0; r < world; r += 2 {
-			ranks = append(ranks, []int{r, r + 1})
-		}
-	}
+	name, ranks := hostrun.LivingGroup(k, world)
 	text := strings.ReplaceAll(fmt.Sprint(ranks), " ", ", ")
 	at := 1024 + k*50*1024
 	p, err := program.Parse("turn", fmt.Sprintf(turnsText, k, world, name, text, at+512, at))
@@ -97,7 +85,7 @@ func (t *turn) run(ctx context.Context, r *rt.Rank) (float64, error) {
 	return sum, err
 }
 
-// livingSteps are fewer with -short, as under the race detector, where a quarter of them meets the
+// livingSteps are fewer with -short, as under the race detector, where a quarter of them covers the
 // same pairs of accesses: all programs were added and dropped many times by then.
 func livingSteps() int {
 	if testing.Short() {
