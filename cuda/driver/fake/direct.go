@@ -43,6 +43,7 @@ func (b *block) leave(e uint32) error {
 	return nil
 }
 
+//go:norace
 func (b *block) direct(kind kernels.Collective) error {
 	a := b.a
 	e, err := b.enter()
@@ -53,12 +54,12 @@ func (b *block) direct(kind kernels.Collective) error {
 	if kind == kernels.AllReduce {
 		lo, hi = min(a.Rank*a.Per, a.Units), min((a.Rank+1)*a.Per, a.Units)
 	}
+	v := make([][16]byte, a.N)
 	for i := lo + b.bid; i < hi; i += b.grid {
 		seg, off := a.Find(i, 16)
 		s := a.Segs[seg]
 		switch kind {
 		case kernels.AllReduce, kernels.ReduceScatter:
-			v := make([][16]byte, a.N)
 			src := s.Src
 			if kind == kernels.ReduceScatter {
 				src += uint64(a.Rank) * s.Bytes
@@ -85,11 +86,13 @@ func (b *block) direct(kind kernels.Collective) error {
 
 // staged folds pieces that copies have brought, those of several segments one behind
 // the other.
+//
+//go:norace
 func (b *block) staged(unit uint64) error {
 	a, before := b.a, uint64(0)
+	v := make([][16]byte, a.N)
 	for i, s := range a.Segs {
 		for off := uint64(b.bid) * 16; off < s.Bytes; off += uint64(b.grid) * 16 {
-			v := make([][16]byte, a.N)
 			for r := uint32(0); r < a.N; r++ {
 				base := a.Peer[0] + a.Scratch + uint64(r)*a.Slot + before
 				if r == a.Rank {
@@ -117,6 +120,8 @@ func (b *block) sent() error {
 }
 
 // coresidentCopy copies this block's units of all segments; a last unit may be shorter.
+//
+//go:norace
 func (b *block) coresidentCopy() error {
 	for i := b.bid; i < b.a.Units; i += b.grid {
 		seg, off := b.a.Find(i, 16)

@@ -21,6 +21,9 @@ import (
 // packets, epochs, counters and chunks at the same addresses, with the blocks of a
 // grid run one after the other and the threads of a block as loops. Words that
 // ranks share are accessed atomically.
+//
+// Loops over data are not instrumented (go:norace). The race detector follows the heap and the
+// globals of Go only: it ignores every access to device memory, at the full price.
 type block struct {
 	f         *Driver
 	name      string
@@ -247,6 +250,7 @@ func (b *block) epoch(which uint64) (uint32, uint64) {
 	return e, half
 }
 
+//go:norace
 func (b *block) setEpoch(which uint64, e uint32) {
 	for c := b.bid; c < kernels.MaxBlocks; c += b.grid {
 		setWord(b.a.Ctl+which+4*uint64(c), e)
@@ -288,6 +292,8 @@ func (b *block) store(seg int, base, off uint64, size uint64, v [16]byte) {
 }
 
 // reduce folds the ranks' units element by element in rank order.
+//
+//go:norace
 func reduce(a *kernels.Args, v [][16]byte) (out [16]byte) {
 	t := dtype.DType(a.DType)
 	size := t.Size()

@@ -104,6 +104,8 @@ func (m *matmul) run() error {
 
 // product multiplies whole panels of A and B, with zeros beyond the tensors as the copies bring
 // them: those of a batch each, into D's.
+//
+//go:norace
 func (m *matmul) product(from *driver.TensorMap, za, zb, zd int) {
 	const step = 64
 	k := m.depth * step
@@ -120,6 +122,8 @@ func (m *matmul) product(from *driver.TensorMap, za, zb, zd int) {
 
 // sum multiplies a row by a column. Tiles of 64 rows have the halves of each step apart, the
 // blocks of a cluster parts of K.
+//
+//go:norace
 func (m *matmul) sum(a, b []float32) (sum float32) {
 	const step = 64
 	for p := range m.parts {
@@ -137,6 +141,8 @@ func (m *matmul) sum(a, b []float32) (sum float32) {
 }
 
 // panel reads n rows of k elements; across says that the tensor's rows run along n.
+//
+//go:norace
 func (m *matmul) panel(t *driver.TensorMap, across bool, z, n, k int) []float32 {
 	out := make([]float32, n*k)
 	rows, inner := int(t.Sizes[1]), int(t.Sizes[0])

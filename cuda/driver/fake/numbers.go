@@ -13,6 +13,7 @@ import (
 // Element arithmetic of the fake kernels: narrow floats in float32, NaN wins in
 // min and max, integers wrap.
 
+//go:norace
 func getFloat(t dtype.DType, b []byte) float32 {
 	switch t {
 	case dtype.BF16:
@@ -24,6 +25,8 @@ func getFloat(t dtype.DType, b []byte) float32 {
 }
 
 // putFloat rounds to t; a NaN takes the one form that the device gives it.
+//
+//go:norace
 func putFloat(t dtype.DType, b []byte, v float32) {
 	nan := v != v
 	switch {

@@ -11,6 +11,7 @@ import (
 // The Go forms of the packet kernels: small collectives, whose data or flags beside it say
 // that they have come.
 
+//go:norace
 func (b *block) sendPoisoned(at uint64, v [16]byte) {
 	for i := uint64(0); i < 4; i++ {
 		w := binary.LittleEndian.Uint32(v[4*i:])
@@ -21,6 +22,7 @@ func (b *block) sendPoisoned(at uint64, v [16]byte) {
 	}
 }
 
+//go:norace
 func (b *block) receivePoisoned(at uint64, peer uint32) (v [16]byte, err error) {
 	for i := uint64(0); i < 4; i++ {
 		err := b.poll(peer, 0, func() (bool, uint32) {
@@ -35,6 +37,7 @@ func (b *block) receivePoisoned(at uint64, peer uint32) (v [16]byte, err error) 
 	return v, nil
 }
 
+//go:norace
 func (b *block) poison(at uint64) {
 	for i := uint64(0); i < 4; i++ {
 		setWord(at+4*i, kernels.Poison)
@@ -42,6 +45,8 @@ func (b *block) poison(at uint64) {
 }
 
 // gather receives unit i from all peers, with mine in its place, and re-poisons.
+//
+//go:norace
 func (b *block) gather(at uint64, mine [16]byte) ([][16]byte, error) {
 	v := make([][16]byte, b.a.N)
 	for r := uint32(0); r < b.a.N; r++ {
@@ -67,6 +72,8 @@ func operand(s kernels.Seg, r uint32, sliced bool) uint64 {
 }
 
 // oneshot is all_reduce_oneshot, or reduce_scatter_oneshot when slices differ.
+//
+//go:norace
 func (b *block) oneshot(scatter bool) error {
 	a := b.a
 	e, half := b.epoch(kernels.CtlEpoch)
@@ -90,6 +97,7 @@ func (b *block) oneshot(scatter bool) error {
 	return nil
 }
 
+//go:norace
 func (b *block) twoshot() error {
 	a := b.a
 	e, half := b.epoch(kernels.CtlEpoch)
@@ -135,11 +143,13 @@ func (b *block) twoshot() error {
 	return nil
 }
 
+//go:norace
 func (b *block) sendFlagged(at uint64, v [16]byte, e uint32) {
 	setLong(at, uint64(binary.LittleEndian.Uint32(v[:]))|uint64(e)<<32)
 	setLong(at+8, uint64(binary.LittleEndian.Uint32(v[4:]))|uint64(e)<<32)
 }
 
+//go:norace
 func (b *block) receiveFlagged(at uint64, peer, e uint32) (v [16]byte, err error) {
 	for i := uint64(0); i < 2; i++ {
 		err := b.poll(peer, e, func() (bool, uint32) {
@@ -155,6 +165,8 @@ func (b *block) receiveFlagged(at uint64, peer, e uint32) (v [16]byte, err error
 }
 
 // reset clears every stride-th packet of a slot from the first on to the last but last.
+//
+//go:norace
 func (b *block) reset(slot, first, last, stride uint64) {
 	for i := first; i < last; i += stride {
 		setLong(slot+16*i, 0)
@@ -163,6 +175,8 @@ func (b *block) reset(slot, first, last, stride uint64) {
 }
 
 // flagged is every *_ll kernel with segments.
+//
+//go:norace
 func (b *block) flagged(kind kernels.Collective) error {
 	a := b.a
 	e, half := b.epoch(kernels.CtlFlagged)
@@ -176,10 +190,10 @@ func (b *block) flagged(kind kernels.Collective) error {
 			b.sendFlagged(a.Peer[k]+half+uint64(a.Rank)*a.Slot+uint64(i)*16, v, e)
 		}
 	}
+	v := make([][16]byte, a.N)
 	for i := b.bid; i < a.Units; i += b.grid {
 		seg, off := a.Find(i, 8)
 		s := a.Segs[seg]
-		v := make([][16]byte, a.N)
 		for r := uint32(0); r < a.N; r++ {
 			if r == a.Rank {
 				v[r] = b.load(seg, src(s, r), off, 8)

@@ -146,6 +146,8 @@ func (p *push) stage(i, src, unit uint32) uint64 {
 }
 
 // send pushes chunks [w, end) to one peer after the other, against credits.
+//
+//go:norace
 func (p *push) send(w, end uint32) error {
 	if end > p.depth {
 		if err := p.await(kernels.CtlCredit, p.done+end-p.depth); err != nil {
@@ -166,6 +168,7 @@ func (p *push) send(w, end uint32) error {
 	return nil
 }
 
+//go:norace
 func (p *push) fold(i uint32) {
 	a := p.a
 	from, count, slice := p.part(i, a.Rank)

@@ -50,6 +50,7 @@ func (u *uneven) theirs(k uint32) uint64 {
 // unit is how many bytes of a piece packet i carries.
 func unit(bytes, i uint64) uint64 { return min(8, bytes-min(bytes, i*8)) }
 
+//go:norace
 func (u *uneven) send() {
 	for k := uint32(0); k < u.a.N; k++ {
 		d := u.rankAt(k)
@@ -69,6 +70,7 @@ func (u *uneven) send() {
 	}
 }
 
+//go:norace
 func (u *uneven) receive() error {
 	for k := uint32(1); k < u.a.N; k++ {
 		r := u.rankAt(k)
