@@ -163,33 +163,7 @@ func (s *summed) move(d digits.Digit) digits.Digit {
 			return digits.Repeated(d.Size)
 		}
 	}
-	panic(uneven{})
-}
-
-// uneven is that digits cut each other so that neither is a part of the other. The step that
-// they belong to is not known; package mesh recovers it there.
-type uneven struct{}
-
-// complement are the digits of a shape but for some, which are sorted; dimension by dimension.
-func complement(shape []int64, ds []digits.Digit) []digits.Digit {
-	var out []digits.Digit
-	for dim, n := range shape {
-		top := n
-		for _, d := range ds {
-			if d.Dim == dim {
-				if end := d.Stride * d.Size; top%end != 0 {
-					panic(uneven{})
-				} else if end < top {
-					out = append(out, digits.Of(dim, end, top/end))
-				}
-				top = d.Stride
-			}
-		}
-		if top > 1 {
-			out = append(out, digits.Of(dim, 1, top))
-		}
-	}
-	return out
+	panic(digits.Uneven{})
 }
 
 // loopOf is the loop that a digit of the result is of, -1 of one that is the result's own.
@@ -211,7 +185,7 @@ func (e *expr) cut(l []digits.Digit) []digits.Digit {
 		case end <= n || d.Stride >= n:
 			out = append(out, d)
 		case n%d.Stride != 0 || end%n != 0:
-			panic(uneven{})
+			panic(digits.Uneven{})
 		default:
 			major, minor := d.Cut(n / d.Stride)
 			out = append(out, major, minor)
@@ -237,7 +211,7 @@ func (t *table) sumOver(base *expr, ds []digits.Digit) *summed {
 	if s, ok := t.sums[string(key)]; ok {
 		return s
 	}
-	s := &summed{segs: base.cut(complement(base.shape, ds))}
+	s := &summed{segs: base.cut(digits.Complement(base.shape, ds))}
 	t.sumInto(s, base, ds)
 	t.sums[string(key)] = s
 	return s

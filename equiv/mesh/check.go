@@ -210,7 +210,7 @@ func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
 			panic(r)
 		}
 	}()
-	if !attempt(func() bool {
+	if !digits.Attempt(func() bool {
 		has = s.gatheredAll(want, has, at)
 		for d := range at {
 			if len(at[d]) > 0 {
@@ -244,7 +244,7 @@ func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
 func (s *side) gatheredAll(want, p *piece, at placement.Placement) *piece {
 	atoms, err := want.atoms(s.g, at)
 	if err != nil {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	u := &use{s: s, t: s.t}
 	for d, l := range atoms {

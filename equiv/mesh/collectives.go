@@ -118,7 +118,7 @@ func (s *side) shard(p *piece, atoms []int, d int) *piece {
 	for _, a := range atoms {
 		taken, rest, ok := digits.Leading(l, s.g.Atoms[a].Size)
 		if !ok || len(taken) != 1 {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		if l = rest; taken[0].Dim == digits.None {
 			continue
@@ -141,7 +141,7 @@ func (s *side) exchanged(p *piece, atoms []int) *piece {
 	for _, a := range atoms {
 		taken, rest, ok := digits.Leading(l, s.g.Atoms[a].Size)
 		if !ok || len(taken) != 1 {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		front = append(front, p.held[a])
 		out.held[a], l = taken[0], rest
@@ -201,7 +201,7 @@ func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
 func (s *side) further(p *piece, atoms, from []int) (out *piece, ok bool) {
 	for _, turn := range []int{1, -1} {
 		if by, ok := turned(from, turn); ok && (by != 0 || turn < 0) {
-			if ok = attempt(func() (ok bool) {
+			if ok = digits.Attempt(func() (ok bool) {
 				out, ok = s.turned(p, atoms, turn, by)
 				return ok
 			}); ok {
@@ -264,7 +264,7 @@ func (s *side) turned(p *piece, atoms []int, turn, by int) (*piece, bool) {
 		out.dims = append(out.dims, digits.Flat(where[k:k+len(l)]))
 		k += len(l)
 	}
-	out.held = singles(where[held:])
+	out.held = digits.Singles(where[held:])
 	out.check()
 	return out, true
 }

@@ -239,7 +239,7 @@ func (e *expr) below(d digits.Digit, k int) digits.Digit {
 	}
 	of := e.loopOf(d)
 	if of < 0 || len(e.own) > 0 && e.win == nil {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	x := e.loops[of].at[k]
 	if x.Dim == digits.None {

@@ -239,7 +239,7 @@ func (u *use) attention() {
 				ok = u.sizes(k)[1] == 1
 			}
 			if !ok {
-				panic(uneven{})
+				panic(digits.Uneven{})
 			}
 			for _, l := range p.dims[2:] {
 				x.inner(k, l)

@@ -184,7 +184,7 @@ func (t *table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []di
 		if l := digits.Joined(args[0].inner); len(l) == 1 {
 			x.inner = l[0]
 		} else {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		for _, l := range parts {
 			x.axes = append(x.axes, axis{l.size, l.at[0], 0})
@@ -194,21 +194,9 @@ func (t *table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []di
 			x.axes = append(x.axes, axis{n, digits.Repeated(n), r[len(r)-1].coef})
 		}
 		c, e, where := t.view(x)
-		return c, e, singles(where)
+		return c, e, digits.Singles(where)
 	}, t.add)
 	return v.arg.coef * c, e, where, ok
-}
-
-// singles are digits of which each axis has one.
-func singles(l [][]digits.Digit) []digits.Digit {
-	out := make([]digits.Digit, len(l))
-	for i, ds := range l {
-		if len(ds) != 1 {
-			panic(uneven{})
-		}
-		out[i] = ds[0]
-	}
-	return out
 }
 
 // bordered is n places in order, of which some lie outside: joined of a number and what is inside.
@@ -237,7 +225,7 @@ func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digi
 	if back > 0 {
 		args, lists = append(args, *v.fill), append(lists, digits.Add(nil, digits.Repeated(back)))
 	}
-	at := singles(where[1:])
+	at := digits.Singles(where[1:])
 	both := make([]loop, len(loops))
 	for i, l := range loops {
 		both[i] = loop{size: l.size, at: slices.Repeat([]digits.Digit{digits.Repeated(l.size)}, len(args))}
@@ -245,7 +233,7 @@ func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digi
 	}
 	coef, base, w, along := t.join(args, lists, both)
 	if len(along) != 1 {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	return coef, base, append(slices.Clone(w), along[0])
 }

@@ -129,7 +129,7 @@ func (t *table) swapped(v *view) bool {
 		x.axes, out.axes = append(x.axes, a), append(out.axes, o)
 	}
 	c, base, where := t.view(x)
-	at := singles(where)
+	at := digits.Singles(where)
 	out.arg, out.inner = arg{base: base, coef: v.arg.coef * c}, at[0]
 	for i := range out.axes {
 		out.axes[i].at = at[1+i]

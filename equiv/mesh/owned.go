@@ -151,7 +151,7 @@ func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *p
 	for _, i := range order {
 		taken, rest, ok := digits.Leading(p.dims[d], steps[i].Size)
 		if !ok || len(taken) != 1 {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		p.held[atoms[i]], p.dims[d] = taken[0], rest
 	}

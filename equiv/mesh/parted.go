@@ -124,7 +124,7 @@ func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit
 		}
 		k := e.loopOf(d)
 		if k < 0 || k == e.joins[0] {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		if where[k].Dim == digits.None {
 			return digits.Repeated(d.Size)
@@ -249,7 +249,7 @@ func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 	a.axes[n] = axis{x.size + y.size, digits.Repeated(x.size + y.size), step}
 	c, e, where := t.view(*a)
 	along := where[n]
-	at := singles(where[:n])
+	at := digits.Singles(where[:n])
 	if len(args) == 2 {
 		return c, e, at, digits.Joined(along), true
 	}
@@ -275,7 +275,7 @@ func (t *table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c flo
 	for k := range args {
 		args[k].inner = lists[k]
 	}
-	ok = attempt(func() (ok bool) {
+	ok = digits.Attempt(func() (ok bool) {
 		c, e, where, ok = t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			args, lists := slices.Clone(args), make([][]digits.Digit, len(args))
 			for k := range args {
@@ -283,7 +283,7 @@ func (t *table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c flo
 			}
 			c, e, where, along := t.join(args, lists, loops)
 			if e.is(nameCat) || len(along) != 1 {
-				panic(uneven{})
+				panic(digits.Uneven{})
 			}
 			return c, e, append(slices.Clone(where), along[0])
 		}, t.add)

@@ -12,20 +12,6 @@ import (
 // This file has what is said of places: numbers that are affine in digits, comparisons of them,
 // and what is chosen or looked up by them.
 
-// attempt reports whether something can be said at all: digits may cut each other unevenly.
-func attempt(f func() bool) (ok bool) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case uneven:
-			ok = false
-		default:
-			panic(r)
-		}
-	}()
-	return f()
-}
-
 // iotaNumbers are where the numbers of an iota begin, and their step.
 func iotaNumbers(text string) (start, step int64) {
 	step = 1
@@ -164,10 +150,10 @@ func (t *table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bo
 	if v.outside() {
 		return 0, nil, nil, false
 	}
-	return c, e, where, attempt(func() bool {
+	return c, e, where, digits.Attempt(func() bool {
 		var w [][]digits.Digit
 		c, e, w = t.view(v)
-		where = singles(w)
+		where = digits.Singles(w)
 		return true
 	})
 }
@@ -230,20 +216,20 @@ func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 		return 0, nil, nil, false
 	}
 	v.arg, v.inner, v.off, v.fill = arg{base: e, coef: c}, l[0], v.off-from, &other
-	for i, d := range singles(where[1:]) {
+	for i, d := range digits.Singles(where[1:]) {
 		v.axes[i].at = d
 	}
 	c, e, where = t.view(v)
-	return c, e, singles(where), true
+	return c, e, digits.Singles(where), true
 }
 
 // byPlace is a choice by the place of an element: something is outside of it, or it is joined of
 // what is chosen in front of a place and behind it.
 func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
-	ok = attempt(func() (ok bool) {
+	ok = digits.Attempt(func() (ok bool) {
 		c, e, where, ok = t.guarded(args, loops)
 		return ok
-	}) || attempt(func() (ok bool) {
+	}) || digits.Attempt(func() (ok bool) {
 		c, e, where, ok = t.splitAt(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			return t.choose(dt, args, loops)
 		}, t.add, func(j int, d digits.Digit) (cuts []int64) {

@@ -72,7 +72,7 @@ func (t *table) rejoined(p *piece, d int) *piece {
 			}
 			of := e.loopOf(x)
 			if of < 0 || at[of] == digits.None {
-				panic(uneven{})
+				panic(digits.Uneven{})
 			}
 			if y := where[at[of]]; y.Dim == digits.None {
 				out[i] = digits.Repeated(x.Size)

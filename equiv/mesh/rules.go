@@ -127,7 +127,7 @@ func (u *use) moved(dims [][]digits.Digit) {
 func (u *use) view() {
 	dims, ok := digits.Reshape(u.in[0].dims, u.result(0))
 	if !ok {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	u.moved(dims)
 }

@@ -36,7 +36,7 @@ func (u *use) accumulated() *piece {
 			return nil
 		}
 		var out *piece
-		if attempt(func() bool {
+		if digits.Attempt(func() bool {
 			x := u.of(p, u.in[1-k])
 			dims := x.broadcast()
 			x.ranks()
@@ -103,7 +103,7 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	if !ok || off < 0 != (b.window.win.off == -k) || off == 0 && b.window.win.off != 1 || all.Stride*all.Size > x.shape[all.Dim] {
 		return 0, nil, nil, false
 	}
-	ends := &summed{segs: complement(x.shape, []digits.Digit{a.of})}
+	ends := &summed{segs: digits.Complement(x.shape, []digits.Digit{a.of})}
 	var over []loop
 	for i := range ends.segs {
 		over = append(over, loop{size: ends.segs[i].Size, at: ends.segs[i : i+1]})
@@ -147,7 +147,7 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 		return 0, nil, nil, false
 	}
 	var of []loop
-	for i, d := range singles(where) {
+	for i, d := range digits.Singles(where) {
 		of = append(of, loop{size: d.Size, summed: i == 1, at: []digits.Digit{d}})
 	}
 	c, e, w = t.total(how, arg{base: e, coef: c}, of)
@@ -219,7 +219,7 @@ func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 		return a, nil, false
 	}
 	c, b, where := t.view(v)
-	m.where = singles(where)
+	m.where = digits.Singles(where)
 	for i := range loops {
 		loops[i].at[0] = m.move(loops[i].at[0])
 	}

@@ -49,7 +49,7 @@ func (s seam) part(k int, d digits.Digit) []digits.Digit {
 	}
 	of := e.loopOf(d)
 	if of < 0 || of == e.joins[0] {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	if x := e.loops[of].at[k]; x.Dim != digits.None {
 		return []digits.Digit{digits.Of(x.Dim, x.Stride*d.Stride, d.Size)}
@@ -85,7 +85,7 @@ func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 		var c float64
 		var e *expr
 		var where, along []digits.Digit
-		if attempt(func() (ok bool) {
+		if digits.Attempt(func() (ok bool) {
 			c, e, where, along, ok = t.goesOn(args, lists, loops, k)
 			return ok
 		}) {
@@ -123,7 +123,7 @@ func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 	}
 	rows, ok := digits.Align(minors)
 	if !ok {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	for i := range s.loops {
 		s.loops[i].tail = false
@@ -217,7 +217,7 @@ func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 				x.move = func(d digits.Digit) digits.Digit {
 					l := s.part(p, d)
 					if len(l) != 1 {
-						panic(uneven{})
+						panic(digits.Uneven{})
 					}
 					return l[0]
 				}
@@ -305,7 +305,7 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 		}
 		rows, ok := digits.Align(lists)
 		if !ok {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		for _, row := range rows {
 			part = append(part, loop{size: row[0].Size, summed: sum, at: row})
@@ -336,7 +336,7 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 	} else {
 		coef, e, w, dim = t.join(args, along, rest)
 		if len(dim) != 1 || dim[0].Stride != 1 {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 	}
 	for i, l := range loops {
@@ -380,7 +380,7 @@ func (t *table) slice(a arg, along []digits.Digit, at span, loops []loop) (float
 			v.axes = append(v.axes, axis{l.size, l.at[0], 0})
 		}
 		c, e, where := t.view(v)
-		return c, e, singles(where[1:]), digits.Joined(where[0])
+		return c, e, digits.Singles(where[1:]), digits.Joined(where[0])
 	}
 	whole := int64(1)
 	if at.step == 1 {
@@ -423,14 +423,14 @@ func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digi
 	c, e, w, dim := t.slice(arg{base: a.base, coef: a.coef}, along, at, plain)
 	major, low, ok := digits.Minor(dim, n)
 	if major = digits.Joined(major); !ok || len(major) > 1 {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	var where []digits.Digit
 	for _, l := range loops {
 		if l.tail {
 			var d []digits.Digit
 			if d, low, ok = digits.Leading(low, l.size); !ok || len(d) > 1 {
-				panic(uneven{})
+				panic(digits.Uneven{})
 			}
 			where = append(where, append(d, digits.Repeated(1))[0])
 		} else {

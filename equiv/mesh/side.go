@@ -84,7 +84,7 @@ func (s *side) node(n *ir.Node) {
 			return
 		case refusal:
 			why = r.why
-		case uneven:
+		case digits.Uneven:
 			why = "its operands are cut at places that are no parts of each other"
 		case spent:
 			why = s.t.why()

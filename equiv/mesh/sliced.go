@@ -83,7 +83,7 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
 		}
 		c, b, where := t.view(x)
 		args[j] = arg{base: b, coef: c}
-		for i, d := range singles(where) {
+		for i, d := range digits.Singles(where) {
 			loops[i].at[j] = d
 		}
 	}
@@ -139,7 +139,7 @@ func (t *table) touched(v *view) {
 		x.axes = append(x.axes, axis{a.size, a.at, 0})
 	}
 	c, e, where := t.view(x)
-	w := singles(where)
+	w := digits.Singles(where)
 	v.arg, v.inner, v.off = arg{base: e, coef: c}, w[0], v.off-from*v.dil
 	for i := range v.axes {
 		v.axes[i].at = w[1+i]

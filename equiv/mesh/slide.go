@@ -17,7 +17,7 @@ import (
 func (u *use) laidOver(p *piece, d int, w winattr.Dim, count int64, fill arg) *piece {
 	l := digits.Joined(p.dims[d])
 	if len(l) > 1 {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	v := view{arg: arg{base: p.base, coef: p.coef}, inner: append(l, digits.Repeated(1))[0], off: -w.Low, dil: w.Base, fill: &fill}
 	at, in := axis{count, digits.Repeated(count), w.Stride}, axis{w.Size, digits.Repeated(w.Size), w.Dilation}
@@ -46,14 +46,14 @@ func (u *use) laidOver(p *piece, d int, w winattr.Dim, count int64, fill arg) *p
 		out.dims = append(out.dims, digits.Flat(where[k:k+len(ds)]))
 		k += len(ds)
 	}
-	out.held = singles(where[k:])
+	out.held = digits.Singles(where[k:])
 	out.check()
 	return out
 }
 
 // windows folds what windows see.
 func (u *use) windows() {
-	if !attempt(u.folds) {
+	if !digits.Attempt(u.folds) {
 		u.alone()
 	}
 }
@@ -110,7 +110,7 @@ func (u *use) folds() bool {
 
 // runningSum is a sum of windows over all that is in front of each place.
 func (u *use) runningSum() {
-	if !attempt(func() bool {
+	if !digits.Attempt(func() bool {
 		d := int(u.int("dim", 0))
 		n := u.sizes(0)[d]
 		p := u.laidOver(u.in[0], d, winattr.Dim{Size: n, Stride: 1, Low: n - 1, Base: 1, Dilation: 1}, n, arg{base: u.t.one})
@@ -137,7 +137,7 @@ func (t *table) extremes(dt ir.DType) (arg, arg) {
 func (u *use) convolution() {
 	if u.int("batch_groups", 1) != 1 {
 		u.alone()
-	} else if !attempt(u.products) {
+	} else if !digits.Attempt(u.products) {
 		u.convolved()
 	}
 }

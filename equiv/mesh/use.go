@@ -48,7 +48,7 @@ func (u *use) align(dims []int, summed bool) []int {
 func (u *use) loopsOf(lists [][]digits.Digit, summed bool) []int {
 	rows, ok := digits.Align(lists)
 	if !ok {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	var out []int
 	for _, row := range rows {
@@ -137,7 +137,7 @@ func (p *piece) check() {
 		all *= size
 	}
 	if n != all {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 }
 

@@ -42,7 +42,7 @@ type window struct {
 // times is a product; numbers too large for places are none.
 func times(a, b int64) int64 {
 	if x := float64(a) * float64(b); x > 1<<60 || x < -1<<60 {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	return a * b
 }
@@ -90,7 +90,7 @@ func (t *table) view(v view) (float64, *expr, [][]digits.Digit) {
 		t.views[key] = x
 	}
 	if x.base == nil {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	where := make([][]digits.Digit, len(x.where))
 	for i, l := range x.where {
@@ -128,13 +128,13 @@ func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 		t.spend(t.depth)
 		key := v.key()
 		if were[key] {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		were[key] = true
 		if !v.outside() {
 			v.fill = nil
 		} else if v.fill == nil {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		v.widen()
 	}
@@ -142,7 +142,7 @@ func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 		if a := &v.axes[i]; a.size == 1 {
 			a.coef, a.at = 0, digits.Repeated(1)
 		} else if a.coef != 0 && a.at.Dim != digits.None {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 	}
 	if v.fill == nil && (v.arg.base == t.one || v.inner.Dim == digits.None) {
@@ -156,7 +156,7 @@ func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 		return v.arg.coef, v.arg.base, where
 	}
 	if v.fill != nil && v.arg.coef != 1 && !t.is(*v.fill, 0) {
-		panic(uneven{})
+		panic(digits.Uneven{})
 	}
 	if c, e, where, ok := t.inOne(&v); ok {
 		return c, e, where
@@ -197,7 +197,7 @@ func (t *table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	for _, x := range slices.Backward(rs[0]) {
 		var ok bool
 		if rest, where[x.axis], ok = digits.Minor(rest, x.size); !ok {
-			panic(uneven{})
+			panic(digits.Uneven{})
 		}
 		if where[x.axis] = digits.Joined(where[x.axis]); len(where[x.axis]) == 0 {
 			where[x.axis] = []digits.Digit{digits.Repeated(1)}
