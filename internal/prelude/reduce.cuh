@@ -74,10 +74,10 @@ struct Online {
   }
 };
 
-// Which of the rows 0, apart, 2 * apart, ... one is, below 0 if none.
-template <int apart> FN i64 nth_row(i64 row) {
-  if (apart == 1) return row;
-  return row < 0 || (unsigned)row % apart != 0 ? -1 : (unsigned)row / apart; // there are fewer than 2^31
+// Which of the rows 0, stride, 2 * stride, ... one is, below 0 if none.
+template <int stride> FN i64 nth_row(i64 row) {
+  if (stride == 1) return row;
+  return row < 0 || (unsigned)row % stride != 0 ? -1 : (unsigned)row / stride; // there are fewer than 2^31
 }
 
 #ifdef __CUDA_ARCH__
@@ -128,7 +128,7 @@ template <int lanes, class T> FN T scan_lanes(T x, T& all) {
 }
 
 // fold_columns gives every lane the folds of its n columns. Threads next to each
-// other have columns next to each other, lanes are cols threads apart.
+// other have columns next to each other, the lanes of a column are cols threads apart.
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&x)[n], F f) {
   if (lanes == 1) return;
 #pragma unroll
@@ -165,14 +165,14 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
   for (int v = 0; v < n; ++v) x[v] = part[warp % groups][lane % width * n + v];
 }
 
-// A list that a block makes of the positions in index[0..n) that are one of the rows low,
-// low + apart, ..., in order: each place in the index times rows, plus which row it is. If
-// they are more than there is room for it makes none, and the answer is -1.
-template <int threads, int apart = 1, class I>
-FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
+// list_rows lists the positions in index[0..n) that are one of the rows low, low + stride,
+// ..., in order: each entry is the offset in the index times rows, plus which row it is. It
+// returns how many there are, -1 if they are more than capacity. All threads of the block call it.
+template <int threads, int stride = 1, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity = 0x7fffffff) {
   constexpr int warps = threads / 32, batch = 16;
   __shared__ int found[warps];
-  // Every warp has a run of the index, in which it reads 32 places at a time, and
+  // Every warp has a run of the index, of which it reads 32 at a time, and
   // once if they are few.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int share = (n + warps * 32 - 1) / (warps * 32) * 32, first = warp * share, end = first + share < n ? first + share : n;
@@ -189,7 +189,7 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
           at[b] = k < end ? load(index + k) : 0;
         }
 #pragma unroll
-        for (int b = 0; b < batch; ++b) at[b] = nth_row<apart>(position(at[b], size, wrap) - low);
+        for (int b = 0; b < batch; ++b) at[b] = nth_row<stride>(position(at[b], size, wrap) - low);
       }
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
@@ -207,7 +207,7 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
     for (int w = 0; w < warp; ++w) to += found[w];
     int all = 0;
     for (int w = 0; w < warps; ++w) all += found[w];
-    if (all > room) return -1; // so for all of the block
+    if (all > capacity) return -1; // so for all of the block
   }
   int all = 0;
   for (int w = 0; w < warps; ++w) all += found[w];
@@ -215,7 +215,7 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
   return all;
 }
 
-// Which rows, of 32 at most, such a list has places of, a bit each.
+// rows_listed has a bit for each row, of 32 at most, that such a list has entries of.
 template <int threads> FN unsigned rows_listed(const int* list, int listed, int rows) {
   __shared__ unsigned all;
   if (threadIdx.x == 0) all = 0;
@@ -232,13 +232,13 @@ FN void atomic_max(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
-template <int threads, int apart = 1, class I>
-FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
+template <int threads, int stride = 1, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity = 0x7fffffff) {
   int all = 0;
   for (int k = 0; k < n; ++k) {
-    const i64 at = nth_row<apart>(position(load(index + k), size, wrap) - low);
+    const i64 at = nth_row<stride>(position(load(index + k), size, wrap) - low);
     if (at < 0 || at >= rows) continue;
-    if (all == room) return -1;
+    if (all == capacity) return -1;
     list[all++] = k * rows + (int)at;
   }
   return all;

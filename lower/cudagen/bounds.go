@@ -7,14 +7,14 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Kernels of form.go for sizes at their bounds, which end where the sizes at hand do.
+// Kernels of form.go for sizes at their bounds, which stop at the actual sizes.
 
 // limits are what a kernel for bounds has to know to stop earlier.
 type limits struct {
 	rows   ir.Dim // size 0 of all results, over the parameters' names
 	sizes  []ir.Dim
-	vector bool // elements behind the last one may be computed, if they are not written
-	single bool // tensors need not lie as loads of several elements want them
+	vector bool // elements after the last one may be computed, if they are not written
+	single bool // tensors need not be aligned for vector loads
 }
 
 // rowwise makes the kernel of a region in which size 0 of every tensor, if it is no
@@ -48,7 +48,7 @@ func rowwise(name string, r *region) (*Kernel, error) {
 }
 
 // flatElementwise makes the kernel of a region of elementwise operations on tensors of one shape,
-// scalars beside them: what is elementwise works on vectors.
+// and scalars: what is elementwise works on vectors.
 func flatElementwise(name string, r *region) (*Kernel, error) {
 	shape := r.outs[0].Type().Shape()
 	module := r.nodes[0].Func().Module()

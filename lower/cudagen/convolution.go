@@ -12,7 +12,7 @@ import (
 
 // convolution adds the products of a window in the order of the host's kernel. Where the
 // rows of operand 1 are many, a block has a tile of rows and windows, of which it brings some
-// places after the other to shared memory; else each thread has one window of one row.
+// positions after the other to shared memory; else each thread has one window of one row.
 func (g *generator) convolution(n *ir.Node) error {
 	c, err := g.newConvolution(n)
 	if err != nil {
@@ -33,7 +33,7 @@ type convolution struct {
 	groups, batches int64
 	rows, batch     int64  // of each group
 	windows         string // how many there are
-	dilated         int    // dimensions whose elements stand apart
+	dilated         int    // dimensions with dilation
 	dom             domain
 }
 
@@ -207,7 +207,7 @@ func (c *convolution) tiled(g *generator) {
 	e("%s sum[each][each];", c.dom)
 	e("for (int i = 0; i < each; ++i) for (int j = 0; j < each; ++j) sum[i][j] = 0;")
 	e("for (int k = 0; k < %d; k += %d) {", terms, depth)
-	// Rows: neighbouring threads take neighbouring places.
+	// Rows: neighbouring threads take neighbouring positions.
 	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
 	e("    const int q = k + j %% %d, r = j / %d;", depth, depth)
 	e("    rows[j %% %d][r] = q < %d && row + r < %d ? (%s)load(w + (r * (%s)%d%s)) : (%s)0;", depth, terms, c.rows, c.dom, t, sw[0], c.tapOffset("q", taps, sw), c.dom)

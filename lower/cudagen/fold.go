@@ -41,15 +41,15 @@ func (g *generator) inRow(n *ir.Node, at []lin) error {
 	keep := len(at) == len(g.f.shape)
 	k := 0
 	for d := range g.f.shape {
-		if g.f.gone[d] {
+		if g.f.isReduced[d] {
 			continue
 		}
 		e := at[k]
 		if keep {
 			e = at[d]
 		}
-		if !e.equal(g.rowAt[k]) {
-			return unsupported(n, "it is read at another row (%s) than the one at hand (%s)", e.text(), g.rowAt[k].text())
+		if !e.equal(g.rowIndex[k]) {
+			return unsupported(n, "it is read at another row (%s) than the one at hand (%s)", e.text(), g.rowIndex[k].text())
 		}
 		k++
 	}
@@ -80,13 +80,13 @@ func (g *generator) first(r reduction) reduction {
 // fold returns the result of a fold. The first that is asked for on a level is
 // computed together with all others of that level, in one loop.
 func (g *generator) fold(r reduction) (string, error) {
-	if a, ok := g.shares[r]; ok {
+	if a, ok := g.folds[r]; ok {
 		return g.finish(r, a), nil
 	}
 	if ok, err := g.sumPicked(r); err != nil {
 		return "", err
 	} else if ok {
-		return g.finish(r, g.shares[r]), nil
+		return g.finish(r, g.folds[r]), nil
 	}
 	seen := map[*ir.Node]int{}
 	want := g.foldLevel(g.first(r), seen)
@@ -100,7 +100,7 @@ func (g *generator) fold(r reduction) (string, error) {
 			if part == 1 && !isSoftmax(n) || g.first(q) != q || g.foldLevel(q, seen) != want {
 				continue
 			}
-			if _, ok := g.shares[q]; ok {
+			if _, ok := g.folds[q]; ok {
 				continue
 			}
 			if ok, err := g.sumPicked(q); err != nil {
@@ -119,8 +119,8 @@ func (g *generator) fold(r reduction) (string, error) {
 				return err
 			}
 		}
-		if g.once && !g.wrote {
-			g.wrote = true
+		if g.onePass && !g.written {
+			g.written = true
 			return g.putFull()
 		}
 		return nil
@@ -133,17 +133,17 @@ func (g *generator) fold(r reduction) (string, error) {
 		g.join(a)
 		switch second := g.pairs[q.n]; {
 		case second == nil:
-			g.shares[q] = a
+			g.folds[q] = a
 		default:
-			g.shares[q] = accumulator{name: a.name + ".top", typ: "f32"}
+			g.folds[q] = accumulator{name: a.name + ".top", typ: "f32"}
 			part := 0
 			if second == q.n {
 				part = 1
 			}
-			g.shares[reduction{second, part}] = accumulator{name: "online_sum(" + a.name + ")", typ: "f32"}
+			g.folds[reduction{second, part}] = accumulator{name: "online_sum(" + a.name + ")", typ: "f32"}
 		}
 	}
-	return g.finish(r, g.shares[r]), nil
+	return g.finish(r, g.folds[r]), nil
 }
 
 // join folds the lanes' shares.
@@ -405,7 +405,7 @@ func (g *generator) inFull(n *ir.Node, at []lin) error {
 func (g *generator) softmax(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	for d, e := range at { // any element of the row at hand will do
-		if !g.f.gone[d] && !e.equal(g.rowAt[g.keptBefore(d)]) {
+		if !g.f.isReduced[d] && !e.equal(g.rowIndex[g.keptBefore(d)]) {
 			return "", unsupported(n, "it is read at another row than the one at hand")
 		}
 	}
@@ -431,7 +431,7 @@ func (g *generator) softmax(v *ir.Value, at []lin) (string, error) {
 
 func (g *generator) keptBefore(d int) int {
 	k := 0
-	for _, gone := range g.f.gone[:d] {
+	for _, gone := range g.f.isReduced[:d] {
 		if !gone {
 			k++
 		}

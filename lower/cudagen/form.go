@@ -11,46 +11,46 @@ import (
 
 // form is the shape of a kernel: what its threads walk over.
 type form struct {
-	rows  bool  // the region reduces
-	count int64 // elements of the results, or rows
-	big   bool  // 32-bit indices do not suffice
-	width int64 // consecutive elements that a thread handles at once
-	most  int64 // upper bound of width
-	block int   // threads
+	rows     bool  // the region reduces
+	count    int64 // elements of the results, or rows
+	big      bool  // 32-bit indices do not suffice
+	width    int64 // consecutive elements that a thread handles at once, as one vector
+	maxWidth int64 // upper bound of width
+	block    int   // threads
 
-	limits *limits // of sizes that are bounds, what there is of them
-	open   bool    // count is an upper bound
+	limits  *limits // of sizes that are bounds, what there is of them
+	dynamic bool    // count is an upper bound
 
 	// Of a form without rows.
 	trips int64   // runs of consecutive elements that a thread handles one after the other
 	shape []int64 // what is reduced; without rows the finest shape that all results can be seen in
 	order []int   // dimensions of shape, outermost first, as threads walk them; nil for row-major
-	half  int64   // a thread that has an element of a row has the one this much behind it too; 0 if rows are not walked by halves
+	half  int64   // distance of the second element of a row that a thread has, of the other half; 0 if rows are not walked by halves
 
-	// Of a form without rows that has an index_put whose places a block lists.
-	list       *ir.Node
-	listRows   int64 // rows of the result that a block has, or a part of one
-	listRow    int64 // elements of a row
-	listApart  int64 // if not 0, a block's rows are so many apart: those that are named often may stand together
-	listPlaces int64 // indices
-	listRoom   int64 // how many of them a block can list; a block that has more looks at all of them
+	// Of a form without rows that has an index_put whose positions a block lists in shared memory.
+	list         *ir.Node
+	listRows     int64 // rows of the result that a block has, or a part of one
+	listRow      int64 // elements of a row
+	listStride   int64 // if not 0, the stride between a block's rows: those with many indices may be neighbours
+	listIndices  int64 // indices
+	listCapacity int64 // how many of them a list holds; a block that has more reads all of them
 
 	// Of a form with rows.
-	gone                 []bool   // by dimension of shape: it is reduced
-	length               int64    // columns: elements of a row
-	longer               bool     // length is an upper bound
-	walked               ir.Shape // shape, as the kernel has it, and what of it is kept and reduced
-	keptSizes, goneSizes ir.Shape
-	lanes                int   // threads that share a row
-	together             int   // rows of one block, or with columns and a width runs of them
-	columns              bool  // neighbouring threads have neighbouring rows, and runs are of rows
-	serial               bool  // columns have to be walked in order, by one thread
-	cached               int64 // walks of a row's columns that a thread makes, if they are few and even; what it read stays with it
+	isReduced               []bool   // by dimension of shape
+	length                  int64    // columns: elements of a row
+	dynamicLength           bool     // length is an upper bound
+	walked                  ir.Shape // shape, as the kernel has it, and what of it is kept and reduced
+	keptSizes, reducedSizes ir.Shape
+	lanes                   int   // threads that share a row
+	rowsPerBlock            int   // or with columns and a width, runs of rows
+	columns                 bool  // neighbouring threads have neighbouring rows, and runs are of rows
+	serial                  bool  // columns have to be walked in order, by one thread
+	cached                  int64 // passes of a thread over a row's columns, if they are few and even; what it reads stays in registers
 }
 
 // newForm finds the one shape that all nodes and results of a region fit.
 func newForm(r *region, lim *limits) (*form, error) {
-	f := &form{most: 8, limits: lim}
+	f := &form{maxWidth: 8, limits: lim}
 	for _, n := range r.nodes {
 		gone, ok := fusion.ReducedDims(n)
 		if !ok {
@@ -59,8 +59,8 @@ func newForm(r *region, lim *limits) (*form, error) {
 		shape := sizes(n.Arg(0))
 		switch {
 		case !f.rows:
-			f.rows, f.shape, f.gone, f.walked = true, shape, gone, n.Arg(0).Type().Shape()
-		case !slices.Equal(f.shape, shape) || !slices.Equal(f.gone, gone):
+			f.rows, f.shape, f.isReduced, f.walked = true, shape, gone, n.Arg(0).Type().Shape()
+		case !slices.Equal(f.shape, shape) || !slices.Equal(f.isReduced, gone):
 			return nil, unsupported(n, "it folds other dimensions than a reduction before it")
 		}
 		f.serial = f.serial || n.Op() == ir.OpCumsum
@@ -88,21 +88,21 @@ func newForm(r *region, lim *limits) (*form, error) {
 	if f.rows {
 		f.count, f.length = intmath.Product(f.kept()), intmath.Product(f.reduced())
 		for d, s := range f.walked {
-			if f.gone[d] {
-				f.goneSizes = append(f.goneSizes, s)
+			if f.isReduced[d] {
+				f.reducedSizes = append(f.reducedSizes, s)
 			} else {
 				f.keptSizes = append(f.keptSizes, s)
 			}
 		}
 		count = f.keptSizes.NumElems()
-		_, known := f.goneSizes.Static()
-		f.longer = !known
+		_, known := f.reducedSizes.Static()
+		f.dynamicLength = !known
 	}
 	_, known := count.Const()
-	f.open = lim != nil || !known
+	f.dynamic = lim != nil || !known
 	for _, v := range r.outs {
 		if n := elements(v); !n.Equal(count) && !f.full(v) {
-			return nil, unsupported(v.Def(), "%s elements beside %s", n, count)
+			return nil, unsupported(v.Def(), "%s elements where other results have %s", n, count)
 		}
 	}
 	f.plan(r)
@@ -121,7 +121,7 @@ func (f *form) reduced() []int64 { return f.dims(true) }
 func (f *form) dims(gone bool) []int64 {
 	var out []int64
 	for d, n := range f.shape {
-		if f.gone[d] == gone {
+		if f.isReduced[d] == gone {
 			out = append(out, n)
 		}
 	}
@@ -135,10 +135,10 @@ func (f *form) trailing() bool {
 		if n == 1 {
 			continue
 		}
-		if seen && !f.gone[d] {
+		if seen && !f.isReduced[d] {
 			return false
 		}
-		seen = seen || f.gone[d]
+		seen = seen || f.isReduced[d]
 	}
 	return true
 }
@@ -152,7 +152,7 @@ const (
 )
 
 // there is the number of elements of a shape over the kernel's parameters.
-func (g *generator) there(s ir.Shape) ir.Dim {
+func (g *generator) numElems(s ir.Shape) ir.Dim {
 	if g.f.limits == nil {
 		return g.r.named(s)
 	}
@@ -161,7 +161,7 @@ func (g *generator) there(s ir.Shape) ir.Dim {
 }
 
 // length spells the number of columns.
-func (g *generator) length() string { return g.x.count(g.r.extents(g.f.goneSizes)).text() }
+func (g *generator) length() string { return g.x.count(g.r.extents(g.f.reducedSizes)).text() }
 
 // of is how many elements there are of a shape whose size 0 is the bound of rows.
 func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(intmath.Product(shape[1:]))) }
@@ -176,7 +176,7 @@ func (f *form) plan(r *region) {
 	case !f.rows:
 		f.planElements(r, narrow, wide, full)
 	case f.serial:
-		f.lanes, f.together, f.columns, f.width = 1, 128, true, 1
+		f.lanes, f.rowsPerBlock, f.columns, f.width = 1, 128, true, 1
 		f.block = 128
 	case f.trailing():
 		f.planRows(narrow)
@@ -187,7 +187,7 @@ func (f *form) plan(r *region) {
 
 // narrow plans again, without runs.
 func (f *form) narrow(r *region) {
-	f.most, f.cached = 1, 0
+	f.maxWidth, f.cached = 1, 0
 	f.plan(r)
 }
 
@@ -247,7 +247,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	if f.limits != nil && !f.limits.vector {
 		inner = append(inner, intmath.Product(sizes(r.outs[0])[1:])) // nor the last one
 	}
-	f.width = commonPowerOfTwo(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
+	f.width = commonPowerOfTwo(min(max(16/wide, 2), 16/narrow, f.maxWidth), append(inner, f.count)...)
 	f.block, f.trips = 256, 1
 	switch {
 	case full <= 1:
@@ -312,9 +312,9 @@ func joinsHalves(n *ir.Node, row int64) bool {
 
 // planRows gives a row to a group of lanes, a block of them if it is long.
 func (f *form) planRows(narrow int64) {
-	f.width = commonPowerOfTwo(min(16/narrow, f.most), f.length)
-	if f.longer {
-		f.width = commonPowerOfTwo(f.width, innermostSize(f.goneSizes))
+	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), f.length)
+	if f.dynamicLength {
+		f.width = commonPowerOfTwo(f.width, innermostSize(f.reducedSizes))
 	}
 	units := f.length / f.width
 	switch {
@@ -323,9 +323,9 @@ func (f *form) planRows(narrow int64) {
 		for int64(f.lanes) < units && f.lanes < 32 {
 			f.lanes *= 2
 		}
-		f.together = max(128/f.lanes, 1)
+		f.rowsPerBlock = max(128/f.lanes, 1)
 	case f.length <= 16384:
-		f.lanes, f.together = 256, 1
+		f.lanes, f.rowsPerBlock = 256, 1
 		if f.count < manyBlocks {
 			f.lanes = 1024
 		}
@@ -333,19 +333,19 @@ func (f *form) planRows(narrow int64) {
 			f.lanes /= 2
 		}
 	default:
-		f.lanes, f.together = 512, 1
+		f.lanes, f.rowsPerBlock = 512, 1
 		if f.count < manyBlocks/2 {
 			f.lanes = 1024
 		}
 	}
-	f.block = f.lanes * f.together
-	if n := int64(f.lanes) * f.width; !f.longer && f.length%n == 0 && f.length/n <= 8 {
+	f.block = f.lanes * f.rowsPerBlock
+	if n := int64(f.lanes) * f.width; !f.dynamicLength && f.length%n == 0 && f.length/n <= 8 {
 		f.cached = f.length / n
 	}
 }
 
 // planColumns gives runs of rows that are adjacent in memory to threads
-// beside each other, and parts of a row to lanes.
+// that are neighbours, and parts of a row to lanes.
 func (f *form) planColumns(r *region, narrow int64) {
 	inner := []int64{f.count, innermostSize(f.keptSizes)}
 	for _, v := range r.outs {
@@ -354,8 +354,8 @@ func (f *form) planColumns(r *region, narrow int64) {
 		}
 	}
 	f.columns = true
-	f.width = commonPowerOfTwo(min(16/narrow, f.most), inner...)
-	if f.open {
+	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), inner...)
+	if f.dynamic {
 		f.width = 1
 	}
 	for _, n := range r.nodes {
@@ -365,28 +365,28 @@ func (f *form) planColumns(r *region, narrow int64) {
 	}
 	runs := f.count / f.width
 	if f.length <= 16 {
-		f.lanes, f.together, f.block = 1, 128, 128
+		f.lanes, f.rowsPerBlock, f.block = 1, 128, 128
 		return
 	}
-	f.together = 32
-	for f.together > 1 && runs/int64(f.together) < manyBlocks/2 && int64(f.together)*f.width*narrow > sector {
-		f.together /= 2
+	f.rowsPerBlock = 32
+	for f.rowsPerBlock > 1 && runs/int64(f.rowsPerBlock) < manyBlocks/2 && int64(f.rowsPerBlock)*f.width*narrow > sector {
+		f.rowsPerBlock /= 2
 	}
 	most := 1024
-	if int64(f.together)*f.width > 64 {
+	if int64(f.rowsPerBlock)*f.width > 64 {
 		most = 512 // the shares of a block have to fit
 	}
 	f.lanes = 1
-	for f.lanes*f.together < most && (int64(f.lanes)*4 < f.length || f.lanes*f.together < 32) {
+	for f.lanes*f.rowsPerBlock < most && (int64(f.lanes)*4 < f.length || f.lanes*f.rowsPerBlock < 32) {
 		f.lanes *= 2
 	}
-	f.block = f.lanes * f.together
+	f.block = f.lanes * f.rowsPerBlock
 }
 
 // refine is the coarsest shape of which the shapes of all values are products of
 // neighbouring dimensions, nil if there is none. The values have equally many elements.
 func refine(vs []*ir.Value) []int64 {
-	var cuts []int64 // elements behind a cut, ascending
+	var cuts []int64 // elements after a cut, ascending
 	for _, v := range vs {
 		n := int64(1)
 		s := sizes(v)

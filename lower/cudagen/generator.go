@@ -17,9 +17,9 @@ type scope struct {
 	depth  int
 	parent *scope
 	lines  []string
-	after  []string // statements behind the inner loop
+	after  []string // statements after the inner loop
 	memo   map[string]string
-	kept   map[string]string // loads that stay with the thread: of a walk over a row, and at the top of all that are written
+	kept   map[string]string // loads that stay in registers: of a loop over a row, and at the top of all that are written
 }
 
 func newScope(parent *scope) *scope {
@@ -62,28 +62,28 @@ type generator struct {
 	x     *indices
 	width int64 // consecutive elements that a thread handles at once
 
-	top     *scope // the kernel's own
-	body    *scope // statements for one element
-	row     *atom  // of a form with rows; the first of the rows that a thread handles at once
-	col     *atom  // first of the columns that a thread handles at once, or of the elements
-	elem    *atom  // place among them, nil if width is 1 or where a row is handled as a whole
-	wide    *atom  // elem in loops
-	rowAt   []lin  // index of the row among the dimensions that are kept
-	at      []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
-	half    int64  // with form.half: which half of the innermost dimension is at hand
-	once    bool   // with rows: what is written for each column needs no fold, so that one walk folds and writes
-	wrote   bool   // it has
-	vectors int    // loads and stores of several elements
+	top      *scope // the kernel's own
+	body     *scope // statements for one element
+	row      *atom  // of a form with rows; the first of the rows that a thread handles at once
+	col      *atom  // first of the columns that a thread handles at once, or of the elements
+	elem     *atom  // index among them, nil if width is 1 or where a row is handled as a whole
+	wide     *atom  // elem in loops
+	rowIndex []lin  // index of the row among the dimensions that are kept
+	index    []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
+	half     int64  // with form.half: which half of the innermost dimension is at hand
+	onePass  bool   // with rows: what is written for each column needs no reduction, so that one loop reduces and writes
+	written  bool   // by that loop
+	vectors  int    // loads and stores of several elements
 
-	ins    []*ir.Value
-	inAt   map[*ir.Value]int
-	shares map[reduction]accumulator // finished reductions, by row; look-up only
-	vars   int
-	sums   []string              // what the loop under construction begins with
-	pairs  map[*ir.Node]*ir.Node // reductions that one walk finds together, see onlinePairs; look-up only
+	ins     []*ir.Value
+	inIndex map[*ir.Value]int
+	folds   map[reduction]accumulator // finished reductions, by row; look-up only
+	vars    int
+	sums    []string              // what the loop under construction begins with
+	pairs   map[*ir.Node]*ir.Node // reductions that one loop computes together, see onlinePairs; look-up only
 
 	guards []guard   // around the statement at hand, and maybe others
-	kept   int64     // bytes of loads that stay with the thread
+	kept   int64     // bytes of loads that stay in registers
 	probe  *[]access // collects what is read instead of writing a kernel
 	walk   []*atom   // then an atom for each dimension
 
@@ -93,7 +93,7 @@ type generator struct {
 
 func newGenerator(r *region, f *form) *generator {
 	top := newScope(nil)
-	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inAt: map[*ir.Value]int{}, shares: map[reduction]accumulator{}}
+	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inIndex: map[*ir.Value]int{}, folds: map[reduction]accumulator{}}
 }
 
 // fresh names a new variable.
@@ -143,18 +143,18 @@ func (g *generator) elements() error {
 		times = fmt.Sprintf(" * %d", f.width)
 	}
 	switch m := f.listRow / run; {
-	case f.list != nil && f.listApart > 0 && m > 1:
-		s.emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listApart, f.listRow, m, run, times)
-	case f.list != nil && f.listApart > 0:
-		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.listApart, f.listRow, times)
+	case f.list != nil && f.listStride > 0 && m > 1:
+		s.emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listStride, f.listRow, m, run, times)
+	case f.list != nil && f.listStride > 0:
+		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.listStride, f.listRow, times)
 	case f.trips > 1:
 		s.emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
 	default:
 		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
 	switch {
-	case f.open:
-		there := g.there(g.r.outs[0].Type().Shape())
+	case f.dynamic:
+		there := g.numElems(g.r.outs[0].Type().Shape())
 		g.need = divUp(there, run*f.trips)
 		g.top.emit("const i64 count = %s;", cppProduct(there))
 		s.emit("if (i >= count) return;")
@@ -172,7 +172,7 @@ func (g *generator) elements() error {
 	s.lines = append(s.lines, done...)
 	if f.trips > 1 {
 		unroll := min(f.trips, 4)
-		if f.list != nil && f.listApart > 0 {
+		if f.list != nil && f.listStride > 0 {
 			unroll = 1 // most rows are not listed
 		}
 		g.top.emit("#pragma unroll %d", unroll)
@@ -189,18 +189,18 @@ func (g *generator) elements() error {
 func (g *generator) everyResult() error {
 	if g.f.half == 0 {
 		at := g.position()
-		if g.at != nil {
-			at = g.x.ravel(g.at, fixed(g.f.shape))
+		if g.index != nil {
+			at = g.x.ravel(g.index, fixed(g.f.shape))
 		}
 		return g.everyResultAt(at)
 	}
-	first := g.at
-	defer func() { g.at, g.half = first, 0 }()
+	first := g.index
+	defer func() { g.index, g.half = first, 0 }()
 	for g.half = range int64(2) {
 		d := len(first) - 1
-		g.at = slices.Clone(first)
-		g.at[d] = g.at[d].add(1, constant(g.half*g.f.half))
-		if err := g.everyResultAt(g.x.ravel(g.at, fixed(g.f.shape))); err != nil {
+		g.index = slices.Clone(first)
+		g.index[d] = g.index[d].add(1, constant(g.half*g.f.half))
+		if err := g.everyResultAt(g.x.ravel(g.index, fixed(g.f.shape))); err != nil {
 			return err
 		}
 	}
@@ -233,9 +233,9 @@ func (g *generator) reorder() {
 		}
 	}
 	walk := g.x.unravel(g.position(), fixed(shape))
-	g.at = make([]lin, len(shape))
+	g.index = make([]lin, len(shape))
 	for i, d := range order {
-		g.at[d] = walk[i]
+		g.index[d] = walk[i]
 	}
 }
 

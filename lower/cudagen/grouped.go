@@ -35,7 +35,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 	ag, ar, ak := matrices(a)
 	bg, bk, bc := matrices(b)
 	og, or, oc := matrices(out)
-	g.f.big = true // sizes stand in 64-bit expressions
+	g.f.big = true // sizes are in 64-bit expressions
 	dom := domainOf(a.Type().DType(), b.Type().DType(), out.Type().DType())
 	g.ins = []*ir.Value{a, b, ends}
 	g.f.block, g.f.lanes = 256, 256
@@ -76,7 +76,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 		e("  }")
 		e("  %s -= places;", of)
 		e("}")
-		e("const i64 begin = 0, end = group < %s ? %s : 0; // behind the last group all is 0", groups, text(inner))
+		e("const i64 begin = 0, end = group < %s ? %s : 0; // after the last group all is 0", groups, text(inner))
 	}
 	e("%s sum[256 / lanes][16] = {};", dom)
 	e("for (i64 k0 = begin; k0 < end; k0 += %d) {", depth)

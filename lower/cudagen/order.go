@@ -54,11 +54,11 @@ func (f *form) arrange(r *region) error {
 func (g *generator) reads() ([]access, error) {
 	g.body = g.top
 	g.probe = &[]access{}
-	g.at = make([]lin, len(g.f.shape))
+	g.index = make([]lin, len(g.f.shape))
 	g.walk = make([]*atom, len(g.f.shape))
 	for d, n := range g.f.shape {
 		g.walk[d] = g.x.newAtom(string(rune('a'+d%26)), n-1, 1, g.top)
-		g.at[d] = g.walk[d].lin()
+		g.index[d] = g.walk[d].lin()
 	}
 	g.col = g.x.newAtom("i", g.f.count-1, 1, g.top)
 	if err := g.everyResult(); err != nil {

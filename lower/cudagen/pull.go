@@ -92,7 +92,7 @@ func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope
 	} else if p.values.Type().DType() != v.Type().DType() {
 		return nil, nil, unsupported(n, "%s from %s", v.Type().DType(), p.values.Type().DType())
 	}
-	p.places(g.r)
+	p.broadcastIndices(g.r)
 	p.sum, err = g.running(v, x, at, p.dom)
 	return p, func(s *scope, k lin) error {
 		o, err := g.operand(p.values, p.valueAt(g, k))
@@ -113,44 +113,44 @@ func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope
 
 // puts is an index_put or index_add at one element of its result.
 type puts struct {
-	n      *ir.Node
-	values *ir.Value
-	index  []*ir.Value
-	dims   []int64 // that index gives positions of
-	wrap   bool
-	at     []lin    // the element
-	shape  []extent // of the result
-	among  []extent // places: what the indices broadcast to
-	test   string   // condition that is known for single elements only
-	sum    string   // what the element is so far
-	dom    domain   // in which it is held
+	n          *ir.Node
+	values     *ir.Value
+	index      []*ir.Value
+	dims       []int64 // that index gives positions of
+	wrap       bool
+	at         []lin    // the element
+	shape      []extent // of the result
+	indexShape []extent // what the indices broadcast to
+	test       string   // condition that is known for single elements only
+	sum        string   // what the element is so far
+	dom        domain   // in which it is held
 }
 
-// places finds the shape that the indices broadcast to.
-func (p *puts) places(r *region) {
+// broadcastIndices finds the shape that the indices broadcast to.
+func (p *puts) broadcastIndices(r *region) {
 	for _, v := range p.index {
 		s := r.shape(v)
-		if more := len(s) - len(p.among); more > 0 {
-			p.among = append(slices.Clone(s[:more]), p.among...)
+		if more := len(s) - len(p.indexShape); more > 0 {
+			p.indexShape = append(slices.Clone(s[:more]), p.indexShape...)
 		}
 		for d := range s {
-			if at := len(p.among) - len(s) + d; p.among[at] == (extent{n: 1}) {
-				p.among[at] = s[d]
+			if at := len(p.indexShape) - len(s) + d; p.indexShape[at] == (extent{n: 1}) {
+				p.indexShape[at] = s[d]
 			}
 		}
 	}
 }
 
-// count is how many places there are, or an upper bound.
+// count is how many indices there are, or an upper bound.
 func (p *puts) count() int64 {
 	n := int64(1)
-	for _, s := range p.among {
+	for _, s := range p.indexShape {
 		n *= s.n
 	}
 	return n
 }
 
-// valueAt is the index of the value for the element at hand that place k gives.
+// valueAt is the index of the value for the element at hand that index k names.
 func (p *puts) valueAt(g *generator, k lin) []lin {
 	front := 0
 	if last := len(p.dims) - 1; p.dims[last]-p.dims[0] == int64(last) {
@@ -162,7 +162,7 @@ func (p *puts) valueAt(g *generator, k lin) []lin {
 			rest = append(rest, e)
 		}
 	}
-	all := slices.Concat(rest[:front], g.x.unravel(k, p.among), rest[front:])
+	all := slices.Concat(rest[:front], g.x.unravel(k, p.indexShape), rest[front:])
 	return broadcast(all, sizes(p.values))
 }
 
@@ -177,9 +177,9 @@ func (g *generator) counter(shape []extent) string {
 // fromIndex looks at every place, on a condition.
 func (g *generator) fromIndex(p *puts, cond string, put func(s *scope, k lin) error) error {
 	name := g.fresh("k")
-	return g.nested(p.at, fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.among), name, name, g.x.count(p.among).text(), name), func(s *scope) error {
+	return g.nested(p.at, fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.indexShape), name, name, g.x.count(p.indexShape).text(), name), func(s *scope) error {
 		k := g.x.newAtom(name, p.count()-1, 1, s).lin()
-		coords := g.x.unravel(k, p.among)
+		coords := g.x.unravel(k, p.indexShape)
 		for i, v := range p.index {
 			q, err := g.pos(p.n, slices.Index(p.n.Args(), v), broadcast(coords, sizes(v)), p.shape[p.dims[i]], p.wrap)
 			if err != nil {
@@ -313,7 +313,7 @@ func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to 
 }
 
 // planList lets blocks have whole rows of an index_put along the first dimension,
-// or parts of one row, so that a block can list the places of its rows once. The
+// or parts of one row, so that a block can list the indices of its rows once. The
 // last block may have fewer, if nothing else divides the rows.
 func (f *form) planList(r *region) {
 	f.list = nil
@@ -342,10 +342,10 @@ func (f *form) planList(r *region) {
 			block, trips = 512, 1
 		}
 		f.block, f.width, f.trips = int(block), width, trips
-		f.list, f.listRows, f.listRow, f.listPlaces, f.listRoom = n, max(1, span/row), row, places, min(places, fusion.MostPlaces)
-		f.listApart = 0
+		f.list, f.listRows, f.listRow, f.listIndices, f.listCapacity = n, max(1, span/row), row, places, min(places, fusion.MostPlaces)
+		f.listStride = 0
 		if run := block * width; f.trips > 1 && row%run == 0 && trips > row/run && shape[0] <= math.MaxInt32 {
-			f.listApart = (f.count + span - 1) / span
+			f.listStride = (f.count + span - 1) / span
 		}
 	}
 }
@@ -371,7 +371,7 @@ func (f *form) rowOfTrip() string {
 	return "k"
 }
 
-// lists writes what a block does first: the list of places of its rows.
+// lists writes what a block does first: the list of the indices of its rows.
 func (g *generator) lists() error {
 	n := g.f.list
 	if n == nil || g.probe != nil {
@@ -379,35 +379,35 @@ func (g *generator) lists() error {
 	}
 	index, _ := fusion.UpdatesRows(n)
 	wrap := n.Op() != ir.OpIndexAdd
-	k, ok := g.inAt[index]
+	k, ok := g.inIndex[index]
 	if !ok {
 		k = len(g.ins)
-		g.inAt[index], g.ins = k, append(g.ins, index)
+		g.inIndex[index], g.ins = k, append(g.ins, index)
 	}
 	span := int64(g.f.block) * g.f.width * g.f.trips
-	g.top.emit("__shared__ int list[%d];", g.f.listRoom)
-	low, apart := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows), ""
+	g.top.emit("__shared__ int list[%d];", g.f.listCapacity)
+	low, stride := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows), ""
 	if g.f.listRow > span {
 		low = fmt.Sprintf("(i64)blockIdx.x / %d", g.f.listRow/span)
-	} else if g.f.listApart > 0 {
-		low, apart = "blockIdx.x", fmt.Sprintf(", %d", g.f.listApart)
+	} else if g.f.listStride > 0 {
+		low, stride = "blockIdx.x", fmt.Sprintf(", %d", g.f.listStride)
 	}
 	g.top.emit("const i64 low = %s;", low)
-	room := ""
+	capacity := ""
 	if g.f.overflows() {
-		room = fmt.Sprintf(", %d", g.f.listRoom)
+		capacity = fmt.Sprintf(", %d", g.f.listCapacity)
 	}
-	g.top.emit("const int listed = list_rows<%d%s>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, apart, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, room, index)
-	if g.f.listApart > 0 {
+	g.top.emit("const int listed = list_rows<%d%s>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, stride, k, g.f.listIndices, sizes(n.Arg(0))[0], wrap, g.f.listRows, capacity, index)
+	if g.f.listStride > 0 {
 		g.top.emit("const unsigned some = rows_listed<%d>(list, listed, %d);", g.f.block, g.f.listRows)
 	}
 	return nil
 }
 
-// overflows reports whether a block may have more places than it can list.
-func (f *form) overflows() bool { return f.listRoom < f.listPlaces }
+// overflows reports whether a block may have more indices than it can list.
+func (f *form) overflows() bool { return f.listCapacity < f.listIndices }
 
-// listed reports whether the block's list holds the places of an element.
+// listed reports whether the block's list holds the indices of an element.
 func (g *generator) listed(n *ir.Node, at []lin) bool {
 	if g.f.list != n || g.probe != nil {
 		return false
@@ -416,11 +416,11 @@ func (g *generator) listed(n *ir.Node, at []lin) bool {
 	return at[0].equal(row)
 }
 
-// fromList looks at the places that the block has listed, several at a time so that
+// fromList looks at the indices that the block has listed, several at a time so that
 // their values are on their way together.
 func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 	batch, first := 4, "0"
-	if g.f.listApart > 0 { // one row at a time: its values alone are on their way
+	if g.f.listStride > 0 { // one row at a time: its values alone are on their way
 		batch, first = 8, fmt.Sprintf("some >> %s & 1 ? 0 : listed", g.f.rowOfTrip())
 	}
 	if g.width*int64(p.values.Type().DType().Size()) > 16 {
@@ -454,7 +454,7 @@ func (g *generator) ofRow(p *puts, at string) string {
 	switch {
 	case g.f.listRows <= 1:
 		return ""
-	case g.f.listApart > 0:
+	case g.f.listStride > 0:
 		return fmt.Sprintf(" && list[%s] %% %d == %s", at, g.f.listRows, g.f.rowOfTrip())
 	}
 	return fmt.Sprintf(" && list[%s] %% %d == %s - low", at, g.f.listRows, p.at[0].text())

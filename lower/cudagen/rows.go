@@ -18,8 +18,8 @@ func (g *generator) rows() error {
 	if f.columns {
 		runs /= f.width
 	}
-	g.grid = (runs + int64(f.together) - 1) / int64(f.together)
-	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.together)
+	g.grid = (runs + int64(f.rowsPerBlock) - 1) / int64(f.rowsPerBlock)
+	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.rowsPerBlock)
 	row, lane, times := "threadIdx.x / lanes", "threadIdx.x % lanes", ""
 	if f.columns {
 		row, lane = "threadIdx.x % rows", "threadIdx.x / rows"
@@ -28,23 +28,23 @@ func (g *generator) rows() error {
 		}
 	}
 	if f.limits != nil && (f.columns || f.serial) {
-		return unsupported(g.r.nodes[0], "rows of unknown number that lie beside each other")
+		return unsupported(g.r.nodes[0], "a dynamic number of rows that are interleaved in memory")
 	}
-	if f.open {
-		there := g.there(f.keptSizes)
-		g.need = divUp(there, int64(f.together))
+	if f.dynamic {
+		there := g.numElems(f.keptSizes)
+		g.need = divUp(there, int64(f.rowsPerBlock))
 		g.top.emit("const %s count = (%s)(%s);", t, t, cppProduct(there))
 		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
 	}
 	switch {
-	case f.together == 1 && !f.columns:
+	case f.rowsPerBlock == 1 && !f.columns:
 		lane = "threadIdx.x"
 		g.top.emit("const %s row = blockIdx.x;", t)
-	case f.open:
+	case f.dynamic:
 		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
 		g.top.emit("const bool live = at < count;")
 		g.top.emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
-	case runs%int64(f.together) != 0:
+	case runs%int64(f.rowsPerBlock) != 0:
 		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
 		g.top.emit("const bool live = at < %d;", runs)
 		g.top.emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
@@ -69,11 +69,11 @@ func (g *generator) rows() error {
 		g.elem = g.x.newAtom("v", f.width-1, 1, g.top)
 		g.wide = g.elem
 	}
-	g.rowAt = g.x.unravel(g.rowPosition(), g.r.extents(f.keptSizes))
-	if n := g.r.nodes[0]; f.longer && n.Op() == ir.OpArgmax {
+	g.rowIndex = g.x.unravel(g.rowPosition(), g.r.extents(f.keptSizes))
+	if n := g.r.nodes[0]; f.dynamicLength && n.Op() == ir.OpArgmax {
 		g.top.emit("if (%s == 0) __trap(); // nothing is the largest of none", g.length())
 	}
-	g.once = g.oneWalk()
+	g.onePass = g.oneWalk()
 	if err := g.rowOutputs(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (g *generator) live() string {
 	if g.f.columns {
 		runs /= g.f.width
 	}
-	if g.f.open && g.f.together > 1 || !g.f.open && runs%int64(g.f.together) != 0 {
+	if g.f.dynamic && g.f.rowsPerBlock > 1 || !g.f.dynamic && runs%int64(g.f.rowsPerBlock) != 0 {
 		return " && live"
 	}
 	return ""
@@ -123,7 +123,7 @@ func (g *generator) live() string {
 // fullOutputs stores the results that have an element for each row and column,
 // unless the walk that folds has done so.
 func (g *generator) fullOutputs() error {
-	if g.wrote || !slices.ContainsFunc(g.r.outs, g.f.full) {
+	if g.written || !slices.ContainsFunc(g.r.outs, g.f.full) {
 		return nil
 	}
 	return g.loop(g.live(), true, g.putFull)
@@ -169,15 +169,15 @@ func (g *generator) oneWalk() bool {
 
 // full is the index of the element at hand in the shape that is reduced.
 func (g *generator) full() []lin {
-	col := g.x.unravel(g.position(), g.r.extents(g.f.goneSizes))
+	col := g.x.unravel(g.position(), g.r.extents(g.f.reducedSizes))
 	at := make([]lin, len(g.f.shape))
 	k, r := 0, 0
 	for d := range at {
-		if g.f.gone[d] {
+		if g.f.isReduced[d] {
 			at[d] = col[r]
 			r++
 		} else {
-			at[d] = g.rowAt[k]
+			at[d] = g.rowIndex[k]
 			k++
 		}
 	}
@@ -191,7 +191,7 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
 	g.elem = g.wide
 	s := newScope(g.top)
-	defer func() { maps.Copy(g.top.kept, s.kept) }() // not before: a fold that this walk reads stands in front of it
+	defer func() { maps.Copy(g.top.kept, s.kept) }() // not before: a fold that this loop reads is computed before it
 	g.col.scope, g.sums = s, nil
 	if last {
 		g.kept = keepBytes // full
@@ -233,7 +233,7 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 	return nil
 }
 
-// unrolled is how many walks of a loop stand in a row: enough loads to keep memory
+// unrolled is by how much a loop is unrolled: enough loads to keep memory
 // busy, and no more registers than threads have.
 func unrolled(lines []string) int {
 	loads := 0

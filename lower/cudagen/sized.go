@@ -52,17 +52,17 @@ func sizeName(i int) string { return "n" + strconv.Itoa(i) }
 func divUp(n ir.Dim, size int64) ir.Dim { return n.Add(ir.D(size - 1)).Div(size) }
 
 // updateRows is the kernel of an update of rows of the first dimension. A block has some
-// rows: it lists the places that point at them, some thousands at once, and adds their
-// values in order. One list does for all of a block's rows if it has all places.
+// rows: it lists the indices that name them, some thousands at once, and adds their
+// values in order. One list serves all of a block's rows if all indices fit.
 func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
-	const most = 8192 // places of a list, 32 KiB of shared memory
+	const capacity = 8192 // entries of a list, 32 KiB of shared memory
 	x, v := n.Arg(0), n.Result(0)
 	shape := r.shape(x)
-	near := int64(8) // rows of a block
-	for near > 1 && shape[0].n/near < 2*manyBlocks {
-		near /= 2
+	rowsPerBlock := int64(8)
+	for rowsPerBlock > 1 && shape[0].n/rowsPerBlock < 2*manyBlocks {
+		rowsPerBlock /= 2
 	}
-	f := &form{block: 256, width: 1, lanes: 1, open: true}
+	f := &form{block: 256, width: 1, lanes: 1, dynamic: true}
 	for _, n := range r.nodes {
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
 			f.big = f.big || intmath.Product(sizes(v)) > 1<<30
@@ -77,22 +77,22 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	}
 	g := newGenerator(r, f)
 	index, _ := fusion.UpdatesRows(n)
-	g.ins, g.inAt[index] = []*ir.Value{index}, 0
-	t, rows, places := g.intType(), shape[0].lin(g.x).text(), g.x.count(r.shape(index)).text()
+	g.ins, g.inIndex[index] = []*ir.Value{index}, 0
+	t, rows, indices := g.intType(), shape[0].lin(g.x).text(), g.x.count(r.shape(index)).text()
 	wrap := n.Op() != ir.OpIndexAdd
 	list := func(s *scope, first, some string) {
 		s.emit("sync_block();")
-		s.emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, near)
+		s.emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, rowsPerBlock)
 	}
-	g.grid, g.need = (shape[0].n+near-1)/near, divUp(r.named(x.Type().Shape()[:1]), near)
-	g.top.emit("__shared__ int list[%d];", most)
-	g.top.emit("const %s columns = %s, places = %s, row0 = (%s)blockIdx.x * %d;", t, g.x.count(shape[1:]).text(), places, t, near)
-	g.top.emit("const bool once = places <= %d;", most)
-	g.top.emit("const %s end = row0 + %d < %s ? row0 + %d : %s;", t, near, rows, near, rows)
+	g.grid, g.need = (shape[0].n+rowsPerBlock-1)/rowsPerBlock, divUp(r.named(x.Type().Shape()[:1]), rowsPerBlock)
+	g.top.emit("__shared__ int list[%d];", capacity)
+	g.top.emit("const %s columns = %s, indices = %s, row0 = (%s)blockIdx.x * %d;", t, g.x.count(shape[1:]).text(), indices, t, rowsPerBlock)
+	g.top.emit("const bool fits = indices <= %d;", capacity)
+	g.top.emit("const %s end = row0 + %d < %s ? row0 + %d : %s;", t, rowsPerBlock, rows, rowsPerBlock, rows)
 	g.top.emit("int listed = 0;")
-	g.top.emit("if (once) {")
+	g.top.emit("if (fits) {")
 	first := newScope(g.top)
-	list(first, "0", "(int)places")
+	list(first, "0", "(int)indices")
 	g.top.lines = append(append(g.top.lines, indent(first.lines)...), "}")
 	each := newScope(g.top)
 	s := newScope(each)
@@ -106,20 +106,20 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	done, err := g.perElement(s, func() error {
 		at := append([]lin{g.row.lin()}, g.x.unravel(g.position(), shape[1:])...)
 		return g.updateRow(v, at, func(s *scope, p *puts, put func(s *scope, k lin) error) error {
-			s.emit("if (!once) {")
+			s.emit("if (!fits) {")
 			again := newScope(s)
-			list(again, "first", fmt.Sprintf("places - first < %d ? (int)(places - first) : %d", most, most))
+			list(again, "first", fmt.Sprintf("indices - first < %d ? (int)(indices - first) : %d", capacity, capacity))
 			s.lines = append(append(s.lines, indent(again.lines)...), "}")
 			return g.nested(p.at, "for (int e = 0; e < listed; ++e)", func(s *scope) error {
 				at := "list[e]"
-				if near > 1 {
-					s.emit("if (list[e] %% %d != row - row0) continue;", near)
-					at = fmt.Sprintf("list[e] / %d", near)
+				if rowsPerBlock > 1 {
+					s.emit("if (list[e] %% %d != row - row0) continue;", rowsPerBlock)
+					at = fmt.Sprintf("list[e] / %d", rowsPerBlock)
 				}
 				s.emit("const %s k = first + %s;", t, at)
 				return put(s, g.x.newAtom("k", p.count()-1, 1, s).lin())
 			})
-		}, fmt.Sprintf("for (%s first = 0; first < places; first += %d)", t, most))
+		}, fmt.Sprintf("for (%s first = 0; first < indices; first += %d)", t, capacity))
 	})
 	if err != nil {
 		return nil, err

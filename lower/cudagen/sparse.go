@@ -24,7 +24,7 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 		d := g.dim(n)
 		want := slices.Clone(g.f.shape)
 		want[d] = 1
-		for k, gone := range g.f.gone {
+		for k, gone := range g.f.isReduced {
 			if gone != (k == d) {
 				return nil
 			}
@@ -54,7 +54,7 @@ func heldInF32(v *ir.Value) bool { return storageDomain(v.Type().DType()) == dom
 func (g *generator) perRow(v *ir.Value) bool {
 	s := sizes(v)
 	pad := len(g.f.shape) - len(s)
-	for d, gone := range g.f.gone {
+	for d, gone := range g.f.isReduced {
 		if gone && d >= pad && s[d-pad] != 1 {
 			return false
 		}
@@ -66,7 +66,7 @@ func (g *generator) perRow(v *ir.Value) bool {
 // for the sake of what is not a number, if the reduction is such a sum.
 func (g *generator) sumPicked(r reduction) (bool, error) {
 	n := r.n
-	if n.Op() != ir.OpSum || g.f.columns || g.f.longer || g.f.length < 2 || !heldInF32(n.Result(0)) {
+	if n.Op() != ir.OpSum || g.f.columns || g.f.dynamicLength || g.f.length < 2 || !heldInF32(n.Result(0)) {
 		return false, nil
 	}
 	s := g.picked(n.Arg(0))
@@ -97,7 +97,7 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 		sum = fmt.Sprintf("Sum()(%s, (sum32)%s)", sum, x)
 	}
 	g.top.emit("const sum32 %s = %s;  // %s", a.name, sum, statement(n))
-	g.shares[r] = a
+	g.folds[r] = a
 	return true, nil
 }
 
@@ -107,8 +107,8 @@ func (g *generator) unreduced() []lin {
 	at := make([]lin, len(g.f.shape))
 	k := 0
 	for d := range at {
-		if !g.f.gone[d] {
-			at[d] = g.rowAt[k]
+		if !g.f.isReduced[d] {
+			at[d] = g.rowIndex[k]
 			k++
 		}
 	}

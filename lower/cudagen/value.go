@@ -89,10 +89,10 @@ func (g *generator) load(v *ir.Value, off lin) string {
 		}
 		*g.probe = append(*g.probe, access{size, size * span, off})
 	}
-	k, ok := g.inAt[v]
+	k, ok := g.inIndex[v]
 	if !ok {
 		k = len(g.ins)
-		g.inAt[v], g.ins = k, append(g.ins, v)
+		g.inIndex[v], g.ins = k, append(g.ins, v)
 	}
 	name := g.fresh("x")
 	t := storageDomain(v.Type().DType())

@@ -105,7 +105,7 @@ func (g *generator) firstOpen(n *ir.Node) (string, error) {
 	return g.r.shape(n.Result(0))[0].name, nil
 }
 
-// extentOf is how many places of memory v reaches over.
+// extentOf is how many elements of memory v spans.
 func extentOf(v *ir.Value) int64 {
 	last := int64(1)
 	for d, s := range strides(v) {
