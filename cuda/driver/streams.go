@@ -6,10 +6,10 @@ import (
 )
 
 // StreamPool is the idle streams of a driver's contexts, which stay with them until somebody
-// wants one again. A GPU gives each stream a hardware queue when it is made. That may need the
-// device to itself: while a kernel waits for a peer, the call can block until the kernel ends, or
-// it returns and the stream does not begin. So a context's streams are made with it, as many as it
-// has queues, and those that are used again keep theirs. The zero value is ready.
+// wants one again. To make a stream can need the device to itself: an H200's driver held some such
+// calls up until the kernel that ran had ended, and one that waits for a peer may wait for the
+// caller. So a context's streams are made with it, as many as it has hardware queues, and used again.
+// The zero value is ready.
 type StreamPool struct {
 	mu   sync.Mutex
 	full map[Ctx]bool // contexts that have their reserve
