@@ -75,7 +75,7 @@ func (z *normalizer) constant(id termID) (int64, bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(t.text, 64)
-	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < scalar.MaxExact
+	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < scalar.MaxExact && fits(t.dt, int64(f))
 }
 
 // arithmeticOfConstants computes on integers that are known, and takes what a condition chooses

@@ -124,7 +124,17 @@ func factorOfSum(z *normalizer, t *term) (termID, bool) {
 
 func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
-	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 || !x.scalar().Monotone(z.at(x.args[0]).dt, z.p.opts.Reassociate) {
+	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 {
+		return 0, false
+	}
+	if id, ok := z.flipped(t.args[0]); ok {
+		in := *z.at(id)
+		if in.kind != kindPoint || in.op != ir.OpConvert || x.dt.IsUnsigned() || !z.at(in.args[0]).dt.IsUnsigned() || z.at(in.args[0]).dt.Size() != x.dt.Size() {
+			return 0, false
+		}
+		return z.each(x, func(termID) termID { return z.each(in, func(a termID) termID { return z.again(t, a) }) }), true
+	}
+	if !x.scalar().Monotone(z.at(x.args[0]).dt, z.p.opts.Reassociate) {
 		return 0, false
 	}
 	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
@@ -165,13 +175,13 @@ func reduceOfLinear(z *normalizer, t *term) (termID, bool) {
 	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
 }
 
-// narrowed looks at a conversion to 16-bit floats of a sum over ranks in f32, which is
-// how the IR defines the sum of 16-bit floats. Where reassociation is allowed, rounding
+// narrowed looks at a conversion to floats of 8 or 16 bits of a sum or product over ranks in f32,
+// which is how the IR defines it for them. Where reassociation is allowed, rounding
 // goes before divisions and sums.
 func narrowed(z *normalizer, t *term) (termID, bool) {
 	x := z.at(t.args[0])
 	if t.op != ir.OpConvert || !t.dt.IsFloat() || !x.dt.IsFloat() || t.dt.Size() >= x.dt.Size() ||
-		!z.p.opts.Reassociate && (t.dt.Size() != 2 || x.dt != ir.F32) {
+		!z.p.opts.Reassociate && (t.dt.Size() > 2 || x.dt != ir.F32) {
 		return 0, false
 	}
 	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && x.scalar().PlainConstant() {
@@ -181,7 +191,7 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	if x.kind == kindMove {
 		by, x = x.layout, z.at(x.args[0])
 	}
-	if x.kind != kindReduce || x.red != ir.Sum {
+	if x.kind != kindReduce || x.red != ir.Sum && (x.red != ir.Product || z.p.opts.Reassociate) {
 		return 0, false
 	}
 	w := z.at(x.args[0])
@@ -195,12 +205,63 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	return id, true
 }
 
-// thereAndBack drops a conversion to a wider type of floats and back.
+// thereAndBack drops a conversion to a type that tells all elements apart, and back.
 func thereAndBack(z *normalizer, t *term) (termID, bool) {
-	x := z.at(t.args[0])
-	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpConvert || z.at(x.args[0]).dt != t.dt {
+	if t.op != ir.OpConvert {
 		return 0, false
 	}
-	wider := x.dt.IsFloat() && t.dt.IsFloat() && (x.dt == ir.F64 || x.dt == ir.F32 && t.dt != ir.F64)
+	if in, ok := z.flipped(t.args[0]); ok {
+		if in, ok = z.flipped(in); ok {
+			return z.convert(in, t.dt), true
+		}
+	}
+	x := z.at(t.args[0])
+	if x.kind != kindPoint || x.op != ir.OpConvert || z.at(x.args[0]).dt != t.dt {
+		return 0, false
+	}
+	wider := x.dt.IsFloat() && t.dt.IsFloat() && (x.dt == ir.F64 || x.dt == ir.F32 && t.dt != ir.F64) || x.dt.IsInt() && t.dt.IsInt() && x.dt.Size() >= t.dt.Size()
 	return x.args[0], wider
+}
+
+// flipped is what a term flips the highest bit of.
+func (z *normalizer) flipped(id termID) (of termID, ok bool) {
+	t := z.at(id)
+	if t.kind != kindPoint || t.op != ir.OpBitwiseXor || len(t.args) != 1 || t.attrs.Int("scalar", 0) != -1<<(8*t.dt.Size()-1) {
+		return 0, false
+	}
+	return t.args[0], true
+}
+
+// wrapped looks at a conversion of integers that cuts off what sums and products wrap around by.
+func wrapped(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if t.op != ir.OpConvert || !t.dt.IsInt() || !x.dt.IsInt() || t.dt.Size() >= x.dt.Size() {
+		return 0, false
+	}
+	if x.kind == kindPoint && x.scalar().IntegerFactor() && z.at(x.args[0]).dt == x.dt {
+		c := x.attrs.Int("scalar", 0)
+		return z.times(z.convert(x.args[0], t.dt), attr.Int(c)), c == int64(int8(c)) && c >= 0
+	}
+	by := int32(-1)
+	if x.kind == kindMove {
+		by, x = x.layout, z.at(x.args[0])
+	}
+	if x.kind != kindReduce || x.red != ir.Sum && x.red != ir.Product {
+		return 0, false
+	}
+	id := z.again(x, z.convert(x.args[0], t.dt))
+	if by >= 0 {
+		id = z.moveOf(by, t.n, id)
+	}
+	return id, true
+}
+
+// reduceOfBools makes maxima of sums of bools, and minima of products.
+func reduceOfBools(z *normalizer, t *term) (termID, bool) {
+	u := *t
+	u.red = map[ir.Reduction]ir.Reduction{ir.Sum: ir.Max, ir.Product: ir.Min}[t.red]
+	if t.dt != ir.Bool || u.red == "" {
+		return 0, false
+	}
+	return z.make(u), true
 }

@@ -1,7 +1,6 @@
 package stablehlo
 
 import (
-	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -79,7 +78,7 @@ func (im *importer) single() (ir.Op, bool) {
 func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && !slices.ContainsFunc(args, func(v *ir.Value) bool { return dtypeOf(v) == ir.Bool }) {
-		return im.reduced(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
+		return im.launched(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
 	}
 	var out []*ir.Value
 	for _, v := range args {
@@ -93,55 +92,6 @@ func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 		out = append(out, v)
 	}
 	return out, im.check()
-}
-
-// carrier is a type that all devices reduce, in which elements of another have the same
-// result: integers of 16 bits wrap to the same bits in 32, and unsigned integers have the order
-// of signed ones with their highest bit flipped.
-func carrier(dt ir.DType, r ir.Reduction) (as ir.DType, flip int64) {
-	switch {
-	case dt == ir.I16 || dt == ir.U16:
-		return ir.I32, 0
-	case dt == ir.U32 && (r == ir.Max || r == ir.Min):
-		return ir.I32, math.MinInt32
-	case dt == ir.U64 && (r == ir.Max || r == ir.Min):
-		return ir.I64, math.MinInt64
-	}
-	return dt, 0
-}
-
-// reduced reduces over the ranks of a group, if need be in other types.
-func (im *importer) reduced(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value) ([]*ir.Value, error) {
-	r := ir.Reduction(attrs.Str("reduce", ""))
-	if !slices.ContainsFunc(args, func(v *ir.Value) bool { as, _ := carrier(dtypeOf(v), r); return as != dtypeOf(v) }) {
-		return im.launched(o, g, attrs, args)
-	}
-	carried := make([]*ir.Value, len(args))
-	for i, v := range args {
-		as, flip := carrier(dtypeOf(v), r)
-		v, err := im.converted(v, as)
-		if err == nil && flip != 0 {
-			v, err = im.emit(ir.OpBitwiseXor, ir.A("scalar", flip), []*ir.Value{v})
-		}
-		if carried[i] = v; err != nil {
-			return nil, err
-		}
-	}
-	out, err := im.waited(o, g, attrs, carried)
-	if err != nil {
-		return nil, err
-	}
-	for i, v := range out {
-		if _, flip := carrier(dtypeOf(args[i]), r); flip != 0 {
-			if v, err = im.emit(ir.OpBitwiseXor, ir.A("scalar", flip), []*ir.Value{v}); err != nil {
-				return nil, err
-			}
-		}
-		if out[i], err = im.converted(v, dtypeOf(args[i])); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // everyones are the operands of all ranks of a group, gathered.
@@ -345,7 +295,7 @@ func reduceScatter(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, er
 	}
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && dtypeOf(args[0]) != ir.Bool {
-		return im.reduced(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args)
+		return im.launched(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args)
 	}
 	out, err := im.folded(g, args)
 	if err != nil {

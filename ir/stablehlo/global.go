@@ -147,7 +147,7 @@ func summed(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return im.decomposed(im.reduced(ir.OpAllReduce, g, ir.A("reduce", string(ir.Sum)), []*ir.Value{v}))
+	return im.decomposed(im.launched(ir.OpAllReduce, g, ir.A("reduce", string(ir.Sum)), []*ir.Value{v}))
 }
 
 // inPieces runs the body of a manual computation on each rank's pieces.

@@ -38,6 +38,7 @@ func standardPasses() []passes.Pass {
 		partition.Pass(),
 		simplify.Pass(),
 		fusecollectives.Pass(),
+		widenReductions(),
 		hierarchy.Pass(),
 		pipelinecollectives.Pass(),
 		overlap.Bucket(),
@@ -71,6 +72,8 @@ func standardOrder() []passes.Constraint {
 	return slices.Concat(
 		constraints(names{"spmd", "canonicalize", "partition"}, names{"hierarchy"}, "collectives that are removed or partitioned later would be split in vain"),
 		constraints(names{"simplify-collectives"}, names{"hierarchy"}, joined),
+		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives", "fuse-collectives"}, names{"widen-reductions"}, "they would take conversions around a collective for computation"),
+		constraints(names{"widen-reductions"}, names{"hierarchy", "pipeline-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the conversions and the bytes of the other type"),
 		constraints(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the collectives that hierarchy makes"),
 		constraints(names{"spmd", "unroll", "pipeline", "partition"}, names{"pipeline-collectives"}, "loops that are unrolled, partitioned or split into stages later would be pipelined in vain"),
 		constraints(names{"canonicalize", "simplify-collectives", "fuse-collectives", "hierarchy"}, names{"pipeline-collectives"}, "values carried by a loop are not rewritten afterwards"),
@@ -128,7 +131,7 @@ func constraints(before, after names, why string) (out []passes.Constraint) {
 func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
 		{Name: "default", Doc: "everything that makes a program faster without more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,hierarchy{reassociate=true},pipeline-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, and reductions in types that GPUs have", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},widen-reductions,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}

@@ -121,7 +121,8 @@ func (p Operation) Monotone(from ir.DType, reassociate bool) bool {
 		return false
 	}
 	if p.Op == ir.OpConvert {
-		return from.IsFloat() && p.DType.IsFloat()
+		holds := p.DType.IsInt() && from.IsInt() && p.DType.Size() > from.Size() && (from.IsUnsigned() || !p.DType.IsUnsigned())
+		return holds || from.IsFloat() && p.DType.IsFloat()
 	}
 	if from != p.DType || !from.IsFloat() && !from.IsInt() {
 		return false

@@ -1,0 +1,119 @@
+package standard
+
+import (
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// widen-reductions reduces over ranks in another type where CUDA devices (kernels.ReduceAs, NCCL)
+// have no reduction of the operands' own. A conversion before the collective and one after its wait
+// give every bit that a reduction in the type itself gives:
+//
+//	i16, u16        i32: sums and products wrap to the same lower bits, min and max keep their order
+//	u32, u64        i32, i64 with the highest bit flipped, which keeps the order: min and max only
+//	8-bit floats    f32, in which ranks add them anyway, rounding once
+//
+// Sums of bools become maxima, products minima, which devices have. Averages of integers remain as
+// they are, and so does a collective that something other than its waits reads, or whose operands
+// are written while it is in flight: devices refuse it. Linear.
+func widenReductions() passes.Pass {
+	return passes.Pass{
+		Name:  "widen-reductions",
+		Doc:   "Reduces over ranks in a type that CUDA devices reduce, where they lack the operands' own.",
+		Alone: true,
+		Stats: []passes.Stat{{Name: "widened", Doc: "tensors that are reduced in another type"}},
+		Run: func(ctx *passes.Context, f *ir.Func) error {
+			for _, n := range slices.Clone(f.Order()) {
+				if !n.Op().Info().Reduces {
+					continue
+				}
+				if as, ok := ofBools(n); ok && ctx.Enable(n.Name()) {
+					f.SetAttrs(n, n.Attrs().With("reduce", attr.String(string(as))))
+					ctx.Count("widened", float64(len(n.Args())))
+				}
+				if widenable(n) && ctx.Enable(n.Name()) {
+					for i := range n.Args() {
+						if as, flip := carrier(n.Arg(i).Type().DType(), n.Reduction()); as != n.Arg(i).Type().DType() {
+							widen(f, n, i, as, flip)
+							ctx.Count("widened", 1)
+						}
+					}
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// ofBools is the minimum or maximum that a product or sum of bools is.
+func ofBools(n *ir.Node) (r ir.Reduction, ok bool) {
+	r = map[ir.Reduction]ir.Reduction{ir.Sum: ir.Max, ir.Product: ir.Min}[n.Reduction()]
+	return r, r != "" && !slices.ContainsFunc(n.Args(), func(v *ir.Value) bool { return v.Type().DType() != ir.Bool })
+}
+
+// carrier is the type in which to reduce elements of type dt, and what to combine them with by xor
+// before and after it, if that is not 0.
+func carrier(dt ir.DType, r ir.Reduction) (as ir.DType, flip int64) {
+	ordered := r == ir.Min || r == ir.Max
+	switch {
+	case dt.IsFloat8():
+		return ir.F32, 0
+	case r == ir.Avg:
+	case dt == ir.I16 || dt == ir.U16:
+		return ir.I32, 0
+	case dt == ir.U32 && ordered:
+		return ir.I32, math.MinInt32
+	case dt == ir.U64 && ordered:
+		return ir.I64, math.MinInt64
+	}
+	return dt, 0
+}
+
+// widenable reports whether some operand has a carrier, and only waits read the results.
+func widenable(n *ir.Node) bool {
+	other := func(u ir.Use) bool {
+		return u.Node.Op() != ir.OpWaitTensor || len(u.Node.Args()) != len(u.Node.DeclaredArgs())
+	}
+	return len(n.Args()) == len(n.DeclaredArgs()) && !slices.ContainsFunc(n.Result(0).Uses(), other) && slices.ContainsFunc(n.Args(), func(v *ir.Value) bool {
+		as, _ := carrier(v.Type().DType(), n.Reduction())
+		return as != v.Type().DType()
+	})
+}
+
+// widen reduces operand i of n in another type.
+func widen(f *ir.Func, n *ir.Node, i int, as ir.DType, flip int64) {
+	v := n.Arg(i)
+	point := func(at *ir.Node, op ir.Op, attrs ir.Attrs, x *ir.Value, dt ir.DType) *ir.Value {
+		return f.InsertBefore(at, ir.NodeSpec{Op: op, Name: n.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Attrs: attrs, Results: []ir.Type{ir.TensorOf(dt, x.Type().Shape())}, Pos: n.Pos(), From: []*ir.Node{n}}).Result(0)
+	}
+	wide := point(n, ir.OpConvert, ir.Attrs{}, v, as)
+	if flip != 0 {
+		wide = point(n, ir.OpBitwiseXor, ir.A("scalar", flip), wide, as)
+	}
+	f.SetArg(n, i, wide)
+	types := slices.Clone(n.Result(0).Type().Elems())
+	types[i] = types[i].WithDType(as)
+	f.SetType(n.Result(0), ir.Async(types...))
+	for _, u := range n.Result(0).Uses() {
+		w := u.Node
+		r, after := w.Result(i), w.Next()
+		narrow := r.Type().DType()
+		users := slices.Clone(r.Uses())
+		f.SetType(r, types[i])
+		if len(users) == 0 {
+			continue
+		}
+		back := r
+		if flip != 0 {
+			back = point(after, ir.OpBitwiseXor, ir.A("scalar", flip), back, as)
+		}
+		back = point(after, ir.OpConvert, ir.Attrs{}, back, narrow)
+		for _, use := range users {
+			f.SetArg(use.Node, use.Index, back)
+		}
+	}
+}
