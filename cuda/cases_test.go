@@ -296,7 +296,7 @@ func TestExpertAllToAll(t *testing.T) {
 				t.Errorf("aligned to %d, rank %d: wrong bytes", align, d)
 			}
 			if !bytes.Equal(got[len(ref[d]):], bytes.Repeat([]byte{0xa5}, 64)) {
-				t.Errorf("aligned to %d, rank %d: bytes behind the last bin were written", align, d)
+				t.Errorf("aligned to %d, rank %d: bytes after the last bin were written", align, d)
 			}
 		}
 	}

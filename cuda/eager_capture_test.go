@@ -64,7 +64,7 @@ func TestEagerCaptured(t *testing.T) {
 	for i, m := range r.g.Members() {
 		r.must(r.drv.ExecDestroy(m.Rank.Ctx, execs[m.Rank.ID]), r.drv.GraphDestroy(m.Rank.Ctx, graphs[i]))
 	}
-	// What comes behind the capture is as before.
+	// What comes after the capture is as before.
 	var works []eager.Work
 	for _, m := range r.g.Members() {
 		works = append(works, got(r.comm(m).Barrier(t.Context(), r.streams[m.Rank.ID]))(t))

@@ -154,7 +154,7 @@ func (w *window) next(x int64) (lo, hi int64) {
 		return w.lo, w.lo + w.run
 	}
 	// From the outside in, the repetition that x falls in. If x falls into the gap
-	// behind it, another one follows on the same level: behind the last one of a
+	// behind it, another one follows on the same level: after the last one of a
 	// level, x would be outside of the repetition that the level is in.
 	at := w.lo
 	for k := len(w.levels) - 1; k >= 0; k-- {

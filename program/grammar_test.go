@@ -77,7 +77,7 @@ func TestSentences(t *testing.T) {
 var outsideGrammar = []string{
 	"the size is too large", "the divisor must be positive", "nested too deeply", "expands to more than",
 	"malformed string", "malformed quotes", "of one line", "given twice", "strides go with as many dimensions", "is not a number",
-	"the number of events must be within", "event 9223372036854775807", "a step stands behind the kernel", "a size of a kernel's body is a number",
+	"the number of events must be within", "event 9223372036854775807", "a step comes after the kernel", "a size of a kernel's body is a number",
 	"expected a parameter such as p0", "blocks:",
 }
 

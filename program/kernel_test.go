@@ -62,7 +62,7 @@ func TestKernelErrors(t *testing.T) {
 		{"-> (p1: f32[4,8])", "-> (q1: f32[4,8])", "expected a parameter such as p0 or a temporary such as t0"},
 		{"step neg", "step fused", `the operation is "fused"`},
 		{"block=256", "block=0", "kernel k0: 1 blocks of 0 threads"},
-		{"kernel k0 {", "step neg () -> ()\nkernel k0 {", "a step stands behind the kernel"},
+		{"kernel k0 {", "step neg () -> ()\nkernel k0 {", "a step comes after the kernel"},
 	} {
 		if !strings.Contains(fused, c.old) {
 			t.Fatalf("%q is not in the text", c.old)

@@ -122,7 +122,7 @@ func (r *reader) kernel() {
 
 func (r *reader) step(at int) {
 	if len(r.p.Kernels) == 0 {
-		r.Failf(at, len("step"), "syntax", "a step stands behind the kernel whose body it belongs to")
+		r.Failf(at, len("step"), "syntax", "a step comes after the kernel whose body it belongs to")
 		return
 	}
 	s := BodyStep{Op: r.Ident("an operation")}

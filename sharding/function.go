@@ -115,7 +115,7 @@ func (x *Function) annotations(n *ir.Node, values []*ir.Value) ([]*Sharding, err
 		}
 		s, end, err := Parse(strings.ReplaceAll(text, "'", `"`), func(string) (*Mesh, bool) { return nil, false })
 		if err == nil && end != len(text) {
-			err = fmt.Errorf("what stands behind %q", text[:end])
+			err = fmt.Errorf("what comes after %q", text[:end])
 		}
 		if err == nil {
 			err = s.Check(len(shapeOf(values[i])))

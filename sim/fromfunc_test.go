@@ -115,7 +115,7 @@ func @f(%x: f32[4]) -> (f32[4]) {
 		t.Fatal(err)
 	}
 	if next := model.Succ.At(1); !slices.Contains(next, 2) {
-		t.Errorf("%v stand behind the view, not the write", next)
+		t.Errorf("%v come after the view, not the write", next)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // This file finds layers that repeat, and makes the program with fewer of them. Layers are told by
 // their inputs: a run of types with a period. Forward, an operation is of the highest layer on
-// which it depends; behind the last layer all depend on all, and it is of the lowest one whose
+// which it depends; after the last layer all depend on all, and it is of the lowest one whose
 // activations, or parameters, it has come down to. Layers that are taken out leave
 // their neighbours with each other's operands at the same place of the layer. What comes out is
 // believed only if two such programs have, of every kind of operation, numbers that lead
@@ -111,7 +111,7 @@ func sign(n *ir.Node) string {
 
 // level is a node's place among layers.
 type level struct {
-	up, down int // the highest layer it depends on; the lowest that it has come down to, behind the last
+	up, down int // the highest layer it depends on; the lowest that it has come down to, after the last
 	slot     int // among the nodes of its level
 }
 

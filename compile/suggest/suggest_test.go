@@ -158,7 +158,7 @@ func TestArrangements(t *testing.T) {
 	}
 }
 
-// TestExperts: weights of experts lie one behind the other, and ranks have some of them each.
+// TestExperts: weights of experts are contiguous, and ranks have some of them each.
 func TestExperts(t *testing.T) {
 	const moe = `world 1
 

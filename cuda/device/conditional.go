@@ -204,7 +204,7 @@ func (h *chooser) set(by driver.Condition, n *branching) error {
 	return d.drv.Launch(d.rank.Ctx, h.c.r.main.h, h.f, 1, 1, 0, p)
 }
 
-// node adds a conditional node, and goes on behind it.
+// node adds a conditional node, and continues after it.
 func (h *chooser) node(n *branching) error {
 	c := h.c
 	ctx, main := c.d.rank.Ctx, c.r.main.h

@@ -33,7 +33,7 @@ type inMatmul struct {
 	matmul    int // item
 	plan      *plan
 	reduction *plan // of a reduce_scatter, in its own place
-	moved     []int // items: records of the gather's stream that stand for it, which come behind the matmul then
+	moved     []int // items: records of the gather's stream that stand for it, which come after the matmul then
 	waits     []int // items by which the matmul's stream waits for them
 	events    [2]driver.Event
 }
@@ -241,7 +241,7 @@ func extent(t library.Tensor) library.Memory {
 	return library.Memory{At: t.At, Bytes: uint64(last * int64(t.DType.Size()))}
 }
 
-// placeWithin puts collectives within matmuls where all ranks do: the stream of a gather goes on behind the matmul.
+// placeWithin puts collectives within matmuls where all ranks do: the stream of a gather continues after the matmul.
 func (r *recording) placeWithin() {
 	r.placeScatters()
 	gathers, drop := map[int]int{}, map[int]bool{} // look-up only

@@ -38,7 +38,7 @@ func (d *Device) stopLoops() {
 
 // still is for how long of a wait no loop of the device has gone round. A step whose loops
 // run for longer than a peer may take is not late: a collective over NCCL, whose beginning nobody
-// sees, may stand behind them.
+// sees, may come after them.
 func (d *Device) still(waited time.Duration) time.Duration {
 	d.stop.mu.Lock()
 	defer d.stop.mu.Unlock()

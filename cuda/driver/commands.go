@@ -127,7 +127,7 @@ type Flag struct {
 
 // Flags adds writes and waits that happen in the order given, as one command. What was
 // before it in the stream is visible to the whole system before the first write; what
-// comes behind it begins when the last wait is over. It takes no multiprocessor.
+// comes after it begins when the last wait is over. It takes no multiprocessor.
 func (c *Commands) Flags(s Stream, flags ...Flag) {
 	args := make([]uint64, 0, 2*len(flags))
 	for _, f := range flags {

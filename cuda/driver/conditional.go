@@ -13,7 +13,7 @@ type Node uint64
 // gives errors that match ErrNoConditions.
 //
 // A capture with such a node has several parts: CaptureDivide ends the one before the node,
-// and CaptureInto begins each body, and what stands behind the node. CaptureEnd ends these,
+// and CaptureInto begins each body, and what comes after the node. CaptureEnd ends these,
 // and gives the graph that they were captured into. All belong to the graph of the first part.
 type Conditioner interface {
 	// Conditions reports why there are no conditional nodes, nil if there are.

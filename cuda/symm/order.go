@@ -57,7 +57,7 @@ type Order struct {
 type mark struct {
 	any      bool
 	gone     bool // the stream has been destroyed
-	recorded bool // ev stands behind the call
+	recorded bool // ev comes after the call
 	stream   driver.Stream
 	ev       driver.Event
 }

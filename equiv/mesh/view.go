@@ -60,7 +60,7 @@ func (v *view) span() (lo, hi int64) {
 	return lo, hi
 }
 
-// sides report whether places lie in front of the first one, or behind the last one.
+// sides report whether places lie in front of the first one, or after the last one.
 func (v *view) sides() (low, high bool) {
 	lo, hi := v.span()
 	return lo < 0, hi > (v.inner.Size-1)*v.dil

@@ -7,7 +7,7 @@ import (
 
 // The error function of float32 numbers, computed in float64: math.Erf calls math.Exp twice where most
 // activations of a model are, and takes ten times as long. Pieces of a sixteenth have Taylor series of their
-// own, whose terms behind the last are below 2^-55. The table is made when it is first asked for.
+// own, whose terms after the last are below 2^-55. The table is made when it is first asked for.
 
 const (
 	erfPieces = 96 // erf(6) is 1, also in float64

@@ -5,7 +5,7 @@ import "slices"
 // runGroupedMatmul multiplies group by group: rows of operand 0 with a matrix for each
 // group, or a matrix for each group with columns of operand 1, or the pieces of two
 // matrices along their inner dimension. Operand 2 has where each group ends; what lies
-// behind the last is 0 in the result, or does not count.
+// after the last is 0 in the result, or does not count.
 func runGroupedMatmul(c *call) error {
 	a, b, ends, out := &c.ins[0], &c.ins[1], &c.ins[2], &c.outs[0]
 	ra, rb := len(a.Shape), len(b.Shape)

@@ -110,7 +110,7 @@ func (t *Training) tangent(i int) (interp.Tensor, error) {
 }
 
 // Reference runs the loop with the interpreter: losses by step and rank, and the inputs of
-// the step behind the last, by rank.
+// the step after the last, by rank.
 func (t *Training) Reference(ctx context.Context, steps int) (losses, in [][]interp.Tensor, _ error) {
 	in = t.Inputs
 	o := interp.Options{SkipVerify: true}

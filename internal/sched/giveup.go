@@ -43,7 +43,7 @@ func newBound(p *problem) *bound {
 		rest := 0.0
 		for _, q := range p.succ.At(j) {
 			if p.kind[j] == sim.Start && !(p.isWait(q) && p.startOf[q] == j) {
-				rest = max(rest, path[q]) // comes behind its beginning, not its end
+				rest = max(rest, path[q]) // comes after its beginning, not its end
 			} else {
 				b.after[j] = max(b.after[j], path[q])
 			}

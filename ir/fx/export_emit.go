@@ -102,7 +102,7 @@ func (e *exporter) add(n *Node) error {
 }
 
 // emitItems writes the getitems of a coalesced collective right after it, where
-// a trace has them; in the IR they had to stand behind the wait.
+// a trace has them; in the IR they had to come after the wait.
 func (e *exporter) emitItems(coll *Node) error {
 	for _, s := range e.lists[coll.Name] {
 		if err := e.add(s); err != nil {

@@ -76,7 +76,7 @@ func TestFeeds(t *testing.T) {
 	}
 }
 
-// What backward takes stands behind everything else that forward returns: here the new
+// What backward takes comes after everything else that forward returns: here the new
 // values of two buffers and the loss. A from field that counts otherwise is not believed.
 func TestFeedsBehindBuffers(t *testing.T) {
 	node := func(name, kind, target, inputs, args, more string) string {

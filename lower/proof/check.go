@@ -136,7 +136,7 @@ func (c *comparison) order() {
 				i, ok := first[path+n.Name()]
 				j, ok2 := first[path+o.Name()]
 				if ok && ok2 && i < j {
-					c.fail("order", n.String(), c.line(i), "the node stands behind %"+o.Name())
+					c.fail("order", n.String(), c.line(i), "the node comes after %"+o.Name())
 				}
 			}
 		}

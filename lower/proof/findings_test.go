@@ -82,7 +82,7 @@ func TestFindings(t *testing.T) {
 		{"an input of another role", "input w {parameter}", "input w {saved}", "a program keeps its function's signature"},
 		{"inputs exchanged", "input x {parameter} = %x: f32[4,8]\ninput w {parameter} = %w: f32[8,4]", "input w {parameter} = %w: f32[8,4]\ninput x {parameter} = %x: f32[4,8]", "a program keeps its function's signature"},
 		{"in another order", "@compute launch cat (%b: f32[2,8], %x+32: f32[2,8]) -> (%d: f32[4,8]) {dim=0} from %d\n@compute launch neg (%y: f32[2,4]) -> (%e: f32[2,4]) from %e\n",
-			"@compute launch neg (%y: f32[2,4]) -> (%e: f32[2,4]) from %e\n@compute launch cat (%b: f32[2,8], %x+32: f32[2,8]) -> (%d: f32[4,8]) {dim=0} from %d\n", "the node stands behind %d"},
+			"@compute launch neg (%y: f32[2,4]) -> (%e: f32[2,4]) from %e\n@compute launch cat (%b: f32[2,8], %x+32: f32[2,8]) -> (%d: f32[4,8]) {dim=0} from %d\n", "the node comes after %d"},
 		{"a size that is not checked", "need n-2 from %f\n", "", "the program does not check that n-2 is not negative"},
 		{"another bound", "sym n hint 2 max 4", "sym n hint 2 max 3", "a program has its function's symbols"},
 		{"a world of other ranks", "world 2", "world 4", "2 ranks became 4"},

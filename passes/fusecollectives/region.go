@@ -226,7 +226,7 @@ func (g *grower) agrees(r *region, n *ir.Node, fl flow) bool {
 }
 
 // trim keeps what lies between collectives and matmuls: what else is done to rows before the
-// first and behind the last one is done to all of them at once.
+// first and after the last one is done to all of them at once.
 func (g *grower) trim(r *region) {
 	above, below := map[ir.NodeID]bool{}, map[ir.NodeID]bool{}
 	for _, id := range r.nodes {

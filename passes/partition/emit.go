@@ -258,7 +258,7 @@ func (e *emitter) inputs(through []bool) {
 }
 
 // regionEnds says when the collectives of repeated regions that backward itself
-// does not ask for are due: behind the last unit that reads a value of the region.
+// does not ask for are due: after the last unit that reads a value of the region.
 // trail lists them by region, last the regions that end with a unit.
 func (e *emitter) regionEnds() (last map[int32][]int, trail [][]int32) {
 	j := e.j

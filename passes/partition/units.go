@@ -350,7 +350,7 @@ func (j *jointFunc) outputs(reached []bool) error {
 //
 // What a tangent reaches is backward; what a forward output needs is forward. Of
 // the rest, an operation with effects runs once and stays where the program has
-// it: behind the last node that a forward output needs it belongs to backward,
+// it: after the last node that a forward output needs it belongs to backward,
 // such as a gather that backward repeats on purpose; before, to forward. Pure
 // operations are free unless an operand comes from backward, or a later write
 // destroys what they read, which only forward can forestall.

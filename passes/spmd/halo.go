@@ -9,7 +9,7 @@ import (
 // This file has halo exchange: a rank's piece of a result may take rows of an operand that its
 // neighbours have. What it takes begins at a place that is affine in the number of its piece, so
 // that every rank takes as many rows, and those of the piece so many further on come from there
-// by one collective_permute. Rows that lie in front of the first piece or behind the last one
+// by one collective_permute. Rows that lie in front of the first piece or after the last one
 // come from nobody, and are zeros. Where ranks take pieces from the last one on, they come from as
 // many further on of the rank at the other end.
 
@@ -24,7 +24,7 @@ type halo struct {
 	size        int64 // of a piece
 	turn        int64 // 1, or -1 if ranks take pieces from the last one on
 	from, to    int64 // whose they are: of the rank so many further on than its number, or than 0 less that
-	lo, hi      int64 // the first row of piece from, and what is behind the last one of piece to
+	lo, hi      int64 // the first row of piece from, and what is after the last one of piece to
 	front, back int64 // rows of zeros, so that no rank takes what is not there
 	start, move int64 // where a rank begins: start + move*its number
 	low, high   bool  // what lies in front of the tensor or behind its end is not what it should be

@@ -97,7 +97,7 @@ func filter() (int, error) {
 	var f []unix.SockFilter
 	for _, c := range sysCalls {
 		one := []unix.SockFilter{ret(notify)}
-		test := func(yes, no uint8, b bits) { // in front of the others; what fails goes on behind them
+		test := func(yes, no uint8, b bits) { // in front of the others; what fails continues after them
 			if b.of != 0 {
 				behind := uint8(len(one))
 				one = append([]unix.SockFilter{load(data + 8*b.arg), jump(unix.BPF_JSET, b.of, yes*behind, no*behind)}, one...)

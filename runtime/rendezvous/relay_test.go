@@ -49,7 +49,7 @@ func TestRelayWaits(t *testing.T) {
 	}
 }
 
-// TestRelayLeft: ranks that go on behind one that has left, and whose process has ended, have
+// TestRelayLeft: ranks that continue after one that has left, and whose process has ended, have
 // neither died nor left: nobody's world breaks, but what needs their sessions does. Behind one that
 // dies they are lost.
 func TestRelayLeft(t *testing.T) {

@@ -158,7 +158,7 @@ type line struct {
 // listing is a program as text taken apart.
 type listing struct {
 	head   []string // world, groups, symbols
-	inputs []line   // of one result each; tail is what stands behind the type
+	inputs []line   // of one result each; tail is what comes after the type
 	lines  []line
 	rets   []string
 	meta   string // annotations of the return

@@ -125,7 +125,7 @@ func (x Radix) tabulate(a *Layout, across, world int) (Layout, bool) {
 		outer := int(d.N / fit)
 		var rank []int32
 		var add []int64
-		for k := 0; k < len(out.Rank); k += rest { // the new table digit stands behind those so far
+		for k := 0; k < len(out.Rank); k += rest { // the new table digit comes after those so far
 			for v := range outer {
 				rank = append(rank, out.Rank[k:k+rest]...)
 				for _, was := range out.Add[k : k+rest] {

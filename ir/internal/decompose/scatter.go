@@ -179,7 +179,7 @@ func (s *scattering) join(tables, values []*ir.Value, body Body) ([]*ir.Value, e
 	return out, nil
 }
 
-// longer is a table with a row behind the last, for what lies outside.
+// longer is a table with a row after the last, for what lies outside.
 func (s *scattering) longer(table *ir.Value) *ir.Value {
 	if s.outside == nil {
 		return table
@@ -187,7 +187,7 @@ func (s *scattering) longer(table *ir.Value) *ir.Value {
 	return s.w.e.cat(0, table, s.w.e.full(table.Type().DType(), 0, append([]int64{1}, sizes(table)[1:]...)...))
 }
 
-// beyond are the places, with that of the row behind the last where there is none.
+// beyond are the places, with that of the row after the last where there is none.
 func (s *scattering) beyond() *ir.Value {
 	if s.outside == nil {
 		return s.at

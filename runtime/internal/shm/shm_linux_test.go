@@ -79,7 +79,7 @@ func TestWorldIsFlat(t *testing.T) {
 	}
 }
 
-// TestUnmap: what comes behind a piece that was given back is zeroed memory at its address.
+// TestUnmap: what comes after a piece that was given back is zeroed memory at its address.
 func TestUnmap(t *testing.T) {
 	w, err := Reserve(1, 1<<20)
 	if err != nil {

@@ -20,7 +20,7 @@ func Table(c *rt.Collective, k int, base driver.Ptr) (list []dim.Dim, most [2][]
 	row := int64(in.DType.Size()) * intmath.Product(in.Shape[1:])
 	inner := slices.Concat(c.Late.Ins[k][1:], c.Late.Outs[k][1:])
 	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Late.Value(nil)); return !ok }) {
-		return nil, most, fmt.Errorf("%s of rows that do not lie one behind the other: %w", c.Name(), rt.ErrUnsupported)
+		return nil, most, fmt.Errorf("%s of rows that are not contiguous: %w", c.Name(), rt.ErrUnsupported)
 	}
 	if bits.Len64(uint64(row)) > 40 {
 		return nil, most, fmt.Errorf("%s: rows of %d bytes", c.Name(), row)

@@ -111,7 +111,7 @@ func embeddingBag(c *call) error {
 	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
 }
 
-// beginnings are the offsets of so many bags without the end of the last one, which may stand behind
+// beginnings are the offsets of so many bags without the end of the last one, which may come after
 // them; nil if they are not as many.
 func (c *call) beginnings(offsets *ir.Value, bags int64, end bool) *ir.Value {
 	t := offsets.Type()

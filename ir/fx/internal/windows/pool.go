@@ -94,7 +94,7 @@ func (p pooling) windowsOf(how string, pads, stride, base []int64) attr.List {
 	return l.With("reduce", attr.String(how)).With("window", attr.Ints(full(p.kernel, 1, 1)...))
 }
 
-// forward folds the windows: as many as there are, whatever lies behind the last.
+// forward folds the windows: as many as there are, whatever lies after the last.
 func (p pooling) forward(how string) attr.List {
 	var pads []int64
 	for d, low := range p.padding {
