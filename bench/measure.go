@@ -222,16 +222,16 @@ func (s *session) scale(measured []calibration.Instruction) float64 {
 
 // meter measures on one rank.
 type meter struct {
-	c        *measuredProgram
-	r        *rt.Rank
-	h        half
-	forward  *meter // of what feeds the program, nil if nothing does
-	inputs   []rt.Value
-	bound    bool    // the inputs have been brought in
-	besideUs float64 // what the partner takes beside nothing; 0 if that was not measured
-	seen     map[string]bool
-	edgeUs   float64
-	found    []finding
+	c         *measuredProgram
+	r         *rt.Rank
+	h         half
+	forward   *meter // of what feeds the program, nil if nothing does
+	inputs    []rt.Value
+	bound     bool    // the inputs have been brought in
+	partnerUs float64 // what the partner takes beside nothing; 0 if that was not measured
+	seen      map[string]bool
+	edgeUs    float64
+	found     []finding
 }
 
 func (k *meter) add(f finding) { k.found = append(k.found, f) }
@@ -355,7 +355,7 @@ func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 	said := c.guess(in)
 	if in.Kind == program.Collective {
 		if c.beside[i] {
-			return k.besideCompute(ctx, said, in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
+			return k.overlappedCompute(ctx, said, in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
 		}
 		return k.slope(ctx, said, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
 	}

@@ -44,18 +44,18 @@ func (k *meter) edges(ctx context.Context) error {
 	return nil
 }
 
-// besideCompute measures a collective that has compute beside it: as little as there
+// overlappedCompute measures a collective that has compute beside it: as little as there
 // can be of what keeps multiprocessors to itself. A collective that takes no longer than
 // that has a tiny launch beside it instead.
-func (k *meter) besideCompute(ctx context.Context, said float64, stream int, run func(x *rt.Exec)) (float64, error) {
+func (k *meter) overlappedCompute(ctx context.Context, said float64, stream int, run func(x *rt.Exec)) (float64, error) {
 	c := k.c
 	partner := func(x *rt.Exec) { rt.Instruct(x, c.p, c.partner) }
-	if c.partner >= 0 && k.besideUs == 0 {
+	if c.partner >= 0 && k.partnerUs == 0 {
 		us, err := k.slope(ctx, 0, c.forked(stream, func(*rt.Exec) {}, partner))
 		if err != nil {
 			return 0, err
 		}
-		k.besideUs = max(us, 0.001)
+		k.partnerUs = max(us, 0.001)
 	}
 	// What one rank measured must not decide: all go the same ways.
 	us, err := k.slope(ctx, said, c.forked(stream, run, func(x *rt.Exec) { c.tinyLaunch(x, c.computeStream()) }))
@@ -63,7 +63,7 @@ func (k *meter) besideCompute(ctx context.Context, said float64, stream int, run
 		return us - 2*k.edgeUs, err
 	}
 	busy, err := k.slope(ctx, said, c.forked(stream, run, partner))
-	if busy > coveredBy*k.besideUs {
+	if busy > coveredBy*k.partnerUs {
 		us = busy
 	}
 	return us - 2*k.edgeUs, err
@@ -122,7 +122,7 @@ func (k *meter) sweep(ctx context.Context) error {
 					x.Collective(c.p.Streams[s].Name, col)
 				}
 				var err error
-				if f.Us, err = k.besideCompute(ctx, said, s, run); err == nil {
+				if f.Us, err = k.overlappedCompute(ctx, said, s, run); err == nil {
 					f.Alone, err = k.slope(ctx, said, run)
 				}
 				if err != nil {

@@ -15,7 +15,7 @@ type fitting struct {
 	m     *calibration.File
 	kinds []disturbed
 	obs   []cost.Slowdown
-	ops   []besideOps // launches of kinds that were seen
+	ops   []overlappedOps // launches of kinds that were seen
 	comm  map[string]*going
 	chain map[string]*going // by key: beside collectives
 }
@@ -26,8 +26,8 @@ type disturbed struct {
 	collective string
 }
 
-// besideOps names a launch that was seen beside a collective, and its kind.
-type besideOps struct {
+// overlappedOps names a launch that was seen beside a collective, and its kind.
+type overlappedOps struct {
 	launch string
 	kind   int
 }
@@ -266,7 +266,7 @@ func (f *fitting) lost(c *measuredProgram, r *inRun, lost float64, list []span) 
 			any = true
 			in := &c.p.Instrs[l.instr]
 			kind := f.kind(disturbed{!in.Holds(), c.p.Instrs[i].Op})
-			if op := (besideOps{in.Op, kind}); !slices.Contains(f.ops, op) {
+			if op := (overlappedOps{in.Op, kind}); !slices.Contains(f.ops, op) {
 				f.ops = append(f.ops, op)
 			}
 			for len(o.Over) <= kind {

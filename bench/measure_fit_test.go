@@ -90,7 +90,7 @@ func (m *machine) measured(t *testing.T, s *session, c *measuredProgram, ranks i
 	if _, err := table.WriteTo(&b); err != nil { // sorts
 		t.Fatal(err)
 	}
-	truth, err := program.Simulate(c.p, program.SimOptions{Us: real, Beside: m.speeds()})
+	truth, err := program.Simulate(c.p, program.SimOptions{Us: real, Overlap: m.speeds()})
 	if err != nil {
 		t.Fatal(err)
 	}

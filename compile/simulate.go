@@ -53,7 +53,7 @@ func SimulateProgram(p *program.Program, f *ir.Func, m *calibration.File, model 
 		}
 		return compute, comm
 	}
-	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] }, Beside: slowed}
+	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] }, Overlap: slowed}
 	if model.Machine != nil {
 		o.Links = func(in *program.Instr) [2]float64 { return linkShare(p, in, model.Machine, us[in]) }
 	}

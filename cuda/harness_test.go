@@ -131,7 +131,7 @@ func smallGroup(share bool, ranks int) coll.GroupOptions {
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
-	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.CoresidentReduce = 4<<10, 4<<10, 256, 64<<10
+	tune.OverlappedMove, tune.OverlappedReduce, tune.OverlappedPiece, tune.CoresidentReduce = 4<<10, 4<<10, 256, 64<<10
 	return coll.GroupOptions{Timeout: plenty, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 

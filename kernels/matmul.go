@@ -37,10 +37,10 @@ const (
 
 // MatmulTile is a way of cutting a matmul that there are kernels for, as in src/matmul.h: the rows
 // and columns of a tile, a block's stages, the columns and the turns of the slices that results
-// leave through; a cluster's blocks below and beside each other, and the parts of K it has.
+// leave through; a cluster's blocks along rows and columns, and the parts of K it has.
 type MatmulTile struct {
 	Rows, Columns, Stages, Width, Turns int64
-	Below, Beside, Split                int64
+	ClusterRows, ClusterColumns, Split  int64
 	// What a step of 64 of K and a tile's end take of a multiprocessor, in microseconds on
 	// an H200 at the rate that its power allows. They rank tiles, and stand for no time.
 	step, end float64
@@ -140,7 +140,7 @@ func (s *MatmulShape) best(sms int, serves func(*MatmulTile) bool) (best MatmulT
 	return best
 }
 
-func (t *MatmulTile) cluster() int64 { return t.Below * t.Beside * t.Split }
+func (t *MatmulTile) cluster() int64 { return t.ClusterRows * t.ClusterColumns * t.Split }
 
 // resident is how many clusters run at the same time, one at least.
 func (t *MatmulTile) resident(sms int) int64 { return max(1, int64(sms)/t.cluster()) }
@@ -155,7 +155,7 @@ func (t *MatmulTile) sumsAs(o *MatmulTile) bool {
 
 // String is the end of the names of a tile's kernels.
 func (t MatmulTile) String() string {
-	return fmt.Sprintf("%dx%d_%dx%dx%d", t.Rows, t.Columns, t.Below, t.Beside, t.Split)
+	return fmt.Sprintf("%dx%d_%dx%dx%d", t.Rows, t.Columns, t.ClusterRows, t.ClusterColumns, t.Split)
 }
 
 // Time is about what the tiles of t take, in microseconds.
@@ -167,7 +167,7 @@ func (s *MatmulShape) Time(t MatmulTile, sms int) float64 {
 
 // clusters is how many rows and columns of clusters of tiles a result has.
 func (s *MatmulShape) clusters(t MatmulTile) (rows, cols int64) {
-	return divUp(s.M, t.Rows*t.Below), divUp(s.N, t.Columns*t.Beside)
+	return divUp(s.M, t.Rows*t.ClusterRows), divUp(s.N, t.Columns*t.ClusterColumns)
 }
 
 // Tiled is a matmul by the tiles of t on up to sms multiprocessors.
@@ -186,15 +186,15 @@ func (s *MatmulShape) Tiled(t MatmulTile, sms int) (*Matmul, error) {
 		Image: "matmul_" + typ,
 		Name:  fmt.Sprintf("matmul_%s_%s%s_%v", typ, letter[s.TransA], letter[s.TransB], t),
 		Grid:  int(min(tiles, t.resident(sms)) * t.cluster()), Block: matmulThreads, Cluster: int(t.cluster()),
-		A: [2]uint32{matmulDepth, uint32(t.Rows / t.Beside)}, B: [2]uint32{64, matmulDepth}, D: [2]uint32{uint32(t.Width), 64},
-		args: [5]uint32{uint32(rows), uint32(cols), uint32(depth), uint32(s.Batch), uint32(matmulBand / (t.Rows * t.Below))},
+		A: [2]uint32{matmulDepth, uint32(t.Rows / t.ClusterColumns)}, B: [2]uint32{64, matmulDepth}, D: [2]uint32{uint32(t.Width), 64},
+		args: [5]uint32{uint32(rows), uint32(cols), uint32(depth), uint32(s.Batch), uint32(matmulBand / (t.Rows * t.ClusterRows))},
 	}
 	if s.TransA {
 		m.A = [2]uint32{64, matmulDepth}
 	}
 	columns := divUp(t.Columns, 64) * 64
 	if s.TransB {
-		m.B = [2]uint32{matmulDepth, uint32(t.Columns / t.Below)}
+		m.B = [2]uint32{matmulDepth, uint32(t.Columns / t.ClusterRows)}
 		columns = t.Columns
 	}
 	m.Shared = int(t.Stages*((t.Rows+columns)*matmulDepth*2+16) + 2*t.Turns*64*t.Width*2)

@@ -17,7 +17,7 @@ type Tuning = calibration.Limits
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
 		Push: 16 << 20, PushScatter: 48 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
-		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, CoresidentReduce: 8 << 20}
+		OverlappedMove: 1 << 20, OverlappedReduce: 4 << 20, OverlappedPiece: 64 << 10, CoresidentReduce: 8 << 20}
 	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}

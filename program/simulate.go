@@ -15,9 +15,9 @@ type SimOptions struct {
 	// a collective that nothing runs beside (Program.Overlapped) follows what is before
 	// it, and is followed, as within one stream.
 	EdgeUs float64
-	// Beside gives the speeds, as parts of those alone, at which a launch and a
+	// Overlap gives the speeds, as parts of those alone, at which a launch and a
 	// collective go on while both run; nil: both at full speed.
-	Beside func(launch, collective *Instr) (compute, comm float64)
+	Overlap func(launch, collective *Instr) (compute, comm float64)
 	// Links is the part of what the links of its ranks carry that a collective takes
 	// while no other runs, between 0 and 1, within NVLink domains and between them; nil:
 	// nothing. Collectives on several streams that run at once share the links if their
@@ -251,16 +251,16 @@ func (s *simulation) speed(k int) float64 {
 		speed = s.share(me)
 	}
 	for j := range s.run {
-		if j == k || s.run[j].at < 0 || s.o.Beside == nil {
+		if j == k || s.run[j].at < 0 || s.o.Overlap == nil {
 			continue
 		}
 		other := &s.p.Instrs[s.run[j].at]
 		switch {
 		case me.Kind != Collective && other.Kind == Collective:
-			c, _ := s.o.Beside(me, other)
+			c, _ := s.o.Overlap(me, other)
 			speed = min(speed, c)
 		case me.Kind == Collective && other.Kind != Collective:
-			_, c := s.o.Beside(other, me)
+			_, c := s.o.Overlap(other, me)
 			speed = min(speed, c)
 		}
 	}

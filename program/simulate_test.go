@@ -59,9 +59,9 @@ func TestSimulate(t *testing.T) {
 		{"hidden edges", map[string]float64{"all_reduce": 4, "neg": 5, "exp": 5, "add": 1}, SimOptions{EdgeUs: 2}, 11},
 		{"no collectives", map[string]float64{"all_reduce": 30, "neg": 5, "exp": 5, "add": 1}, SimOptions{EdgeUs: 2, NoCollectives: true}, 11},
 		// 8 us of all_reduce take 10 beside computing, which does 5 of its 10 us meanwhile.
-		{"slower", map[string]float64{"all_reduce": 8, "neg": 5, "exp": 5, "add": 1}, SimOptions{Beside: half}, 16},
+		{"slower", map[string]float64{"all_reduce": 8, "neg": 5, "exp": 5, "add": 1}, SimOptions{Overlap: half}, 16},
 		// Computing takes 20 us, in which 16 of the 30 are done; 14 are left alone.
-		{"slower, exposed", map[string]float64{"all_reduce": 30, "neg": 5, "exp": 5, "add": 1}, SimOptions{Beside: half}, 35},
+		{"slower, exposed", map[string]float64{"all_reduce": 30, "neg": 5, "exp": 5, "add": 1}, SimOptions{Overlap: half}, 35},
 		{"nothing", nil, SimOptions{}, 0},
 	} {
 		c.o.Us = lengths(c.us)
@@ -125,7 +125,7 @@ func TestSimulateProperties(t *testing.T) {
 		}
 		o := SimOptions{Us: lengths(us), EdgeUs: float64(rng.Intn(3))}
 		a, b := 0.3+0.7*rng.Float64(), 0.3+0.7*rng.Float64()
-		o.Beside = func(_, _ *Instr) (float64, float64) { return a, b }
+		o.Overlap = func(_, _ *Instr) (float64, float64) { return a, b }
 		got, err := Simulate(p, o)
 		if err != nil {
 			t.Fatal(err)

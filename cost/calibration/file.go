@@ -101,9 +101,9 @@ type Limits struct {
 	EngineMove       uint64 `json:"engine_move"`       // all_gather and all_to_all, for every tensor of the bucket, 0 for never
 	Blocks           int    `json:"blocks"`            // direct kernels
 	PushBlocks       int    `json:"push_blocks"`       // push kernels, two to a multiprocessor
-	BesideMove       uint64 `json:"beside_move"`       // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
-	BesideReduce     uint64 `json:"beside_reduce"`     // reduce_scatter and all_reduce likewise
-	BesidePiece      uint64 `json:"beside_piece"`      // smaller pieces go to the peers by co-resident kernels instead of by copies
+	OverlappedMove   uint64 `json:"beside_move"`       // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
+	OverlappedReduce uint64 `json:"beside_reduce"`     // reduce_scatter and all_reduce likewise
+	OverlappedPiece  uint64 `json:"beside_piece"`      // smaller pieces go to the peers by co-resident kernels instead of by copies
 	CoresidentReduce uint64 `json:"coresident_reduce"` // reductions of up to that many bytes go by co-resident kernels, larger ones by kernels that wait for room
 	EngineChunks     int    `json:"engine_chunks"`     // chunks that hide the fold in all_reduce by copy engines, 0 for one
 	// MulticastReduce is from where all_reduce goes through multicast in groups that have

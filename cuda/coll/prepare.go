@@ -91,7 +91,7 @@ func (m *Member) prepare(op Op) (*Prepared, error) {
 		return m.prepareRooted(op)
 	}
 	if op.Overlapped && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
-		if p, err := m.prepareBeside(op); p != nil || err != nil {
+		if p, err := m.prepareOverlapped(op); p != nil || err != nil {
 			return p, err
 		}
 	}

@@ -64,7 +64,7 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 		return &Prepared{m: m}, nil
 	}
 	can := m.engine != nil && (op.Symmetric || op.Dsts != nil)
-	limit := m.Group.tuning.BesideMove
+	limit := m.Group.tuning.OverlappedMove
 	switch {
 	case op.Algo == kernels.Engine && !can:
 		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory and GroupOptions.Staging"}
@@ -135,7 +135,7 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	switch op.Kind {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
-		p.parts = b.reduceBeside(op.Tensors)
+		p.parts = b.reduceOverlapped(op.Tensors)
 		b.flagBarrier(flagLeft)
 	case kernels.Broadcast:
 		b.broadcast()
@@ -166,7 +166,7 @@ func (b *engineBuilder) broadcast() {
 	isRoot := m.Index == b.root
 	// Tensors too small for slices, and those of two ranks, go to each peer as a whole.
 	whole := func(t Tensor) bool {
-		return b.n == 2 || t.Bytes < uint64(b.n)*max(m.Group.tuning.BesidePiece, 16)
+		return b.n == 2 || t.Bytes < uint64(b.n)*max(m.Group.tuning.OverlappedPiece, 16)
 	}
 	slice := func(t Tensor, r int) (at, bytes uint64) {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15

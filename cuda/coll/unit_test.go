@@ -212,7 +212,7 @@ func TestWorthCopies(t *testing.T) {
 	}
 	for _, move := range []uint64{0, 64 << 10} {
 		tune := kernels.DefaultTuning(n)
-		tune.BesideMove, tune.BesideReduce = move, 2*move
+		tune.OverlappedMove, tune.OverlappedReduce = move, 2*move
 		g, err := NewGroup(t.Context(), w, []int{0, 1, 2, 3}, GroupOptions{Region: 256 << 10, Flagged: 256 << 10, Staging: 1 << 20, Tuning: &tune})
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestWorthCopies(t *testing.T) {
 			for _, less := range []uint64{0, 256} {
 				op := Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Overlapped: true,
 					Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<19), Bytes: c.bytes - less}}}
-				p, err := g.Members()[0].prepareBeside(op)
+				p, err := g.Members()[0].prepareOverlapped(op)
 				if err != nil || (p != nil) != (move > 0 && less == 0) {
 					t.Errorf("threshold %d, %v of %d bytes: by copies: %v, %v", move, c.kind, c.bytes-less, p != nil, err)
 				}

@@ -78,7 +78,7 @@ func (r *recording) summary() string {
 		for _, c := range r.open[g] {
 			form := byte(formAlone)
 			switch {
-			case c.beside:
+			case c.overlapped:
 				form = formOverlapped
 			case c.within != nil:
 				form = formWithin
@@ -123,7 +123,7 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 				return &rt.MismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
 			}
 			for k, c := range r.open[g] {
-				c.beside = c.beside || open[k] == formOverlapped
+				c.overlapped = c.overlapped || open[k] == formOverlapped
 				if c.exchangesAddresses() {
 					places = c.takeAddresses(pos, places)
 				}

@@ -10,7 +10,7 @@ import (
 )
 
 // A collective overlapped with compute takes another form than an exposed one
-// (cuda/coll/beside.go), and which of the two it is shows once the whole step is collected. So
+// (cuda/coll/overlapped.go), and which of the two it is shows once the whole step is collected. So
 // it is planned then. Ranks that took different forms would wait for each other until time
 // is up. Which compute overlaps with a collective may differ, by programs that are written by
 // hand or by libraries that one rank lacks, so the ranks of a group tell each other
@@ -18,11 +18,11 @@ import (
 
 // collective is a call of a step that is being collected.
 type collective struct {
-	g      *group
-	c      rt.Collective
-	beside bool      // compute overlaps with it
-	within *inMatmul // where it is done within a matmul, see inmatmul.go
-	dsts   [][]int64 // of one that tells: by result and place in the group, where it begins there
+	g          *group
+	c          rt.Collective
+	overlapped bool      // compute overlaps with it
+	within     *inMatmul // where it is done within a matmul, see inmatmul.go
+	dsts       [][]int64 // of one that tells: by result and place in the group, where it begins there
 }
 
 // exchangesAddresses reports whether ranks tell each other where results are: of a transfer between stages
@@ -64,7 +64,7 @@ func cloned(lists [][]int64) [][]int64 {
 func (r *recording) findOverlapped() {
 	for k := range r.items {
 		if c := r.items[k].coll; c != nil {
-			c.beside = r.busy(k)
+			c.overlapped = r.busy(k)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (r *recording) form() error {
 			continue
 		}
 		g, c, part := i.coll.g, &i.coll.c, alone
-		if i.coll.beside {
+		if i.coll.overlapped {
 			part = next[g]
 		}
 		p, err := d.planned(d.collectiveKey(c, part, i.coll.dsts), func() (*plan, error) { return d.planCollective(g, c, part, i.coll.dsts) }, c.Outs, c.Ins)

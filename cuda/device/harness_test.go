@@ -50,7 +50,7 @@ func small(ranks int) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
-	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.CoresidentReduce = 1<<10, 1<<10, 256, 4<<10
+	tune.OverlappedMove, tune.OverlappedReduce, tune.OverlappedPiece, tune.CoresidentReduce = 1<<10, 1<<10, 256, 4<<10
 	return device.Options{Transport: topo.Transport(*transport), NCCL: device.NCCLOptions{Path: *ncclPath}, Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
 		Images: imageSet(), Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }

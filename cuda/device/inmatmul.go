@@ -44,7 +44,7 @@ func (r *recording) planWithin() error {
 	taken := map[int]bool{}
 	for k := range r.items {
 		c := r.items[k].coll
-		if c == nil || !c.c.InMatmul || c.beside || c.c.CrossStage || len(c.c.Ins) != 1 || c.g.m == nil {
+		if c == nil || !c.c.InMatmul || c.overlapped || c.c.CrossStage || len(c.c.Ins) != 1 || c.g.m == nil {
 			continue
 		}
 		if order == nil {

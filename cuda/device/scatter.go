@@ -100,7 +100,7 @@ func (r *recording) scatter(c *collective, matmul *plan) (send, reduction *plan,
 func (r *recording) placeScatters() {
 	credits := map[*group]bool{}
 	for k := range r.items {
-		if c := r.items[k].coll; c != nil && c.beside && (c.c.Op == rt.ReduceScatter || c.c.Op == rt.AllReduce) {
+		if c := r.items[k].coll; c != nil && c.overlapped && (c.c.Op == rt.ReduceScatter || c.c.Op == rt.AllReduce) {
 			credits[c.g] = true
 		}
 	}

@@ -85,7 +85,7 @@ func (s *section) add(k int) {
 		s.parts = append(s.parts, part{call: i.plan, st: i.st})
 	default:
 		if log := r.d.opts.Log; log != nil && p.group != nil && s.t == nil {
-			log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", i.coll != nil && i.coll.beside)
+			log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", i.coll != nil && i.coll.overlapped)
 		}
 		cmds := &p.cmds
 		if e, ok := r.early(k); ok {

@@ -182,7 +182,7 @@ func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	for _, k := range []struct {
 		kind kernels.Collective
 		to   *uint64
-	}{{kernels.AllGather, &t.BesideMove}, {kernels.ReduceScatter, &t.BesideReduce}} {
+	}{{kernels.AllGather, &t.OverlappedMove}, {kernels.ReduceScatter, &t.OverlappedReduce}} {
 		*k.to = 0
 		for full := uint64(64 << 20); full >= 128<<10; full /= 4 {
 			cost := [2]float64{}

@@ -185,10 +185,10 @@ func (b *bench) leave(side []compute, spare int) error {
 	return nil
 }
 
-// besideTimes is a collective beside products: its time, and what they lose to it.
-type besideTimes struct{ call, lost float64 }
+// overlappedTimes is a collective beside products: its time, and what they lose to it.
+type overlappedTimes struct{ call, lost float64 }
 
-func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error) {
+func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(f.kind, bytes, rank, f.inPlace && f.kind == kernels.AllReduce)
 		o.Algo, o.Overlapped, o.Blocks = f.algo, f.beside, f.blocks
@@ -201,47 +201,47 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error
 		return o
 	})
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	whole, err := b.graphs(side, f, nil, 8, 0) // products alone have all multiprocessors
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	defer whole.close()
 	if f.spare {
 		if err := b.leave(side, f.blocks); err != nil {
-			return besideTimes{}, err
+			return overlappedTimes{}, err
 		}
 		defer b.leave(side, 0)
 	}
 	// How long a call lasts beside products decides how many outlast eight of them.
 	one, err := b.graphs(side, f, plans, 0, 4)
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	defer one.close()
 	if _, _, err := one.run(); err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	_, us, err := one.run()
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	us = max(us, 20)
 	calls := max(4, min(40, int(4000/us)))
 	alone, err := b.graphs(side, f, plans, 0, calls)
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	defer alone.close()
 	during, err := b.graphs(side, f, plans, 8, int(8*2400/us)+4)
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	defer during.close()
 	slowed, err := b.graphs(side, f, plans, min(24, 10+int(float64(calls)*us/700)), calls)
 	if err != nil {
-		return besideTimes{}, err
+		return overlappedTimes{}, err
 	}
 	defer slowed.close()
 	var pa, pb, ca, cb []float64
@@ -251,7 +251,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error
 		p1, _, err2 := during.run()
 		_, c1, err3 := slowed.run()
 		if err := errors.Join(err0, err1, err2, err3); err != nil {
-			return besideTimes{}, err
+			return overlappedTimes{}, err
 		}
 		if rep >= 2 {
 			pa, ca, pb, cb = append(pa, p0), append(ca, c0), append(pb, p1), append(cb, c1)
@@ -261,7 +261,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error
 	b.report(figure{Op: f.kind.String(), Impl: f.String() + ", alone", Bytes: bytes, US: c0})
 	b.report(figure{Op: f.kind.String(), Impl: f.String() + ", beside", Bytes: bytes, US: c1, Note: fmt.Sprintf("%+.1f%%", 100*(c1/c0-1))})
 	b.report(figure{Op: "product", Impl: "beside " + f.String(), Bytes: bytes, US: p1, Note: fmt.Sprintf("%+.1f%%, alone %.1f, %.1f us lost for a call", 100*(p1/p0-1), p0, (p1-p0)*c1/p1)})
-	return besideTimes{call: c1, lost: (p1 - p0) * c1 / p1}, nil
+	return overlappedTimes{call: c1, lost: (p1 - p0) * c1 / p1}, nil
 }
 
 // product multiplies once, or in eight parts of the rows.

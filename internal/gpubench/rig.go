@@ -49,7 +49,7 @@ func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 		return nil, err
 	}
 	if o.piece > 0 {
-		t.BesidePiece = o.piece
+		t.OverlappedPiece = o.piece
 	}
 	if o.reduce > 0 {
 		t.CoresidentReduce = o.reduce

@@ -24,14 +24,14 @@ const (
 	soakGuard   = 32   // elements before and behind a result that are watched
 )
 
-// besideEngine stands for copies and flags in the forms overlapped with compute.
-const besideEngine = kernels.Algo(100)
+// overlappedEngine stands for copies and flags in the forms overlapped with compute.
+const overlappedEngine = kernels.Algo(100)
 
 // soakCall is a collective of one to three tensors of random sizes and alignments.
 type soakCall struct {
 	kind    kernels.Collective
 	t       dtype.DType
-	algo    kernels.Algo // besideEngine for copies beside compute
+	algo    kernels.Algo // overlappedEngine for copies beside compute
 	tensors []soakTensor
 	plans   []*coll.Prepared // by rank
 }
@@ -92,7 +92,7 @@ func (b *bench) soak() error {
 }
 
 func (c *soakCall) name() string {
-	if c.algo == besideEngine {
+	if c.algo == overlappedEngine {
 		return "engine, beside"
 	}
 	return c.algo.String()
@@ -117,7 +117,7 @@ func (b *bench) soakPlans(rng *rand.Rand) ([]*soakCall, error) {
 		c := &soakCall{
 			kind: []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll}[rng.IntN(4)],
 			t:    []dtype.DType{dtype.BF16, dtype.F16, dtype.F32}[rng.IntN(3)],
-			algo: []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine, besideEngine}[rng.IntN(8)],
+			algo: []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine, overlappedEngine}[rng.IntN(8)],
 		}
 		size, n := uint64(c.t.Size()), uint64(b.n)
 		inPlace, blocks := c.kind == kernels.AllReduce && rng.IntN(2) == 0, rng.IntN(9)
@@ -155,7 +155,7 @@ func (b *bench) soakPlans(rng *rand.Rand) ([]*soakCall, error) {
 
 func (b *bench) soakOp(c *soakCall, rank, blocks int) coll.Op {
 	o := coll.Op{Kind: c.kind, DType: c.t, Symmetric: true, Algo: c.algo, Blocks: blocks}
-	if c.algo == besideEngine {
+	if c.algo == overlappedEngine {
 		o.Algo, o.Overlapped = kernels.Engine, true
 	}
 	for _, x := range c.tensors {

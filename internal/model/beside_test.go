@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The protocol of collectives overlapped with compute (cuda/coll/engine_flags.go, cuda/coll/beside.go):
+// The protocol of collectives overlapped with compute (cuda/coll/engine_flags.go, cuda/coll/overlapped.go):
 // copies between ranks that streams order by flags, which peers set and owners clear.
 // Each rank has two processes, its main stream and the stream that folds.
 

@@ -120,7 +120,7 @@ func (f *calibrateFlags) calibration(t tool, args, files []string) (*bench.Calib
 			return nil, err
 		}
 		name, _, _ := strings.Cut(filepath.Base(made.path), ".")
-		return &bench.Made{Name: name, Data: dataBeside(made.path), Func: made.function, Model: made.Costs()}, nil
+		return &bench.Made{Name: name, Data: dataOf(made.path), Func: made.function, Model: made.Costs()}, nil
 	}
 	return c, nil
 }

@@ -18,7 +18,7 @@ type libraryFlags struct {
 	preload                       listFlag
 	staging, fetch                int64
 	sms                           int
-	noBeside, noEarly             bool
+	noOverlap, noEarly            bool
 	matmuls, protocols            string
 	transport, nccl               string
 }
@@ -30,7 +30,7 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.Var(&f.preload, "preload", "path of a library that cuDNN needs and the loader does not find; repeatable")
 	fs.Int64Var(&f.staging, "staging", 0, "staging bytes per GPU and group for collectives overlapped with compute; 0: default, negative: none")
 	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that matmuls leave free for communication")
-	fs.BoolVar(&f.noBeside, "no-beside", false, "choose collective kernels as if none overlapped with compute")
+	fs.BoolVar(&f.noOverlap, "no-overlap", false, "choose collective kernels as if none overlapped with compute")
 	fs.BoolVar(&f.noEarly, "no-early", false, "disable programmatic dependent launch")
 	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of a skinny matmul's weights to prefetch into L2 while the kernel before it runs")
 	fs.StringVar(&f.matmuls, "matmuls", "", "calibration `file` with matmul algorithms; default: built-in for the GPU")
@@ -55,7 +55,7 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: matmuls by cuBLASLt, attention by our own kernels and
 // cuDNN, convolutions by cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noBeside, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoOverlap: f.noOverlap, NoDependentLaunch: f.noEarly, Prefetch: f.fetch, SMs: f.sms,
 		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
 	switch o.Transport {
 	case "", topo.Symmetric, topo.NCCL:

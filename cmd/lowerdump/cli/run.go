@@ -307,7 +307,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 	if c.hlo != nil {
 		cfg.StableHLO = c.hlo
 	}
-	cfg.Data = dataBeside(c.path)
+	cfg.Data = dataOf(c.path)
 	return bench.New(cfg, name, fs...)
 }
 
@@ -328,8 +328,8 @@ func (t tool) staged(f *runFlags, in *input, c *compiled) (*bench.Job, error) {
 	return bench.NewStages(cfg, name, c.Result, whole)
 }
 
-// dataBeside is the file NAME.data.safetensors beside a traced graph, if it is there.
-func dataBeside(path string) string {
+// dataOf is the file NAME.data.safetensors beside a traced graph, if it is there.
+func dataOf(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".")
 	data := filepath.Join(filepath.Dir(path), name+".data.safetensors")
 	if _, err := os.Stat(data); err != nil {

@@ -36,9 +36,9 @@ import (
 // StagingParts is how many parts of staging reductions overlapped with compute fill in turn.
 const StagingParts = 2
 
-// prepareBeside plans op overlapped with compute. It gives nil where op is better served as
+// prepareOverlapped plans op overlapped with compute. It gives nil where op is better served as
 // if it were exposed, unless op asks for copy engines: then that is an error.
-func (m *Member) prepareBeside(op Op) (*Prepared, error) {
+func (m *Member) prepareOverlapped(op Op) (*Prepared, error) {
 	must := op.Algo == kernels.Engine
 	why := ""
 	switch {
@@ -69,13 +69,13 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	b.c.Wait(m.engine.in, m.engine.fork)
 	switch op.Kind {
 	case kernels.AllGather, kernels.AllToAll:
-		b.moveBeside(ts)
+		b.moveOverlapped(ts)
 	case kernels.ReduceScatter:
-		p.parts = b.reduceBeside(ts)
+		p.parts = b.reduceOverlapped(ts)
 		p.ahead.Append(p.cmds)
 		m.Join(p.cmds, driver.Main)
 	default:
-		p.parts = b.reduceBeside(ts)
+		p.parts = b.reduceOverlapped(ts)
 		b.flagBarrier(flagLeft)
 		b.join()
 	}
@@ -117,15 +117,15 @@ func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
 	if kind != kernels.AllReduce {
 		total *= uint64(m.Group.Size())
 	}
-	limit := t.BesideMove
+	limit := t.OverlappedMove
 	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
-		limit = t.BesideReduce
+		limit = t.OverlappedReduce
 	}
 	return limit > 0 && total >= limit
 }
 
 // small says that a piece goes by a co-resident kernel and not by a copy for each peer.
-func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
+func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.OverlappedPiece }
 
 // coresidentCopy adds kernels that copy segments and are co-resident with others.
 func (b *engineBuilder) coresidentCopy(s driver.Stream, segs []kernels.Seg) {
@@ -137,8 +137,8 @@ func (b *engineBuilder) coresidentCopy(s driver.Stream, segs []kernels.Seg) {
 	}
 }
 
-// moveBeside serves all_gather and all_to_all.
-func (b *engineBuilder) moveBeside(ts []Tensor) {
+// moveOverlapped serves all_gather and all_to_all.
+func (b *engineBuilder) moveOverlapped(ts []Tensor) {
 	m, e := b.m, b.m.engine
 	from := func(t Tensor, r int) driver.Ptr {
 		if b.op.Kind == kernels.AllGather {
@@ -248,9 +248,9 @@ func (b *engineBuilder) ownSlot(round int, off uint64) driver.Ptr {
 // lag is how many rounds go out before the reduced slices of the first one do.
 const lag = StagingParts - 1
 
-// reduceBeside serves reduce_scatter and all_reduce, and reduce to a root. It returns
+// reduceOverlapped serves reduce_scatter and all_reduce, and reduce to a root. It returns
 // the number of rounds.
-func (b *engineBuilder) reduceBeside(ts []Tensor) int {
+func (b *engineBuilder) reduceOverlapped(ts []Tensor) int {
 	g := b.m.Group
 	gather := b.op.Kind == kernels.AllReduce
 	rounds := cutRounds(ts, g.stageSlot, b.n, gather)
