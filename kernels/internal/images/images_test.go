@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,10 @@ const root = "../.."
 // envNeedCompiler is set where the pinned compiler must be there, as in CI: then TestDrift
 // fails where it would be skipped.
 const envNeedCompiler = "CONCERT_NEED_CLANG"
+
+// envQuarter is 0 to 3 in CI where no recent commit touched sources or images: TestDrift then
+// compiles that quarter of them.
+const envQuarter = "CONCERT_IMAGES_QUARTER"
 
 // TestDrift compiles every source and compares with what is checked in, byte by byte. A
 // compiler of another build counts as the pinned one if its bytes are the same.
@@ -40,7 +46,19 @@ func TestDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drift, err := drifted(m, filepath.Join(root, "src"))
+	names, _, err := Sources(filepath.Join(root, "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := os.Getenv(envQuarter); q != "" {
+		n, err := strconv.Atoi(q)
+		if err != nil || n < 0 || n > 3 {
+			t.Fatalf("%s=%q, want 0 to 3", envQuarter, q)
+		}
+		names = quarter(names, n)
+		t.Logf("quarter %d: %s", n, strings.Join(names, ", "))
+	}
+	drift, err := drifted(m, filepath.Join(root, "src"), names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,13 +70,33 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// drifted compiles the sources of folder src, several at a time, and lists those whose PTX
-// is not the one of the manifest.
-func drifted(m *kernels.Manifest, src string) (drift []string, err error) {
-	names, _, err := Sources(src)
-	if err != nil {
-		return nil, err
+// quarter is every fourth name from the nth on.
+func quarter(names []string, n int) (out []string) {
+	for i := n; i < len(names); i += 4 {
+		out = append(out, names[i])
 	}
+	return out
+}
+
+// TestQuarters: the quarters together are all sources.
+func TestQuarters(t *testing.T) {
+	names, _, err := Sources(filepath.Join(root, "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for n := range 4 {
+		all = append(all, quarter(names, n)...)
+	}
+	slices.Sort(all)
+	if d := cmp.Diff(names, all); d != "" {
+		t.Error(d)
+	}
+}
+
+// drifted compiles sources of folder src, several at a time, and lists those whose PTX
+// is not the one of the manifest.
+func drifted(m *kernels.Manifest, src string, names []string) (drift []string, err error) {
 	type job struct {
 		name string
 		ptx  []byte
