@@ -81,22 +81,33 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// exported are the public packages as the compiler exports them.
-func exported(t *testing.T) map[string]*types.Package {
+// exports are the files with the export data of all packages.
+func exports(t *testing.T) map[string]string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./...").Output()
 	if err != nil {
-		var e *exec.ExitError
-		if errors.As(err, &e) {
-			err = errors.New(string(e.Stderr))
-		}
-		t.Fatal(err)
+		t.Fatal(said(err))
 	}
 	files := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		files[path] = file
 	}
+	return files
+}
+
+// said is what a command that failed wrote.
+func said(err error) error {
+	if e := (*exec.ExitError)(nil); errors.As(err, &e) {
+		return errors.New(string(e.Stderr))
+	}
+	return err
+}
+
+// exported are the public packages as the compiler exports them.
+func exported(t *testing.T) map[string]*types.Package {
+	t.Helper()
+	files := exports(t)
 	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
 	pkgs := map[string]*types.Package{}
 	for path := range files {
