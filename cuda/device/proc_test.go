@@ -223,6 +223,9 @@ func spawn(t *testing.T, world int, env ...string) error {
 func TestProcesses(t *testing.T) {
 	for _, h := range []how{eager, graph} {
 		t.Run(h.String(), func(t *testing.T) {
+			if testing.Short() && h == eager {
+				t.Skip("eager steps run in ranks of one process")
+			}
 			const name = "tiny_fsdp2"
 			dir := t.TempDir()
 			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"="+h.String()); err != nil {

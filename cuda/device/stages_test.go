@@ -49,6 +49,9 @@ func TestStages(t *testing.T) {
 		{"", 1, packed, "packets and chunks"},
 	} {
 		t.Run(fmt.Sprintf("%s/%d/%v", c.passes, c.model, c.how), func(t *testing.T) {
+			if testing.Short() && c.model > 1 {
+				t.Skip("collectives within a stage, which are for the plan")
+			}
 			noGoroutines(t)
 			m, s := stages(t, decoder(c.model), c.passes, passes)
 			drv, devs, o := target(t, m.World)
@@ -163,6 +166,9 @@ func TestStagesOverNCCL(t *testing.T) {
 		{"", 1, graph, false},
 	} {
 		t.Run(fmt.Sprintf("%s/%d/%v/%v", c.passes, c.model, c.how, c.domains), func(t *testing.T) {
+			if testing.Short() && c.model > 1 {
+				t.Skip("collectives within a stage, which are for the plan")
+			}
 			noGoroutines(t)
 			m, s := stages(t, decoder(c.model), c.passes, "default")
 			drv, devs, o := overNCCL(t, m.World)
