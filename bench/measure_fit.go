@@ -17,7 +17,7 @@ type fitting struct {
 	obs   []cost.Slowdown
 	ops   []overlappedOps // launches of kinds that were seen
 	comm  map[string]*going
-	chain map[string]*going // by key: beside collectives
+	chain map[string]*going // by key: overlapped with collectives
 }
 
 // disturbed is a kind of launch beside a kind of collective.
@@ -33,7 +33,7 @@ type overlappedOps struct {
 }
 
 // going sums up how collectives of one key, or op, went on overlapped with compute, or chains
-// beside collectives.
+// overlapped with collectives.
 type going struct {
 	did, over, lasted float64 // what was done of them beside the other, while that ran, and in all
 	times             int
@@ -190,8 +190,8 @@ func (f *fitting) replay(c *measuredProgram, ranks []*inStep, n int) {
 	}
 	// Of each collective, on the rank where it took least, which waited for no other.
 	waited := make([]float64, len(c.collectives))
-	over := make([]float64, len(c.collectives))   // beside compute
-	shared := make([]float64, len(c.collectives)) // beside collectives of other streams
+	over := make([]float64, len(c.collectives))   // overlapped with compute
+	shared := make([]float64, len(c.collectives)) // overlapped with collectives of other streams
 	slow := make([]went, len(c.chains))           // on the rank where it took longest
 	for rank, r := range ranks {
 		run := &r.Runs[n]
@@ -249,7 +249,7 @@ func (c *measuredProgram) overlapped(r *inRun) []span {
 	return merged(list)
 }
 
-// lost observes what a chain, of these instructions, lost beside collectives.
+// lost observes what a chain, of these instructions, lost overlapped with collectives.
 func (f *fitting) lost(c *measuredProgram, r *inRun, lost float64, list []span) {
 	o := cost.Slowdown{Lost: lost}
 	any := false

@@ -143,7 +143,7 @@ func TestFittedTableSimulates(t *testing.T) {
 		for _, b := range table.Overlaps {
 			truth := c.m.slow["compute "+b.Collective]
 			if b.Launch != "matmul" {
-				continue // too little of it is beside collectives to tell
+				continue // too little of it is overlapped with collectives to tell
 			}
 			if math.Abs(b.Compute-truth[0]) > 0.06 || math.Abs(b.Comm-truth[1]) > 0.06 {
 				t.Errorf("%s: %+v, want %v", c.graph, b, truth)

@@ -37,7 +37,7 @@ const (
 	leastLoad     = 8  // replays before some are looked at, of long steps
 	mostLoad      = 48 // of short ones
 	togetherSteps = 4  // replays one after the other, of which the last is looked at
-	looks         = 2  // as often for every timed replay that was asked for: copies beside compute vary
+	looks         = 2  // as often for every timed replay that was asked for: copies overlapped with compute vary
 	mostMarkUs    = 5  // a mark takes no longer, whatever noise says
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Slowdown is one observation of launches that ran beside collectives: over[k] units
+// Slowdown is one observation of launches that ran overlapped with collectives: over[k] units
 // of time of the kind k of being disturbed (what was launched, beside which
 // collective), which made them last lost units of time longer than alone.
 type Slowdown struct {

@@ -58,7 +58,7 @@ func TestAwaitsCredit(t *testing.T) {
 					part[i] = (part[i] + p.Parts()) % coll.StagingParts
 					cmds := &driver.Commands{}
 					if !p.AddAhead(cmds) {
-						t.Fatal("not beside compute")
+						t.Fatal("not overlapped with compute")
 					}
 					if c.join && i != slow {
 						m.Join(cmds, driver.Main)

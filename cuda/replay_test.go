@@ -26,7 +26,7 @@ func TestReplay(t *testing.T) {
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
 			t.Fatal(err)
 		}
-		const beside = 100 // an engine collective beside compute
+		const beside = 100 // an engine collective overlapped with compute
 		for j, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, beside, kernels.Direct, kernels.Engine, beside, kernels.Push, kernels.LL} {
 			src, dst := a, b
 			if j%2 == 1 {

@@ -101,7 +101,7 @@ type Limits struct {
 	EngineMove       uint64 `json:"engine_move"`       // all_gather and all_to_all, for every tensor of the bucket, 0 for never
 	Blocks           int    `json:"blocks"`            // direct kernels
 	PushBlocks       int    `json:"push_blocks"`       // push kernels, two to a multiprocessor
-	OverlappedMove   uint64 `json:"beside_move"`       // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
+	OverlappedMove   uint64 `json:"beside_move"`       // all_gather and all_to_all overlapped with compute: copies without kernels from here, 0 for never
 	OverlappedReduce uint64 `json:"beside_reduce"`     // reduce_scatter and all_reduce likewise
 	OverlappedPiece  uint64 `json:"beside_piece"`      // smaller pieces go to the peers by co-resident kernels instead of by copies
 	CoresidentReduce uint64 `json:"coresident_reduce"` // reductions of up to that many bytes go by co-resident kernels, larger ones by kernels that wait for room
@@ -182,7 +182,7 @@ func (f *File) Speed(key string) (float64, bool) {
 	return i.Speed, i.Speed != 0
 }
 
-// ChainSpeed is how fast the chain of that key goes on beside collectives, as a part of
+// ChainSpeed is how fast the chain of that key goes on overlapped with collectives, as a part of
 // its speed alone.
 func (f *File) ChainSpeed(key string) (float64, bool) {
 	i, _ := find(f.Chains, key)

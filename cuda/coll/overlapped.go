@@ -47,7 +47,7 @@ func (m *Member) prepareOverlapped(op Op) (*Prepared, error) {
 	case !op.Symmetric:
 		why = "copy engines need tensors in symmetric memory"
 	case op.Kind > kernels.AllToAll:
-		why = "no form beside compute"
+		why = "no form overlapped with compute"
 	}
 	if why != "" {
 		if must {

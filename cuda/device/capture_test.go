@@ -61,7 +61,7 @@ func besideStep(product bool) func(*rt.Exec) {
 	}
 }
 
-// A collective beside compute takes the form for that, one that everybody waits for
+// A collective overlapped with compute takes the form for that, one that everybody waits for
 // does not.
 func TestBeside(t *testing.T) {
 	symmetricOnly(t)

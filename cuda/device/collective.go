@@ -236,7 +236,7 @@ func (b *builder) try(op coll.Op) {
 	p, err := b.p.group.m.Prepare(op)
 	how := "copy engines"
 	if op.Overlapped {
-		how = "copies beside compute"
+		how = "copies overlapped with compute"
 	}
 	switch {
 	case op.Kind == kernels.Barrier:

@@ -73,7 +73,7 @@ func (r *recording) findOverlapped() {
 // agree on the parts of staging, too.
 func (r *recording) form() error {
 	d := r.d
-	next := map[*group]int{} // part of staging that a group's next reduction beside compute begins with
+	next := map[*group]int{} // part of staging that a group's next reduction overlapped with compute begins with
 	for k := range r.items {
 		i := &r.items[k]
 		if i.coll == nil {

@@ -118,7 +118,7 @@ func TestFormsOfTraced(t *testing.T) {
 					continue
 				}
 				if k < len(log.list) && log.list[k].beside != overlapped[i] {
-					t.Errorf("%s, half %d: %+v, but beside compute is %v in the program", name, i, log.list[k], overlapped[i])
+					t.Errorf("%s, half %d: %+v, but overlapped with compute is %v in the program", name, i, log.list[k], overlapped[i])
 				}
 				k++
 			}

@@ -165,7 +165,7 @@ func (b *bench) thresholds() (kernels.Tuning, error) {
 }
 
 // overlapThresholds finds from where the forms overlapped with compute cost less in all: the time
-// of the collective beside products, and what the products lose to it.
+// of the collective overlapped with products, and what the products lose to it.
 func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	if b.max < movedBytes+3*matrix {
 		return nil
@@ -174,7 +174,7 @@ func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	defer b.closeSide(side)
 	if err := b.openSide(side); err != nil {
 		if errors.Is(err, library.ErrUnavailable) {
-			fmt.Println("no cuBLASLt: the forms beside compute keep their defaults:", err)
+			fmt.Println("no cuBLASLt: the forms overlapped with compute keep their defaults:", err)
 			return nil
 		}
 		return err

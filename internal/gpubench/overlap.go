@@ -21,7 +21,7 @@ const (
 	matrix      = 2 * productSide * productSide // bytes of one matrix
 )
 
-// form is a collective to be timed beside products.
+// form is a collective to be timed overlapped with products.
 type form struct {
 	kind    kernels.Collective
 	algo    kernels.Algo
@@ -185,7 +185,7 @@ func (b *bench) leave(side []compute, spare int) error {
 	return nil
 }
 
-// overlappedTimes is a collective beside products: its time, and what they lose to it.
+// overlappedTimes is a collective overlapped with products: its time, and what they lose to it.
 type overlappedTimes struct{ call, lost float64 }
 
 func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, error) {
@@ -214,7 +214,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, e
 		}
 		defer b.leave(side, 0)
 	}
-	// How long a call lasts beside products decides how many outlast eight of them.
+	// How long a call lasts overlapped with products decides how many outlast eight of them.
 	one, err := b.graphs(side, f, plans, 0, 4)
 	if err != nil {
 		return overlappedTimes{}, err

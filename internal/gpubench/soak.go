@@ -31,7 +31,7 @@ const overlappedEngine = kernels.Algo(100)
 type soakCall struct {
 	kind    kernels.Collective
 	t       dtype.DType
-	algo    kernels.Algo // overlappedEngine for copies beside compute
+	algo    kernels.Algo // overlappedEngine for copies overlapped with compute
 	tensors []soakTensor
 	plans   []*coll.Prepared // by rank
 }

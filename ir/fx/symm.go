@@ -12,7 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
-// symmOperator finds the products that carry a collective, and the collectives beside products, of
+// symmOperator finds the products that carry a collective, and the collectives overlapped with products, of
 // PyTorch's symmetric memory. They become the collective, its wait and the products: what runs
 // beside what is decided here by passes, such as fuse-collectives.
 func symmOperator(target string) (signature string, build func(c *node) error, ok bool) {

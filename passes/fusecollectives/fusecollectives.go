@@ -35,7 +35,7 @@ var noCost = math.NaN()
 // # Whether it pays
 //
 // Chunks of matmuls leave multiprocessors idle, collectives of chunks cost latency, cats are
-// copies, and matmuls beside collectives are slower. So regions that look the same are tried
+// copies, and matmuls overlapped with collectives are slower. So regions that look the same are tried
 // together, in several numbers of chunks, and where that does not pay, smaller regions of a
 // collective and the matmuls next to it: the function with chunks is scheduled as overlap
 // would, timed by the simulator with contention, and kept if that is faster by min-gain
@@ -51,7 +51,7 @@ func Pass() passes.Pass {
 			{Name: "min-rows", Kind: passes.KindInt, Default: "64", Doc: "least rows of a run in a chunk, where cost decides"},
 			{Name: "min-gain", Kind: passes.KindFloat, Default: "1", Doc: "percent of the step that a kind of region has to gain"},
 			{Name: "percent", Kind: passes.KindFloat, Default: "110", Doc: "largest live memory in percent of what the schedule takes without chunks"},
-			{Name: "contention", Kind: passes.KindFloat, Default: "1.1", Doc: "how many times as long computation is taken to last beside collectives"},
+			{Name: "contention", Kind: passes.KindFloat, Default: "1.1", Doc: "how many times as long computation is taken to last overlapped with collectives"},
 		},
 		Stats: []passes.Stat{
 			{Name: "regions", Doc: "regions found, of both reaches"},
