@@ -44,8 +44,8 @@ var unaryOps = map[string]unaryOp{
 
 	"log":         floatFn(logarithm),
 	"tanh":        floatFn(math.Tanh),
-	"sin":         floatFn(math.Sin),
-	"cos":         floatFn(math.Cos),
+	"sin":         {f32: floatFn(math.Sin).f32, f64: floatFn(sine).f64},
+	"cos":         {f32: floatFn(math.Cos).f32, f64: floatFn(cosine).f64},
 	"sqrt":        opSqrt,
 	"rsqrt":       opRsqrt,
 	"erf":         {f32: erfs, f64: floatFn(math.Erf).f64},
@@ -55,7 +55,7 @@ var unaryOps = map[string]unaryOp{
 	"log2":        floatFn(math.Log2),
 	"log10":       floatFn(math.Log10),
 	"log1p":       floatFn(math.Log1p),
-	"tan":         floatFn(math.Tan),
+	"tan":         {f32: floatFn(math.Tan).f32, f64: floatFn(tangent).f64},
 	"asin":        floatFn(math.Asin),
 	"acos":        floatFn(arcCosine),
 	"atan":        floatFn(math.Atan),
@@ -84,7 +84,7 @@ var binaryOps = map[string]binaryOp{
 	"sub":         {f32: sub[float32], f64: sub[float64], i64: sub[int64], alpha: true},
 	"mul":         {f32: mul[float32], f64: mul[float64], i64: mul[int64]},
 	"div":         {f32: div[float32], f64: div[float64]},
-	"pow":         {f32: pow[float32], f64: pow[float64], i64: powInt, u64: powUint, scalar: powScalar},
+	"pow":         {f32: pow32, f64: each(power), i64: powInt, u64: powUint, scalar: powScalar},
 	"maximum":     {f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]},
 	"minimum":     {f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]},
 	"eq":          {f32: eqOf[float32], f64: eqOf[float64], i64: eqOf[int64], u64: eqOf[uint64]},
@@ -320,9 +320,10 @@ func compare(f32 func(a, b float32) bool, f64 func(a, b float64) bool, i64 func(
 	return binaryOp{f32: compareIn(f32), f64: compareIn(f64), i64: compareIn(i64), u64: compareIn(u64)}
 }
 
-func pow[T real](dst, a, b []T) {
+// pow32 has digits to spare in float64.
+func pow32(dst, a, b []float32) {
 	for i := range dst {
-		dst[i] = T(math.Pow(float64(a[i]), float64(b[i])))
+		dst[i] = float32(math.Pow(float64(a[i]), float64(b[i])))
 	}
 }
 
