@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -207,7 +206,7 @@ func tracedTrials(t *testing.T, prefix string, files ...string) []*trial {
 	var trials []*trial
 	seen := map[string]bool{}
 	for _, file := range files {
-		g, err := fx.ReadFile("../../testdata/" + file + ".graph.json.gz")
+		g, err := fx.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,23 +269,29 @@ func regionTrial(name string, nodes []*ir.Node, hints map[string]int64, seen map
 }
 
 // tinySteps are small traced steps whose regions together have most of what regions can have.
-var tinySteps = []string{"graphs/tiny_fsdp2.fw", "graphs/tiny_fsdp2.bw", "graphs/tiny_moe2.fw", "graphs/tiny_moe2.bw", "graphs/tiny_tpsp2.bw",
-	"models/gpt_any.fw", "models/gpt_any.bw"}
+var tinySteps = traced("graphs/tiny_fsdp2.fw", "graphs/tiny_fsdp2.bw", "graphs/tiny_moe2.fw", "graphs/tiny_moe2.bw", "graphs/tiny_tpsp2.bw",
+	"models/gpt_any.fw", "models/gpt_any.bw")
 
-var models = flag.Bool("models", false, "TestTracedNumbers: the kernels of all traced models, too, which takes minutes")
+// traced are files of testdata.
+func traced(names ...string) []string {
+	for i, name := range names {
+		names[i] = "../../testdata/" + name + ".graph.json.gz"
+	}
+	return names
+}
+
+var models = flag.String("models", "", "TestTracedNumbers: the kernels of these traced steps, too, such as ../../testdata/models/*.gz, which takes minutes")
 
 // The regions of small traced steps give the bits that the host's kernels give
 // node by node, and with the default functions numbers as close as their types allow.
 func TestTracedNumbers(t *testing.T) {
 	files := slices.Clone(tinySteps)
-	if *models {
-		more, err := filepath.Glob("../../testdata/models/*.graph.json.gz")
+	if *models != "" {
+		more, err := filepath.Glob(*models)
 		if err != nil || len(more) == 0 {
 			t.Fatalf("%d models, %v", len(more), err)
 		}
-		for _, file := range more {
-			files = append(files, "models/"+strings.TrimSuffix(filepath.Base(file), ".graph.json.gz"))
-		}
+		files = append(files, more...)
 	}
 	trials := tracedTrials(t, "t", files...)
 	t.Logf("%d kernels", len(trials))
