@@ -218,7 +218,7 @@ func (x *Exec) landed(q *Param) (*Work, error) {
 }
 
 // Replay runs the step once on what the arena holds, and waits for its end: on all ranks where the device reads sizes
-// that tensors hold (late.go), as Run does. Outputs stay in the arena. The error is ctx's, or what broke the world.
+// that tensors hold (dynamic.go), as Run does. Outputs stay in the arena. The error is ctx's, or what broke the world.
 func (s *Step) Replay(ctx context.Context) error {
 	return s.replay(ctx, func() error { return s.enqueueAndWait(ctx) })
 }

@@ -235,8 +235,8 @@ func (x *Exec) code(k *Kernel) error {
 		return fmt.Errorf("module %s has no kernel %q", x.m.Name, k.Target)
 	}
 	k.Attrs, k.Code, k.Unit = nil, &x.m.Kernels[i], x.l.unit
-	if k.Late != nil {
-		k.Late.code = k.Code
+	if k.Dynamic != nil {
+		k.Dynamic.code = k.Code
 	}
 	if err := x.l.atSizes(i, k); err != nil {
 		return err

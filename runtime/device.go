@@ -144,11 +144,11 @@ type Kernel struct {
 	Group     string // of op "call": the group that it communicates on, may be empty
 	Attrs     attr.List
 	Outs, Ins []Tensor
-	Label     string  // the IR op, for errors
-	Code      *Code   // of op "fused": the kernel, for the sizes of the launch
-	Sizes     []int64 // of op "fused": what the kernel takes behind its pointers
-	Unit      int     // of op "fused": which of Spec.Units the kernel belongs to
-	Late      *Late   // in a captured step: sizes that tensors hold, which are at their bounds here
+	Label     string        // the IR op, for errors
+	Code      *Code         // of op "fused": the kernel, for the sizes of the launch
+	Sizes     []int64       // of op "fused": what the kernel takes behind its pointers
+	Unit      int           // of op "fused": which of Spec.Units the kernel belongs to
+	Dynamic   *DynamicSizes // in a captured step: sizes that tensors hold, which are at their bounds here
 }
 
 // Name is the kernel's name in errors.
@@ -270,10 +270,10 @@ type Collective struct {
 	InSplits   [][]int64 // all_to_all: for each operand, rows of dimension 0 to each position; nil: equal parts
 	OutSplits  [][]int64 // all_to_all: for each operand, rows from each position; nil: equal parts
 	Outs, Ins  []Tensor
-	Label      string // the IR op, for errors
-	InMatmul   bool   // it should take place within a matmul, see program.InMatmulKey
-	Late       *Late  // in a captured step: sizes that tensors hold, which are at their bounds here
-	CrossStage bool   // ranks of several stages take part, so that offsets of operands and results differ by rank
+	Label      string        // the IR op, for errors
+	InMatmul   bool          // it should take place within a matmul, see program.InMatmulKey
+	Dynamic    *DynamicSizes // in a captured step: sizes that tensors hold, which are at their bounds here
+	CrossStage bool          // ranks of several stages take part, so that offsets of operands and results differ by rank
 }
 
 // Name is the collective's name in errors.

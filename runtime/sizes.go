@@ -13,7 +13,7 @@ import (
 
 // Sizes that tensors hold (program/sizes.go). The host waits for the launch that reads them
 // where it first needs one, and checks them: no value reaches a call that is not in its bounds.
-// In a captured step the device does (late.go).
+// In a captured step the device does (dynamic.go).
 // Where a step is planned nothing runs, and what needs such a size is left out.
 
 // sizesRead are the symbols of a launch that has been enqueued and whose values have not been

@@ -36,7 +36,7 @@ type GroupOptions struct {
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
 	Staging uint64        // bytes of staging for collectives by copy engines and pushes, see Prepared.Enqueue; 0 is none
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
-	Room    symm.Room     // where all of it is, see symm.GroupOptions.Room
+	Range   symm.Range    // where all of it is, see symm.GroupOptions.Range
 	// Calibration chooses the protocols by the size of the group; nil is the defaults.
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
@@ -87,7 +87,7 @@ func NewGroup(ctx context.Context, w *symm.World, ranks []int, o GroupOptions) (
 		return nil, err
 	}
 	g := &Group{tuning: o.tuning(len(ranks)), rankOrder: o.RankOrder}
-	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Name: o.Name, Job: o.Job, Timeout: o.Timeout, Pad: o.Pad, Room: o.Room, ManyStreams: o.ManyStreams,
+	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Name: o.Name, Job: o.Job, Timeout: o.Timeout, Pad: o.Pad, Range: o.Range, ManyStreams: o.ManyStreams,
 		Extend: func(s *symm.Group) (func(*symm.Member) (symm.Extension, error), error) {
 			g.Group = s
 			return g.join, g.allocate(&o)

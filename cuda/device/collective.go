@@ -24,7 +24,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
-	if c.Late != nil {
+	if c.Dynamic != nil {
 		return d.orHost(c.Name(), d.collectiveLate(st, g, c))
 	}
 	part := alone

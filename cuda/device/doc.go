@@ -61,7 +61,7 @@
 // conditional nodes (conditional.go). Where one is not possible on some rank, the host decides on
 // all ranks, in replays that enqueue the step anew.
 //
-// The kernels of a captured step read dynamic sizes from memory (sizes.go, late.go). Where an
+// The kernels of a captured step read dynamic sizes from memory (sizes.go, dynamic.go). Where an
 // operation has no such kernel, the host reads them in replays, on all ranks.
 //
 // # Failure

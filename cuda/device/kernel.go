@@ -42,7 +42,7 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		return err
 	}
 	defer d.leave()
-	if k.Late != nil {
+	if k.Dynamic != nil {
 		return d.orHost(k.Name(), d.launchLate(st, k))
 	}
 	var p *plan

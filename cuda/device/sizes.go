@@ -46,7 +46,7 @@ func (d *Device) ReadSizes(s rt.Stream, c *rt.SizeCheck) error {
 	d.badSizes.checks = append(d.badSizes.checks, c)
 	n := len(d.badSizes.checks) - 1
 	d.badSizes.mu.Unlock()
-	_, err = d.settle(st, &c.Late, c.Needs, n)
+	_, err = d.settle(st, &c.DynamicSizes, c.Needs, n)
 	return d.orHost("sizes", err)
 }
 
@@ -139,7 +139,7 @@ func (r *recording) room(words int) (driver.Ptr, error) {
 
 // settle adds the kernel that computes expressions, and gives the first of their words; with the
 // number of a check the expressions must not be negative, and have none. Without one it is -1.
-func (d *Device) settle(st *stream, l *rt.Late, list []dim.Dim, check int) (driver.Ptr, error) {
+func (d *Device) settle(st *stream, l *rt.DynamicSizes, list []dim.Dim, check int) (driver.Ptr, error) {
 	if err := d.makeBadSizes(); err != nil {
 		return 0, err
 	}

@@ -36,7 +36,7 @@ type Group struct {
 	life    *lifecycle.Scope
 
 	pad, padBytes uint64
-	room          *heap  // GroupOptions.Room, nil where the world's memory serves
+	room          *heap  // GroupOptions.Range, nil where the world's memory serves
 	roomAt        uint64 // where it begins
 
 	mc          *multicast // nil if the group has none
@@ -49,9 +49,9 @@ type GroupOptions struct {
 	Job     []int         // the members' ranks in the job, for errors; nil if they are the world's
 	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
-	// Room is memory that the world has been grown by and that serves the group instead of
+	// Range is memory that the world has been grown by and that serves the group instead of
 	// the world's Alloc. Groups that share no rank may share it.
-	Room Room
+	Range Range
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
 	// captures in addition to others. Each is followed by an event then, one more call of the
 	// driver. Without it a group does so from its first change of streams on; that change
@@ -63,8 +63,8 @@ type GroupOptions struct {
 	Extend func(g *Group) (func(m *Member) (Extension, error), error)
 }
 
-// Room is a part of symmetric memory. The zero value is none.
-type Room struct{ At, Bytes uint64 }
+// Range is a range of symmetric memory, from an offset on. The zero value is none.
+type Range struct{ At, Bytes uint64 }
 
 // Extension is what a package above keeps for a member of a group.
 type Extension interface {
@@ -214,8 +214,8 @@ func (w *World) newGroup(ranks []int, padBytes uint64, o *GroupOptions) *Group {
 	if g.job == nil {
 		g.job = w.jobRanks(ranks)
 	}
-	if o.Room.Bytes > 0 {
-		g.room, g.roomAt = &heap{size: o.Room.Bytes}, o.Room.At
+	if o.Range.Bytes > 0 {
+		g.room, g.roomAt = &heap{size: o.Range.Bytes}, o.Range.At
 	}
 	w.mu.Lock()
 	g.id = w.made

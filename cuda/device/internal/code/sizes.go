@@ -24,7 +24,7 @@ func InMemory(at driver.Ptr) int64 { return int64(uint64(at) | 1<<63) }
 
 // SizesTable is what the kernel of sizes reads: the places of the symbols that tensors hold, relative to base, with
 // their bounds, and the code of the expressions. A check has no results.
-func SizesTable(l *rt.Late, list []dim.Dim, base int64, checks bool) ([]int64, error) {
+func SizesTable(l *rt.DynamicSizes, list []dim.Dim, base int64, checks bool) ([]int64, error) {
 	var head, code []int64
 	for _, r := range l.Reads {
 		head = append(head, base+r.At.Off, r.Max)

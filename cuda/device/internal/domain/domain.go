@@ -241,14 +241,14 @@ func (s *Domain) Add(ctx context.Context, g rt.Group, row []topo.Decision, opts 
 		if !s.Holds(ranks, row[k]) {
 			continue
 		}
-		if opts.Room.Bytes == 0 {
-			opts.Room.Bytes = (opts.Memory() + 4095) &^ 4095
-			bytes := opts.Room.Bytes + scratch
+		if opts.Range.Bytes == 0 {
+			opts.Range.Bytes = (opts.Memory() + 4095) &^ 4095
+			bytes := opts.Range.Bytes + scratch
 			n.at = s.World.FirstFree(s.above, bytes)
 			if err := s.World.Grow(ctx, n.at, bytes); err != nil {
 				return fmt.Errorf("memory of group %q: %w", g.Name, err)
 			}
-			opts.Room.At, n.Scratch = n.at, n.at+opts.Room.Bytes
+			opts.Range.At, n.Scratch = n.at, n.at+opts.Range.Bytes
 			s.mu.Lock()
 			s.groups[g.Name] = n
 			s.mu.Unlock()

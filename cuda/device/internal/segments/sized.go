@@ -18,8 +18,8 @@ import (
 func Table(c *rt.Collective, k int, base driver.Ptr) (list []dim.Dim, most [2][]coll.Piece, err error) {
 	in, out := c.Ins[k], c.Outs[k]
 	row := int64(in.DType.Size()) * intmath.Product(in.Shape[1:])
-	inner := slices.Concat(c.Late.Ins[k][1:], c.Late.Outs[k][1:])
-	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Late.Value(nil)); return !ok }) {
+	inner := slices.Concat(c.Dynamic.Ins[k][1:], c.Dynamic.Outs[k][1:])
+	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Dynamic.Value(nil)); return !ok }) {
 		return nil, most, fmt.Errorf("%s of rows that are not contiguous: %w", c.Name(), rt.ErrUnsupported)
 	}
 	if bits.Len64(uint64(row)) > 40 {
@@ -30,7 +30,7 @@ func Table(c *rt.Collective, k int, base driver.Ptr) (list []dim.Dim, most [2][]
 		t      rt.Tensor
 		splits []dim.Dim
 		bounds []int64
-	}{{in, c.Late.InSplits[k], c.InSplits[k]}, {out, c.Late.OutSplits[k], c.OutSplits[k]}} {
+	}{{in, c.Dynamic.InSplits[k], c.InSplits[k]}, {out, c.Dynamic.OutSplits[k], c.OutSplits[k]}} {
 		first := base + driver.Ptr(q.t.Off)
 		at := dim.New(int64(first))
 		for r, n := range q.splits {

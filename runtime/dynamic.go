@@ -12,7 +12,7 @@ import (
 
 // Sizes that tensors hold, in steps that are captured. The host knows none of them when it
 // collects the calls and does not wait for them in replays: a call has its sizes at their bounds,
-// for which memory is laid out, and says what they are (Late), and the device reads them when
+// for which memory is laid out, and says what they are (DynamicSizes), and the device reads them when
 // the call runs. What it cannot do so, the host does in replays, as it chooses branches (hosted.go).
 
 // SizeReader is a Capturer whose steps take sizes from the device's memory.
@@ -35,14 +35,14 @@ type SizeRead struct {
 // SizeCheck is what sizes that have been read must be: none below 0 or over its Max, and none of
 // Needs, sums over them and the sizes that the caller gave, below 0.
 type SizeCheck struct {
-	Late
+	DynamicSizes
 	Needs []dim.Dim
 	Error func(values map[string]int64) error // nil if the values are right
 }
 
-// Late are the sizes that a call names: those that the caller gave, and those that tensors hold
+// DynamicSizes are the sizes that a call names: those that the caller gave, and those that tensors hold
 // when the call runs, of which the call itself has the bounds.
-type Late struct {
+type DynamicSizes struct {
 	Known map[string]int64
 	Reads []SizeRead
 
@@ -53,7 +53,7 @@ type Late struct {
 }
 
 // Value is the value of a symbol, given those that tensors hold.
-func (l *Late) Value(read map[string]int64) func(string) (int64, bool) {
+func (l *DynamicSizes) Value(read map[string]int64) func(string) (int64, bool) {
 	return func(name string) (int64, bool) {
 		if v, ok := l.Known[name]; ok {
 			return v, true
@@ -64,7 +64,7 @@ func (l *Late) Value(read map[string]int64) func(string) (int64, bool) {
 }
 
 // Read reads the sizes from a memory that the host sees.
-func (l *Late) Read(arena func(lo, hi int64) []byte) map[string]int64 {
+func (l *DynamicSizes) Read(arena func(lo, hi int64) []byte) map[string]int64 {
 	out := map[string]int64{}
 	for _, r := range l.Reads {
 		out[r.Symbol] = dtype.LoadInt(I64, arena(r.At.Off, r.At.Off+8))
@@ -98,7 +98,7 @@ func shaped(ts []Tensor, shapes [][]dim.Dim, value func(string) (int64, bool)) (
 // At is the launch with its sizes at the values that tensors hold. The error names a size that has
 // none, or one below 0.
 func (k *Kernel) At(read map[string]int64) (*Kernel, error) {
-	l, at := k.Late, *k
+	l, at := k.Dynamic, *k
 	value := l.Value(read)
 	var err error
 	if at.Outs, err = shaped(k.Outs, l.Outs, value); err != nil {
@@ -110,7 +110,7 @@ func (k *Kernel) At(read map[string]int64) (*Kernel, error) {
 	if at.Sizes, err = evaluated(l.Sizes, value); err != nil {
 		return nil, err
 	}
-	if at.Late = nil; l.code != nil {
+	if at.Dynamic = nil; l.code != nil {
 		at.Code, err = l.code.at(at.Sizes)
 	}
 	return &at, err
@@ -139,7 +139,7 @@ func (x *Exec) sizeRead(symbol string) *SizeRead {
 func (x *Exec) late(p *program.Program, in *program.Instr) {
 	name := opName("%" + in.Node)
 	stream := p.Streams[in.Stream].Name
-	l := &Late{Known: x.syms}
+	l := &DynamicSizes{Known: x.syms}
 	for _, s := range in.SymbolsNamed() {
 		if r := x.sizeRead(s); r != nil {
 			l.Reads = append(l.Reads, *r)
@@ -169,7 +169,7 @@ func (x *Exec) late(p *program.Program, in *program.Instr) {
 	case in.Kind == program.Launch && (in.Op == "shard" || in.Op == "rand" || in.Op == "call"):
 		x.hostReads(fmt.Errorf("%s of a size that a tensor holds", in.Op))
 	default:
-		k := &Kernel{Op: in.Op, Attrs: in.Attrs, Label: in.Node, Outs: outs, Ins: ins, Late: l}
+		k := &Kernel{Op: in.Op, Attrs: in.Attrs, Label: in.Node, Outs: outs, Ins: ins, Dynamic: l}
 		if in.Kind == program.Copy {
 			k.Op, k.Attrs = "clone", nil
 		}
@@ -179,7 +179,7 @@ func (x *Exec) late(p *program.Program, in *program.Instr) {
 }
 
 // exchange is late of a collective.
-func (x *Exec) exchange(p *program.Program, in *program.Instr, stream string, l *Late, outs, ins []Tensor) {
+func (x *Exec) exchange(p *program.Program, in *program.Instr, stream string, l *DynamicSizes, outs, ins []Tensor) {
 	send, receive, err := in.Splits()
 	if err != nil {
 		x.fail(opName("%"+in.Node), err)
@@ -189,7 +189,7 @@ func (x *Exec) exchange(p *program.Program, in *program.Instr, stream string, l 
 		x.hostReads(fmt.Errorf("%s of a size that a tensor holds", in.Op))
 		return
 	}
-	c := &Collective{Op: AllToAll, Group: p.Groups[in.Group].Name, Label: in.Node, Outs: outs, Ins: ins, Late: l}
+	c := &Collective{Op: AllToAll, Group: p.Groups[in.Group].Name, Label: in.Node, Outs: outs, Ins: ins, Dynamic: l}
 	l.InSplits, l.OutSplits = send, receive
 	for k := range send {
 		c.InSplits, c.OutSplits = append(c.InSplits, x.most(send[k])), append(c.OutSplits, x.most(receive[k]))
@@ -231,7 +231,7 @@ func (x *Exec) readLate(s Stream, p *sizesRead) {
 	if !ok || x.err != nil {
 		return
 	}
-	c := &SizeCheck{Late: Late{Known: x.syms}}
+	c := &SizeCheck{DynamicSizes: DynamicSizes{Known: x.syms}}
 	names := slices.Clone(p.names)
 	for _, n := range x.m.Needs {
 		d, err := dim.Parse(n.Size)

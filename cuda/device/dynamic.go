@@ -24,7 +24,7 @@ import (
 type sizeReader struct {
 	d    *Device
 	st   *stream
-	l    *rt.Late
+	l    *rt.DynamicSizes
 	want []dim.Dim
 }
 
@@ -108,9 +108,9 @@ func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
 		return err
 	}
 	p := &plan{name: k.Name(), stream: st}
-	s := &sizeReader{d: d, st: st, l: k.Late}
+	s := &sizeReader{d: d, st: st, l: k.Dynamic}
 	var add func() error
-	switch l := k.Late; {
+	switch l := k.Dynamic; {
 	case k.Op == program.OpFused:
 		s.needs(l.Sizes...)
 		add = func() error {
@@ -135,7 +135,7 @@ func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
 	}
 	if d.host != nil { // the texts are for GPUs
 		d.host.add(&p.cmds, d, p.name, func() error {
-			at, err := k.At(k.Late.Read(d.hostBytes))
+			at, err := k.At(k.Dynamic.Read(d.hostBytes))
 			if err != nil || d.wrongSizes() {
 				return err
 			}
@@ -163,7 +163,7 @@ func (d *Device) wrongSizes() bool {
 
 // productLate adds a product by the library that reads sizes.
 func (d *Device) productLate(p *plan, k *rt.Kernel, s *sizeReader) error {
-	l := k.Late
+	l := k.Dynamic
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
 	read := func(t library.Tensor, of rt.Tensor, shape []dim.Dim) library.Tensor {
 		t.Shape, t.Strides = s.all(shape), s.all(strides(of, shape))
@@ -207,7 +207,7 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 		if err != nil {
 			return err
 		}
-		at, err := d.settle(st, c.Late, table, -1)
+		at, err := d.settle(st, c.Dynamic, table, -1)
 		if err != nil {
 			return err
 		}
