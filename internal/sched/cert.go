@@ -28,16 +28,16 @@ import (
 type certificate struct {
 	p     *problem
 	limit int64
-	ref   []int32   // reference order of jobs
-	pos   []int32   // job -> position in ref
-	done  []bool    // by position
-	head  int32     // first position not done
-	work  []float64 // position -> milliseconds of compute before it in reference order
-	live  int64     // bytes live now
-	peak  int64     // largest sample so far
+	ref   []int32         // reference order of jobs
+	pos   []int32         // job -> position in ref
+	done  []bool          // by position
+	head  int32           // first position not done
+	work  []float64       // position -> milliseconds of compute before it in reference order
+	live  int64           // bytes live now
+	peak  int64           // largest sample so far
+	seen  interval[int64] // limits with which all answers would be the same
 
-	owner []int32 // storage -> job that makes it
-	users []int32 // storage -> users by ascending position, with the offsets of p.users
+	users []int32 // storage -> positions of its users, ascending, with the offsets of p.users
 	left  []int32 // storage -> number of leading users among which the last remaining one is the last
 
 	top  int32     // position of the largest sample, -1 if it is to be found
@@ -62,15 +62,11 @@ func newCertificate(p *problem, ref []int32, limit int64) *certificate {
 	for i, j := range ref {
 		c.pos[j] = int32(i)
 	}
-	c.owner = make([]int32, len(p.size))
-	for s, v := range p.m.Owner[:len(p.size)] {
-		c.owner[s] = p.job[v]
-	}
 	c.users = make([]int32, len(p.users.Val))
 	c.left = make([]int32, len(p.size))
-	for _, j := range ref {
+	for i, j := range ref {
 		for _, s := range p.use.At(j) {
-			c.users[p.users.Off[s]+c.left[s]] = j
+			c.users[p.users.Off[s]+c.left[s]] = int32(i)
 			c.left[s]++
 		}
 	}
@@ -115,44 +111,35 @@ func (c *certificate) reset() {
 	c.head, c.top = 0, -1
 	c.live = c.p.floor()
 	c.peak = c.live
+	c.seen = anyCap()
 	clear(c.tree.lazy)
 	copy(c.tree.top, c.init)
 }
 
-// sizes returns the bytes that job x allocates and how many of them outlive it.
-func (c *certificate) sizes(x int32) (all, kept int64) {
-	for _, s := range c.p.alloc.At(x) {
-		all += c.p.size[s]
-		if c.p.pinned[s] || c.left[s] > 1 {
-			kept += c.p.size[s]
-		}
-	}
-	return all, kept
-}
-
-// previous returns the position of the last user of s that remains when x, its
-// last remaining user, has run; -1 if there is none.
-func (c *certificate) previous(s int32) int32 {
+// others returns how many leading users of s remain but for the last, and the position
+// behind that of the last of them.
+func (c *certificate) others(s int32) (left, behind int32) {
 	off := c.p.users.Off[s]
-	for k := c.left[s] - 2; k >= 0; k-- {
-		if q := c.pos[c.users[off+k]]; !c.done[q] {
-			return q
+	for k := c.left[s] - 1; k > 0; k-- {
+		if at := c.users[off+k-1]; !c.done[at] {
+			return k, at + 1
 		}
 	}
-	return -1
+	return 0, 0
 }
 
-func (c *certificate) lastUser(s int32) int32 { return c.users[c.p.users.Off[s]+c.left[s]-1] }
+// isLast reports whether the last user of s that remains is at a position.
+func (c *certificate) isLast(s, at int32) bool { return c.users[c.p.users.Off[s]+c.left[s]-1] == at }
 
-// frees lists in c.freed what is freed before x, if x runs now.
+// frees lists in c.freed what is freed before x, if x runs now. What x creates and nobody
+// reads was never in the samples of others.
 func (c *certificate) frees(x int32) {
 	at := c.pos[x]
 	c.freed = c.freed[:0]
-	for _, s := range c.p.use.At(x) {
-		// What x creates and nobody reads was never in the samples of others.
-		if !c.p.pinned[s] && c.lastUser(s) == x && c.owner[s] != x {
-			if from := max(c.previous(s)+1, c.head); from < at {
-				c.freed = append(c.freed, freed{from, c.p.size[s]})
+	for _, s := range c.p.held.At(x) {
+		if c.isLast(s, at) {
+			if _, from := c.others(s); max(from, c.head) < at {
+				c.freed = append(c.freed, freed{max(from, c.head), c.p.size[s]})
 			}
 		}
 	}
@@ -160,18 +147,18 @@ func (c *certificate) frees(x int32) {
 
 // allows reports whether running x now keeps the way to finish under the cap.
 func (c *certificate) allows(x int32) bool {
-	all, kept := c.sizes(x)
 	if c.pos[x] == c.head {
 		return true
 	}
-	limit := max(c.limit, c.tree.max())
-	if c.live+all > limit {
+	if !c.fits(c.live + c.p.total[x]) {
 		return false
 	}
-	if c.tree.max()+kept <= limit {
+	kept := c.p.kept[x]
+	if kept == 0 {
 		return true
 	}
-	if kept == 0 {
+	if top := c.tree.max() + kept; top <= c.limit {
+		c.seen.reached(top)
 		return true
 	}
 	// Samples that what x frees makes up for stay under the limit, as do those behind x. The
@@ -187,33 +174,56 @@ func (c *certificate) allows(x int32) bool {
 				more -= f.bytes
 			}
 		}
-		if c.tree.max()+more > limit {
+		if !c.fits(c.tree.max() + more) {
 			return false
 		}
 	}
 	slices.SortFunc(c.freed, func(a, b freed) int { return cmp.Compare(a.from, b.from) })
 	from := c.head
 	for _, f := range c.freed {
-		if from < f.from && c.tree.maxOf(from, f.from)+kept > limit {
+		if from < f.from && !c.fits(c.tree.maxOf(from, f.from)+kept) {
 			return false
 		}
 		if from, kept = f.from, kept-f.bytes; kept <= 0 {
 			return true
 		}
 	}
-	return c.tree.maxOf(from, c.pos[x])+kept <= limit
+	return c.fits(c.tree.maxOf(from, c.pos[x]) + kept)
+}
+
+// fits reports whether a sample may rise to so many bytes: to the limit, or to the largest
+// there is.
+func (c *certificate) fits(bytes int64) bool {
+	switch {
+	case bytes <= c.tree.max():
+	case bytes <= c.limit:
+		c.seen.reached(bytes)
+	default:
+		c.seen.exceeded(bytes)
+		return false
+	}
+	return true
 }
 
 // run records that x runs now.
 func (c *certificate) run(x int32) {
-	all, kept := c.sizes(x)
-	at := c.pos[x]
-	c.frees(x)
-	for _, f := range c.freed {
-		if f.from == c.head {
-			kept -= f.bytes // most often so much that nothing is left to add
+	p, at := c.p, c.pos[x]
+	kept := p.kept[x]
+	c.live += p.total[x]
+	c.peak = max(c.peak, c.live)
+	c.live -= p.total[x] - kept
+	for _, s := range p.held.At(x) {
+		if !c.isLast(s, at) {
+			continue
+		}
+		left, from := c.others(s)
+		if c.left[s] = left; left == 0 {
+			c.live -= p.size[s]
+		}
+		if from <= c.head {
+			kept -= p.size[s] // most often so much that nothing is left to add
 		} else {
-			c.tree.stage(f.from, at, -f.bytes)
+			c.tree.stage(from, at, -p.size[s])
 		}
 	}
 	c.tree.stage(c.head, at, kept)
@@ -221,20 +231,6 @@ func (c *certificate) run(x int32) {
 	c.tree.commit()
 	c.top = -1
 	c.done[at] = true
-	c.live += all
-	c.peak = max(c.peak, c.live)
-	for _, s := range c.p.use.At(x) {
-		if c.lastUser(s) != x {
-			continue
-		}
-		off := c.p.users.Off[s]
-		for c.left[s] > 0 && c.done[c.pos[c.users[off+c.left[s]-1]]] {
-			c.left[s]--
-		}
-		if c.left[s] == 0 && !c.p.pinned[s] {
-			c.live -= c.p.size[s]
-		}
-	}
 	for int(c.head) < len(c.ref) && c.done[c.head] {
 		c.head++
 	}

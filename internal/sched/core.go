@@ -36,6 +36,12 @@ type problem struct {
 	given  []int32   // storages live before the first job and freed by one
 	base   int64     // bytes of inputs that are never freed
 
+	total []int64   // job -> bytes it allocates
+	kept  []int64   // of which so many outlive it
+	held  sim.Lists // job -> storages of others it uses that can be freed
+
+	least *leastMemory // shared by problems that differ in durations alone
+
 	trail sim.Lists // job -> contracted nodes emitted right after it
 	lead  []int32   // nodes emitted before the first job
 	tail  []int32   // nodes emitted after the last job
@@ -49,7 +55,7 @@ func contract(m *sim.Model, tick func()) *problem {
 	if tick == nil {
 		tick = func() {}
 	}
-	p := &problem{m: m, tick: tick, size: m.Size, pinned: m.Pinned}
+	p := &problem{m: m, tick: tick, size: m.Size, pinned: m.Pinned, least: &leastMemory{}}
 	n := int32(m.Len())
 	p.job = make([]int32, n)
 	root := make([]int32, n) // job after which a contracted node is emitted, -1 before all
@@ -144,6 +150,7 @@ func (p *problem) storages() {
 	p.alloc = sim.Lists{Off: allocOff, Val: allocVal}
 	p.use = sim.Lists{Off: useOff, Val: useVal}
 	p.users = sim.Transpose(&p.use, len(m.Size))
+	p.footprints()
 	for s := range m.Size {
 		if m.Kind[m.Owner[s]] != sim.Input {
 			continue
@@ -154,6 +161,28 @@ func (p *problem) storages() {
 			p.given = append(p.given, int32(s))
 		}
 	}
+}
+
+// footprints computes what jobs do to live memory. Users of a storage other than its owner
+// run after that.
+func (p *problem) footprints() {
+	p.total, p.kept = make([]int64, p.n()), make([]int64, p.n())
+	held := newTable(p.n())
+	for j := range p.total {
+		for _, s := range p.alloc.At(int32(j)) {
+			p.total[j] += p.size[s]
+			if p.pinned[s] || len(p.users.At(s)) > 1 {
+				p.kept[j] += p.size[s]
+			}
+		}
+		for _, s := range p.use.At(int32(j)) {
+			if !p.pinned[s] && p.job[p.m.Owner[s]] != int32(j) {
+				held.add(s)
+			}
+		}
+		held.end()
+	}
+	p.held = held.Lists
 }
 
 // group returns for each of n keys the values paired with it, in order.

@@ -54,11 +54,13 @@ const tries = 12
 type engine struct {
 	p    *problem
 	cert *certificate
-	hard int64 // memory cap in bytes
 	pol  policy
 
-	rival *schedule // a run is given up that cannot be better than this one; nil for none
-	bound *bound
+	rival  *schedule // a run is given up that cannot be better than this one; nil for none
+	bound  *bound
+	least  schedule // makespan and peak of the last run; if it was given up, bounds of them
+	seen   limits   // with which it would have been the same
+	lowest int64    // peak of the reference order
 
 	out     schedule
 	spare   []int32 // where the next run may put its order, nil for nowhere
@@ -73,6 +75,7 @@ type engine struct {
 	keys    [2][]rankKey
 	best    heap.Queue  // ready compute jobs inside the window, by priority; also holds ones that have run
 	first   heap.Queue  // the same, by reference position
+	unfiled []int32     // positions that first has not been given yet: it is rarely asked
 	later   heap.Ints   // ready compute jobs outside the window, by reference position
 	starts  []heap.Ints // stream -> ready starts that may run, by priority
 	future  []heap.Ints // stream -> ready starts that raise memory and are outside window and lead
@@ -106,7 +109,7 @@ func (f *flights) first() *flight { return &f.all[f.head] }
 
 func newEngine(p *problem, cert *certificate) *engine {
 	n, streams := p.n(), p.m.Streams
-	e := &engine{p: p, cert: cert, hard: cert.limit, bound: newBound(p)}
+	e := &engine{p: p, cert: cert, bound: newBound(p)}
 	e.grows = p.growing()
 	e.into, _ = p.private()
 	e.preds, e.blocked = make([]int32, n), make([]int32, n)
@@ -123,6 +126,7 @@ func newEngine(p *problem, cert *certificate) *engine {
 func (e *engine) reset() {
 	e.cert.reset()
 	e.bound.reset()
+	e.seen = anyLimits()
 	if e.spare == nil {
 		e.spare = make([]int32, 0, e.p.n())
 	}
@@ -132,6 +136,7 @@ func (e *engine) reset() {
 	clear(e.landed)
 	e.best.Clear()
 	e.first.Clear()
+	e.unfiled = e.unfiled[:0]
 	e.later = e.later[:0]
 	for s := range e.starts {
 		e.starts[s], e.food[s], e.future[s] = e.starts[s][:0], e.food[s][:0], e.future[s][:0]
@@ -193,6 +198,7 @@ func (e *engine) run(pol policy) schedule {
 		e.out.makespan = max(e.out.makespan, f)
 	}
 	e.out.peak = e.cert.peak
+	e.least = schedule{makespan: e.out.makespan, peak: e.out.peak}
 	return e.out
 }
 
@@ -200,7 +206,7 @@ func (e *engine) run(pol policy) schedule {
 func (e *engine) ready(j int32) {
 	switch {
 	case e.p.kind[j] == sim.Start:
-		if s := e.p.stream[j]; e.grows[j] && !e.within(j, e.pol.window+e.pol.lead) {
+		if s := e.p.stream[j]; e.grows[j] && !e.ahead(j) {
 			e.future[s].Push(e.cert.pos[j])
 		} else {
 			e.starts[s].Push(e.rank[j])
@@ -209,7 +215,7 @@ func (e *engine) ready(j int32) {
 		if e.landed[j] {
 			e.emit(j)
 		}
-	case e.within(j, e.pol.window):
+	case e.within(j):
 		e.offer(j)
 	default:
 		e.later.Push(e.cert.pos[j])
@@ -219,7 +225,7 @@ func (e *engine) ready(j int32) {
 // offer files a ready compute job inside the window.
 func (e *engine) offer(j int32) {
 	e.best.Push(e.rank[j])
-	e.first.Push(e.cert.pos[j])
+	e.unfiled = append(e.unfiled, e.cert.pos[j])
 	if c := e.into[j]; e.pol.feed && c >= 0 {
 		e.food[e.p.stream[c]].Push(e.rank[j])
 	}
@@ -256,11 +262,11 @@ func (e *engine) advance() {
 	if e.front == old {
 		return
 	}
-	for len(e.later) > 0 && e.within(c.ref[e.later[0]], e.pol.window) {
+	for len(e.later) > 0 && e.within(c.ref[e.later[0]]) {
 		e.offer(c.ref[e.later.Pop()])
 	}
 	for s := range e.future {
-		for len(e.future[s]) > 0 && e.within(c.ref[e.future[s][0]], e.pol.window+e.pol.lead) {
+		for len(e.future[s]) > 0 && e.ahead(c.ref[e.future[s][0]]) {
 			e.starts[s].Push(e.rank[c.ref[e.future[s].Pop()]])
 		}
 	}
@@ -306,18 +312,41 @@ func (e *engine) pick() int32 {
 		return e.byRank[r]
 	}
 	ran = func(at int32) bool { return e.issued[e.cert.ref[at]] }
+	for _, at := range e.unfiled {
+		if !ran(at) {
+			e.first.Push(at)
+		}
+	}
+	e.unfiled = e.unfiled[:0]
 	if at := e.first.Scan(tries, ran, func(at int32) bool { return e.cert.allows(e.cert.ref[at]) }); at >= 0 {
 		return e.cert.ref[at]
 	}
 	return -1
 }
 
-// within reports whether job j is at most the given milliseconds of compute ahead
-// of the oldest job that has not run.
-func (e *engine) within(j int32, ms float64) bool {
+// within reports whether job j is in the window.
+func (e *engine) within(j int32) bool { return e.near(j, e.pol.window, &e.seen.window) }
+
+// ahead reports whether start j is in the window or at most the lead before it.
+func (e *engine) ahead(j int32) bool { return e.near(j, e.pol.window+e.pol.lead, &e.seen.ahead) }
+
+// near reports whether job j is at most the given milliseconds of compute ahead
+// of the oldest job that has not run, or no more than the reserve is left.
+func (e *engine) near(j int32, ms float64, seen *interval[float64]) bool {
 	w := e.cert.work
 	at := w[e.front]
-	return w[e.cert.pos[j]]-at <= ms || w[len(w)-1]-at <= e.pol.reserve
+	ahead, left := w[e.cert.pos[j]]-at, w[len(w)-1]-at
+	switch {
+	case ahead <= ms:
+		seen.reached(ahead)
+	case left <= e.pol.reserve:
+		e.seen.reserve.reached(left)
+	default:
+		seen.exceeded(ahead)
+		e.seen.reserve.exceeded(left)
+		return false
+	}
+	return true
 }
 
 // issue starts collectives on streams that are free or become free within the

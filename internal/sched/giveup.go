@@ -96,7 +96,15 @@ func (b *bound) makespan(now float64, free []float64) float64 {
 
 // hopeless reports whether the run can no longer become better than its rival.
 func (e *engine) hopeless() bool {
-	return e.rival != nil && !(schedule{makespan: e.bound.makespan(e.now, e.free), peak: e.cert.peak}).better(e.rival)
+	if e.rival == nil {
+		return false
+	}
+	least := schedule{makespan: e.bound.makespan(e.now, e.free), peak: e.cert.peak}
+	if least.better(e.rival) {
+		return false
+	}
+	e.least = least
+	return true
 }
 
 // hopeless is what a run returns that has become hopeless; nothing is worse.

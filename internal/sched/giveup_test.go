@@ -62,36 +62,6 @@ func jittered(p *problem, r *rand.Rand) *problem {
 	return &q
 }
 
-// TestOutcomesChangeNothing: calls that share outcomes answer as calls that do not.
-func TestOutcomesChangeNothing(t *testing.T) {
-	r := rand.New(rand.NewPCG(13, 14))
-	used := 0
-	for range 10 {
-		m := randomModel(r, 30+r.IntN(40))
-		shared := Outcomes{}
-		for _, percent := range []int64{400, 100, 105, 60, 110, 150, 100} {
-			a, err := newAttempt(m, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts := Options{Cap: a.r.Input.Peak * percent / 100, ExactStates: -1, Runs: 6}
-			want, wantErr := Schedule(m, opts)
-			known := len(shared)
-			opts.Outcomes = shared
-			got, err := Schedule(m, opts)
-			if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(err, wantErr) {
-				t.Fatalf("cap %d: %+v, %v with outcomes of other calls, %+v, %v without", opts.Cap, got, err, want, wantErr)
-			}
-			if known > 0 && len(shared) == known {
-				used++
-			}
-		}
-	}
-	if used == 0 {
-		t.Error("no outcome was used again")
-	}
-}
-
 // TestMaxOf compares with values in a list.
 func TestMaxOf(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))

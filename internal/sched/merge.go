@@ -21,7 +21,7 @@ func (p *problem) merge(jobs []int32, found []joined) *problem {
 			of[c] = int32(b)
 		}
 	}
-	q := &problem{m: p.m, tick: p.tick, size: p.size, pinned: p.pinned, given: p.given, base: p.base, lead: p.lead, tail: p.tail}
+	q := &problem{m: p.m, tick: p.tick, least: &leastMemory{}, size: p.size, pinned: p.pinned, given: p.given, base: p.base, lead: p.lead, tail: p.tail}
 	to := make([]int32, n) // old job -> new job
 	at := make([]int32, len(found))
 	for b := range at {
@@ -53,6 +53,7 @@ func (p *problem) merge(jobs []int32, found []joined) *problem {
 			q.job[v] = to[j]
 		}
 	}
+	q.footprints()
 	return q
 }
 

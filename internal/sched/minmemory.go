@@ -31,24 +31,37 @@ func (p *problem) inputJobs() []int32 {
 // Orders that follow the input are preferred; only if none is under the cap,
 // others are looked at.
 func (p *problem) minMemory(cap int64) ([]int32, int64) {
-	best := p.inputJobs()
-	peak := p.peak(best)
-	for _, lazy := range []bool{false, true} {
-		ref := p.lazyComm(lazy)
-		if q := p.peak(ref); q < peak || q == peak && !lazy {
-			best, peak = ref, q
+	l := p.least
+	if l.near == nil {
+		l.near = p.inputJobs()
+		l.nearPeak = p.peak(l.near)
+		for _, lazy := range []bool{false, true} {
+			ref := p.lazyComm(lazy)
+			if q := p.peak(ref); q < l.nearPeak || q == l.nearPeak && !lazy {
+				l.near, l.nearPeak = ref, q
+			}
 		}
 	}
-	if peak <= cap {
-		return best, peak
+	if l.nearPeak <= cap {
+		return l.near, l.nearPeak
 	}
-	for _, r := range []int64{0, 1, 4, 16} {
-		ref := p.greedyMinMemory(r)
-		if q := p.peak(ref); q < peak {
-			best, peak = ref, q
+	if l.any == nil {
+		l.any, l.anyPeak = l.near, l.nearPeak
+		for _, r := range []int64{0, 1, 4, 16} {
+			ref := p.greedyMinMemory(r)
+			if q := p.peak(ref); q < l.anyPeak {
+				l.any, l.anyPeak = ref, q
+			}
 		}
 	}
-	return best, peak
+	return l.any, l.anyPeak
+}
+
+// leastMemory is what minMemory has found: near the input order, and of all orders. Nobody
+// changes the orders.
+type leastMemory struct {
+	near, any         []int32
+	nearPeak, anyPeak int64
 }
 
 // greedyMinMemory returns the order in which, of the jobs that are ready, the one runs

@@ -75,7 +75,7 @@ func (a *attempt) made(c scenario, b *bucketed) (*bucketed, error) {
 	if newSpanner(a.p, b).span(c) <= v.r.Bounds.Bound*(1+lossless) {
 		return nil, nil
 	}
-	x, err := v.under(b.t.Peak)
+	x, err := v.once(b.t.Peak)
 	a.search.count += v.search.count
 	if x == nil || err != nil {
 		return nil, err
@@ -103,20 +103,25 @@ func (a *attempt) addSlack(b *bucketed) (*bucketed, error) {
 // variant returns the attempt to schedule the same program in a scenario, with fewer
 // runs, and never more than were asked for.
 func (a *attempt) variant(c scenario) *attempt {
-	p := *a.p
-	p.m = inScenario(a.p.m, c)
-	p.dur = slices.Clone(p.dur)
-	for j := range p.dur {
-		p.dur[j] *= c.of(p.kind[j])
+	x := a.scenarios[c]
+	if x == nil {
+		p := *a.p
+		p.m = inScenario(a.p.m, c)
+		p.dur = slices.Clone(p.dur)
+		for j := range p.dur {
+			p.dur[j] *= c.of(p.kind[j])
+		}
+		x = newCosts(&p)
+		a.scenarios[c] = x
 	}
-	v := &attempt{p: &p, opts: a.opts, r: &Result{Bounds: sim.LowerBound(p.m), Cap: a.r.Cap}}
+	v := &attempt{costs: x, opts: a.opts, r: &Result{Bounds: x.bounds, Cap: a.r.Cap}}
 	v.opts.Runs = min(againRuns, a.opts.runs())
 	v.opts.ExactStates = -1
 	if cost := a.opts.Cost; cost != nil {
 		v.opts.Cost = func(key sim.Key, bytes int64) float64 { return float64(cost(key, bytes) * c.comm) }
 	}
 	v.goal = v.r.goal(v.opts)
-	v.search = newSearch(&p, a.search.ref, a.search.floor, v.r.Bounds.Bound)
+	v.search = x.search(a.search.ref, a.search.floor)
 	v.search.inFlight, v.search.light = a.opts.InFlight, v.opts.light()
 	return v
 }

@@ -9,7 +9,8 @@
 // that the program can always finish under the cap (cert.go), while a list scheduler
 // runs forward in simulated time (engine.go), deferring work such as
 // weight-gradient matmuls within a window and spending it where the critical
-// path waits for a collective. A search tries a few dozen policies (search.go);
+// path waits for a collective. A search tries a few dozen policies (search.go),
+// but none that has to come to what an earlier one came to (known.go);
 // small programs also get an exact search (exact.go). Collectives of the
 // schedule are bucketed where that delays nothing (bucket.go); as
 // buckets take less time than their members did, the program is then scheduled
@@ -71,26 +72,12 @@ type Options struct {
 	// in addition; 0 stands for DefaultExactStates, a negative value for none.
 	ExactStates int
 
-	// Outcomes, if not nil, remembers what was found under caps below Cap, for calls with
-	// the same model and options but Cap. It changes no result.
-	Outcomes Outcomes
+	// Known, if not nil, is what other calls for the same model have found out.
+	Known *Known
 
 	// Tick, if not nil, is called at least every few milliseconds. It may end the search
 	// by a panic, which nothing here recovers.
 	Tick func()
-}
-
-// Outcomes are what was found under caps. They are for one goroutine at a time.
-type Outcomes map[capped]outcome
-
-// capped is all that differs between searches of calls that share outcomes: the lowest
-// peak found decides the order from which one sets out, too.
-type capped struct{ cap, floor int64 }
-
-// outcome is what a search came to, nil for nothing, and how many runs it took.
-type outcome struct {
-	best *bucketed
-	runs int
 }
 
 // Defaults of Options.
@@ -203,8 +190,8 @@ func (r *Result) goal(opts Options) float64 {
 
 // attempt makes schedules for one model under several caps.
 type attempt struct {
+	*costs
 	r      *Result
-	p      *problem
 	opts   Options
 	search *search
 	goal   float64 // no makespan can be below
@@ -213,18 +200,26 @@ type attempt struct {
 
 // newAttempt prepares to schedule a model.
 func newAttempt(m *sim.Model, opts Options) (*attempt, error) {
-	input, err := sim.Evaluate(m, m.InputOrder(), nil)
-	if err != nil {
-		return nil, err
+	known := opts.Known
+	if known == nil {
+		known = &Known{}
 	}
-	p := contract(m, opts.Tick)
-	r := &Result{Input: input, Bounds: sim.LowerBound(m), Cap: opts.Cap}
+	if known.given == nil {
+		input, err := sim.Evaluate(m, m.InputOrder(), nil)
+		if err != nil {
+			return nil, err
+		}
+		known.given = newCosts(contract(m, opts.Tick))
+		known.given.input = input
+	}
+	c := known.given
+	r := &Result{Input: c.input, Bounds: c.bounds, Cap: opts.Cap}
 	if r.Cap == 0 {
-		r.Cap = input.Peak
+		r.Cap = c.input.Peak
 	}
-	ref, floor := p.minMemory(r.Cap)
+	ref, floor := c.p.minMemory(r.Cap)
 	r.Floor = floor
-	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
+	a := &attempt{costs: c, r: r, opts: opts, search: c.search(ref, floor)}
 	a.search.inFlight, a.search.light = opts.InFlight, opts.light()
 	a.goal = r.goal(opts)
 	return a, nil
@@ -268,21 +263,6 @@ func (a *attempt) tradeMemory() (*bucketed, error) {
 	return nil, nil
 }
 
-// once is under, but for caps that another call has tried.
-func (a *attempt) once(cap int64) (*bucketed, error) {
-	key := capped{cap, a.search.floor}
-	if known, ok := a.opts.Outcomes[key]; ok && cap < a.r.Cap {
-		a.search.count += known.runs
-		return known.best, nil
-	}
-	before := a.search.count
-	b, err := a.under(cap)
-	if err == nil && a.opts.Outcomes != nil && cap < a.r.Cap {
-		a.opts.Outcomes[key] = outcome{b, a.search.count - before}
-	}
-	return b, err
-}
-
 // under returns the best outcome under one cap, nil if none was found.
 func (a *attempt) under(cap int64) (*bucketed, error) {
 	s := schedule{makespan: math.Inf(1)}
@@ -308,7 +288,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if !a.near(best) {
-		b, err := scheduleOptimistically(a.p, a.opts, cap, a.goal)
+		b, err := a.scheduleOptimistically(cap)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package sched
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -35,7 +36,8 @@ type search struct {
 	long  float64   // longest collective, milliseconds
 	mean  float64   // mean collective, milliseconds
 
-	engines map[[2]float64]*engine // by behind and fill; nil if that reference order exceeds the cap
+	engines map[[2]float64]*engine // by behind and fill; nil if there is no such reference order
+	made    []ran                  // under all caps so far
 	best    schedule
 	bestKey try
 	found   bool
@@ -68,6 +70,7 @@ func newSearch(p *problem, ref []int32, floor int64, goal float64) *search {
 		}
 	}
 	s.mean /= float64(max(1, n))
+	s.engines = map[[2]float64]*engine{}
 	s.tails[0] = p.tails()
 	s.tails[1] = p.backward(p.heads())
 	return s
@@ -79,7 +82,6 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	s.cap, s.runs, s.found = cap, min(runs, max(leastRuns, jobsTried/max(1, s.p.n()))), false
 	s.enough = s.floor + s.floor/50
 	s.best = schedule{}
-	s.engines = map[[2]float64]*engine{}
 	s.tried = map[try]bool{}
 	if s.long == 0 { // nothing to hide
 		s.run(try{})
@@ -202,14 +204,24 @@ func (s *search) run(t try) bool {
 	if e.rival = nil; s.found {
 		e.rival = &s.best
 	}
-	out := e.run(policy{tail: tail, drawn: t.shake != 0, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
-	best := out.peak <= s.cap && (!s.found || out.better(&s.best))
+	pol := policy{tail: tail, drawn: t.shake != 0, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight}
+	if s.known(e, t, &pol) {
+		return false
+	}
+	out := e.run(pol)
+	s.keep(e, t)
+	best := s.improves(&out)
 	if best {
 		s.best, s.bestKey, s.found = out, t, true
 	} else if out.order != nil {
 		e.spare = out.order
 	}
 	return best
+}
+
+// improves reports whether a schedule under the cap is better than the best so far.
+func (s *search) improves(x *schedule) bool {
+	return x.peak <= s.cap && (!s.found || x.better(&s.best))
 }
 
 // better reports whether a schedule is better than the best so far: clearly
@@ -226,19 +238,35 @@ func (s schedule) better(best *schedule) bool {
 func (s *search) engine(t try) *engine {
 	key := [2]float64{t.behind, t.fill}
 	e, ok := s.engines[key]
-	if ok {
-		return e
+	if !ok {
+		ref := s.ref
+		if t.behind > 0 {
+			ref = s.p.deferred(ref, s.tails[1], t.behind*s.long)
+		}
+		if t.fill > 0 {
+			ref = s.p.fillers(ref, t.fill*s.long)
+		}
+		e = s.engineOf(ref)
+		s.engines[key] = e
 	}
-	ref := s.ref
-	if t.behind > 0 {
-		ref = s.p.deferred(ref, s.tails[1], t.behind*s.long)
+	if e == nil || e.lowest > s.cap {
+		return nil
 	}
-	if t.fill > 0 {
-		ref = s.p.fillers(ref, t.fill*s.long)
+	e.cert.limit = s.cap
+	return e
+}
+
+// engineOf returns the engine with a reference order, nil if that is nil.
+func (s *search) engineOf(ref []int32) *engine {
+	if ref == nil {
+		return nil
 	}
-	if ref != nil && s.p.peak(ref) <= s.cap {
-		e = newEngine(s.p, newCertificate(s.p, ref, s.cap))
+	for _, e := range s.engines {
+		if e != nil && slices.Equal(e.cert.ref, ref) {
+			return e
+		}
 	}
-	s.engines[key] = e
+	e := newEngine(s.p, newCertificate(s.p, ref, s.cap))
+	e.lowest = s.p.peak(ref)
 	return e
 }

@@ -153,23 +153,19 @@ func reschedule(p *problem, b *bucketed, opts Options, cap int64, goal float64) 
 // scheduleOptimistically schedules as if reductions that only the output needs took no latency,
 // which is nearly so once they have joined buckets, then lets them join and evaluates
 // by what they really take. It returns nil if that comes to nothing.
-func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64) (*bucketed, error) {
-	q := *p
-	q.dur = slices.Clone(p.dur)
-	any := false
-	for j := range q.dur {
-		if p.kind[j] != sim.Start || p.key(int32(j)) < 0 || !p.forOutput(int32(j)) {
-			continue
+func (a *attempt) scheduleOptimistically(cap int64) (*bucketed, error) {
+	p, opts := a.p, a.opts
+	ref, floor := p.minMemory(cap)
+	s, ok := a.optimistic[floor]
+	if !ok {
+		if q := p.optimistic(opts.Cost); q != nil {
+			s = newSearch(q, ref, floor, a.goal)
 		}
-		latency := opts.Cost(p.m.Keys[p.key(int32(j))], 1)
-		q.dur[j] = max(q.dur[j]-float64(0.9*latency), 0.05*q.dur[j])
-		any = true
+		a.optimistic[floor] = s
 	}
-	if !any {
+	if s == nil {
 		return nil, nil
 	}
-	ref, floor := p.minMemory(cap)
-	s := newSearch(&q, ref, floor, goal)
 	s.inFlight, s.light = opts.InFlight, opts.light()
 	out, ok := s.under(cap, min(againRuns, opts.runs()))
 	if !ok {
@@ -180,6 +176,26 @@ func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64) (
 		return nil, err
 	}
 	return bucket(p, out, base, opts, cap)
+}
+
+// optimistic returns the problem in which reductions that only the output needs take next to no
+// latency, nil if there are none.
+func (p *problem) optimistic(cost Cost) *problem {
+	q := *p
+	q.dur = slices.Clone(p.dur)
+	any := false
+	for j := range q.dur {
+		if p.kind[j] != sim.Start || p.key(int32(j)) < 0 || !p.forOutput(int32(j)) {
+			continue
+		}
+		latency := cost(p.m.Keys[p.key(int32(j))], 1)
+		q.dur[j] = max(q.dur[j]-float64(0.9*latency), 0.05*q.dur[j])
+		any = true
+	}
+	if !any {
+		return nil
+	}
+	return &q
 }
 
 // againRuns is how many policies are tried for a program with buckets in place.

@@ -46,7 +46,7 @@ func AddSlack(m *sim.Model, tick func(), shared []int32, limits ...int64) ([]int
 	}
 	p, best := contract(m, tick), &bucketed{order: m.InputOrder(), t: t}
 	input := best
-	a := &attempt{p: p}
+	a := &attempt{costs: &costs{p: p}}
 	base := a.spans(input)
 	least := float64(len(scenarios))
 	for _, limit := range limits {

@@ -37,7 +37,7 @@ func (s *scheduler) raiseCap(r **sched.Result, opts sched.Options, reuse bool) e
 	if strict.Timeline.Exposed <= usefulGain*strict.Timeline.Makespan || !s.exposedLate(strict.Timeline) {
 		return nil
 	}
-	opts.Runs, opts.ExactStates, opts.Outcomes = probes, -1, sched.Outcomes{}
+	opts.Runs, opts.ExactStates = probes, -1
 	under := func(cap float64) (*sched.Result, error) {
 		opts.Cap = int64(min(cap, math.MaxInt64/4))
 		return sched.Schedule(s.d.Model, opts)

@@ -65,6 +65,7 @@ func runOverlap(ctx *passes.Context, f *ir.Func) error {
 		return err
 	}
 	opts := s.options()
+	opts.Known = &sched.Known{}
 	opts.MemoryTradeoff, opts.Runs = ctx.Float("memory-tradeoff"), int(min(ctx.Int("runs"), math.MaxInt32))
 	if opts.MemoryTradeoff == 0 {
 		opts.MemoryTradeoff = -1 // the scheduler's zero means its default
