@@ -1,10 +1,6 @@
 package fuse
 
-import (
-	"slices"
-
-	"github.com/seed-ee968945/concert/ir"
-)
+import "slices"
 
 // What a join saves pays for what it makes longer, as far as the simulator can tell.
 // That is not enough where small launches leave a collective that they ran beside: what
@@ -19,7 +15,7 @@ import (
 func (u *fuser) uncovers(was, moved []int32) bool {
 	d := u.d
 	bounds := func(v int32) bool { return d.StartOf[v] >= 0 || d.Stream[v] >= 0 }
-	if !slices.ContainsFunc(was, bounds) {
+	if slices.Equal(was, moved) || !slices.ContainsFunc(was, bounds) {
 		return false
 	}
 	before := u.beside(was)
@@ -83,10 +79,6 @@ func (u *fuser) hides(launches []int32, durWas []float64, lo, hi int32) bool {
 // launchMs is what a launch takes beyond its traffic, in milliseconds.
 const launchMs = 0.002
 
-// launchBound reports whether launches move so little, each by itself, that it takes about as
+// littleMoved is how many bytes launches move, each by itself, where that takes about as
 // long as to launch them.
-func launchBound(nodes []*ir.Node) bool {
-	const little = 8 << 20
-	apart, _ := bytesMoved(nodes)
-	return apart <= little
-}
+const littleMoved = 8 << 20

@@ -267,14 +267,15 @@ func (u *fuser) try(a, b int32) {
 		unitWas[i], u.unit[m] = u.unit[m], x
 	}
 	u.win.advance(hi)
-	durWas := u.fuseDurations(launches, nodes)
+	apart, joined := bytesMoved(nodes)
+	durWas := u.fuseDurations(launches, apart, joined)
 	for _, down := range []bool{true, false} {
 		moved, ok := u.arrange(members, lo, hi, down)
 		if !ok {
 			continue
 		}
 		u.place(lo, moved)
-		if u.kernels && launchBound(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
+		if u.kernels && apart <= littleMoved && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
 			u.ctx.Count("refused-overlap", 1)
 			u.place(lo, was)
 			continue
@@ -297,12 +298,13 @@ func (u *fuser) try(a, b int32) {
 }
 
 // fuseDurations sets the durations of a region's launches to their shares of what its
-// kernel takes, and returns what they were.
-func (u *fuser) fuseDurations(launches []int32, nodes []*ir.Node) []float64 {
+// kernel takes, and returns what they were. A kernel takes as much of the time as is left
+// of the memory traffic.
+func (u *fuser) fuseDurations(launches []int32, apart, joined int64) []float64 {
 	was := make([]float64, len(launches))
 	share := 1.0
-	if u.kernels {
-		share = keptTraffic(nodes)
+	if u.kernels && apart > 0 {
+		share = float64(joined) / float64(apart)
 	}
 	for i, m := range launches {
 		was[i] = u.d.Dur[m]
@@ -338,14 +340,16 @@ func (u *fuser) allowed(lo, hi int32) bool {
 
 // withViews adds the views through which launches read each other, in program order.
 func (u *fuser) withViews(launches []int32) []int32 {
-	in := map[int32]bool{} // look-up only
-	for _, m := range launches {
-		in[m] = true
-	}
 	out := slices.Clone(launches)
+	in := map[int32]bool{} // look-up only
+	if slices.ContainsFunc(launches, func(m int32) bool { return slices.ContainsFunc(u.d.Nodes[m].Args(), isView) }) {
+		for _, m := range launches {
+			in[m] = true
+		}
+	}
 	for _, m := range launches {
 		for _, a := range u.d.Nodes[m].Args() {
-			if !a.Def().Op().IsView() || !in[u.d.Pos[a.Viewed().Def().ID()]] {
+			if !isView(a) || !in[u.d.Pos[a.Viewed().Def().ID()]] {
 				continue
 			}
 			for n := a.Def(); n.Op().IsView(); n = n.Arg(0).Def() {
@@ -359,6 +363,8 @@ func (u *fuser) withViews(launches []int32) []int32 {
 	slices.SortFunc(out, func(p, q int32) int { return int(u.pos[p] - u.pos[q]) })
 	return out
 }
+
+func isView(v *ir.Value) bool { return v.Def().Op().IsView() }
 
 // arrange returns the nodes at lo..hi-1 with the members next to each other: what
 // does not depend on a member in front and the rest behind (down), or what a

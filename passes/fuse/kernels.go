@@ -8,16 +8,6 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// keptTraffic is the share of the memory traffic of a region's nodes that is left
-// when they are one kernel.
-func keptTraffic(nodes []*ir.Node) float64 {
-	apart, joined := bytesMoved(nodes)
-	if apart == 0 {
-		return 1
-	}
-	return float64(joined) / float64(apart)
-}
-
 // bytesMoved is how many bytes the nodes of a region move each by itself, and as one
 // kernel: each operand from outside once, and what others read.
 func bytesMoved(nodes []*ir.Node) (apart, joined int64) {

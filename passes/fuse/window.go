@@ -30,6 +30,8 @@ type window struct {
 	nextEnds []float64 // by position in the window, of starts
 	far      []float64 // node -> finish of starts behind the window
 
+	kept float64 // makespan of the order before the last try, negative if it is not known
+
 	tick  int32
 	stamp []int32 // storage -> the last tick that met it
 	seat  []int32 // storage -> its last unit in the window
@@ -45,7 +47,7 @@ type liveMemory struct {
 // newWindow computes the state of the order at hand. Linear.
 func newWindow(u *fuser) *window {
 	n, s := len(u.order), len(u.d.Size)
-	w := &window{u: u, lastPos: make([]int32, s), now: make([]float64, n+1), free: make([][]float64, n+1),
+	w := &window{u: u, kept: -1, lastPos: make([]int32, s), now: make([]float64, n+1), free: make([][]float64, n+1),
 		ends: make([]float64, n), stamp: make([]int32, s), seat: make([]int32, s)}
 	for i := range w.free {
 		w.free[i] = make([]float64, u.d.Streams)
@@ -208,7 +210,10 @@ func (w *window) try(lo, hi int32) (memory, time bool) {
 	}
 	limit := u.time
 	if u.kernels {
-		limit = w.makespanFrom(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] })
+		if w.kept < 0 {
+			w.kept = w.makespanFrom(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] })
+		}
+		limit = w.kept
 	}
 	return true, !late(w.makespanFrom(c, hi, end), limit)
 }
@@ -219,13 +224,18 @@ func (w *window) makespanFrom(c clocks, from int32, end func(start int32) float6
 	if w.far == nil {
 		w.far = make([]float64, len(w.u.order))
 	}
+	far := func(s int32) float64 {
+		if w.u.pos[s] >= from {
+			return w.far[s]
+		}
+		return end(s)
+	}
 	for _, v := range w.u.order[from:] {
-		w.far[v] = c.step(w.u.d, v, func(s int32) float64 {
-			if w.u.pos[s] >= from {
-				return w.far[s]
-			}
-			return end(s)
-		})
+		if d := w.u.d; d.StartOf[v] < 0 && d.Stream[v] < 0 {
+			c.now += d.Dur[v]
+		} else {
+			w.far[v] = c.step(d, v, far)
+		}
 	}
 	// What has begun on a stream ends before the stream is free.
 	for _, f := range c.free {
@@ -253,5 +263,5 @@ func (w *window) keep(lo, hi int32) {
 		}
 	}
 	copy(w.free[hi], w.nextFree[hi-lo])
-	w.known = hi
+	w.known, w.kept = hi, -1
 }
