@@ -117,6 +117,28 @@ func @mlp(%x: bf16[8,16], %w: bf16[16,8]) -> (bf16[8,8]) {
 `
 
 // The caller's module stays as it is, and every rank gets the same program.
+// A pass that leaves something broken is named, with the text before it, although feedback
+// of costs runs the passes first and without looking at each.
+func TestFeedbackNamesBrokenPass(t *testing.T) {
+	drop := passes.Pass{Name: "drop", Doc: "Drops what it must not.", Run: func(_ *passes.Context, f *ir.Func) error {
+		f.MoveBefore(f.Order()[len(f.Order())-2], f.Order()[0])
+		return nil
+	}}
+	table, err := standard.Table().Extend([]passes.Pass{drop}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := table.Parse("drop,overlap,fuse{kernels=true}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = compile.Compile(context.Background(), graph(t, traced("tiny_fsdp2.fw")), compile.Target{Device: compile.GPU}, compile.Options{Pipeline: p})
+	var failed *passes.PassError
+	if !errors.As(err, &failed) || failed.Pass != "drop" || len(failed.Before) == 0 {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCompileCopies(t *testing.T) {
 	m := parse(t, mlp)
 	was := string(m.AppendText(nil))

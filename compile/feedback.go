@@ -48,8 +48,8 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 		rounds = 1
 	}
 	for range rounds {
-		made := m.Clone()
-		if _, err := g.RunContext(ctx, made, c.pipeline); err != nil {
+		made, err := c.toFusion(ctx, m, g)
+		if err != nil {
 			return err
 		}
 		for _, fn := range made.Funcs() {
@@ -57,7 +57,7 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 			if to == nil { // a pass has made it
 				continue
 			}
-			p, err := lower.FuncWith(fn, lower.Options{Kernels: true})
+			p, err := lower.FuncWith(fn, lower.Options{Kernels: true, Unpacked: true})
 			if err != nil {
 				return err
 			}
@@ -74,6 +74,20 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 		}
 	}
 	return nil
+}
+
+// toFusion returns a copy of m on which the passes of a manager have run. Only if something is
+// wrong they run with texts and are verified one by one, to say what.
+func (c *compiler) toFusion(ctx context.Context, m *ir.Module, g passes.Manager) (*ir.Module, error) {
+	careful := g
+	g.Verify, g.Brief = passes.VerifyEnd, true
+	made := m.Clone()
+	_, err := g.RunContext(ctx, made, c.pipeline)
+	if err != nil && ctx.Err() == nil {
+		made = m.Clone()
+		_, err = careful.RunContext(ctx, made, c.pipeline)
+	}
+	return made, err
 }
 
 // launchesOf lists what each launch of the program of f does, by the names of the nodes

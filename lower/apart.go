@@ -19,6 +19,10 @@ type Options struct {
 	// the bounds. Without it, regions are fused launches without source, which run on the
 	// host.
 	Kernels bool
+
+	// Unpacked lets no buffers share bytes where pass plan-memory has placed none: for programs
+	// that are looked at and not run, as packing takes the longest.
+	Unpacked bool
 }
 
 // FuncWith is [Func] with options. It is linear in the text of the kernels, too. With
@@ -26,7 +30,7 @@ type Options struct {
 // and buffers are placed anew, without a limit; pass fuse forms none. Errors are Func's.
 func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 	for {
-		p, refused, err := lowered(f, o.Kernels)
+		p, refused, err := lowered(f, o)
 		if err != nil || len(refused) == 0 {
 			return p, err
 		}

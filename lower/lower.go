@@ -37,21 +37,21 @@ import (
 // text gets the same program. Linear but for the placement of buffers, which is O(n log n).
 // The error names the node that has no lowered form.
 func Func(f *ir.Func) (*program.Program, error) {
-	p, _, err := lowered(f, false)
+	p, _, err := lowered(f, Options{})
 	return p, err
 }
 
-// lowered is Func, with the source of kernels if that is wanted. If kernels could not
+// lowered is Func, with options. If kernels could not
 // be written as regions and annotations want them, it gives the nodes of these instead
 // of a program.
-func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
+func lowered(f *ir.Func, o Options) (*program.Program, []*ir.Node, error) {
 	lay, err := place.Of(f)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
-	l := &lowering{frame: frame{f: f, lay: lay}, m: f.Module(), source: kernels, shared: map[string]int{}, named: map[string]bool{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
+	l := &lowering{frame: frame{f: f, lay: lay}, m: f.Module(), source: o.Kernels, shared: map[string]int{}, named: map[string]bool{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
 	l.declare()
-	if err := l.place(); err != nil {
+	if err := l.place(o.Unpacked); err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
 	if err := l.body(); err != nil {
@@ -370,9 +370,11 @@ func (l *lowering) waitFor(start *ir.Node, node string) {
 
 // place gives every buffer its offset: what plan-memory decided, or else a plan
 // made here.
-func (l *lowering) place() error {
+func (l *lowering) place(unpacked bool) error {
 	plan, ok, err := l.lay.Annotated()
-	if err == nil && !ok {
+	if err == nil && !ok && unpacked {
+		plan = l.lay.Unpacked()
+	} else if err == nil && !ok {
 		plan, err = l.lay.Place(context.Background(), 0)
 	}
 	if err != nil {

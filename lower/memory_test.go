@@ -2,6 +2,7 @@ package lower_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/pack"
@@ -68,6 +69,35 @@ func TestArenaSize(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Unpacked programs do the same, and none of their buffers share bytes.
+func TestUnpacked(t *testing.T) {
+	f := optimised(t, imported(t, filepath.Join(testdata, "graphs", "tiny_fsdp2.bw.graph.json.gz")), "overlap,fuse{kernels=true}").Funcs()[0]
+	var keys [2][]string
+	for i, o := range []lower.Options{{Kernels: true}, {Kernels: true, Unpacked: true}} {
+		p, err := lower.FuncWith(f, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range p.Instrs {
+			keys[i] = append(keys[i], p.CostKey(&p.Instrs[k]))
+		}
+		shared := 0
+		for j, a := range p.Buffers {
+			for _, b := range p.Buffers[:j] {
+				if a.Offset < b.Offset+b.Size && b.Offset < a.Offset+a.Size {
+					shared++
+				}
+			}
+		}
+		if o.Unpacked != (shared == 0) {
+			t.Errorf("%+v: %d pairs of buffers share bytes", o, shared)
+		}
+	}
+	if !slices.Equal(keys[0], keys[1]) {
+		t.Error("the programs differ")
 	}
 }
 

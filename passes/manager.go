@@ -53,6 +53,11 @@ type Manager struct {
 	// Progress, if set, is called before every pass.
 	Progress func(number, of int, pass string)
 
+	// Brief makes no texts if neither Dump nor Repeat needs them: reports count every pass as
+	// one that changed something, without a digest, and errors do not show the module. It is for
+	// runs of which only the outcome matters.
+	Brief bool
+
 	// Limit, if positive, ends the pipeline after that many passes.
 	Limit int
 
@@ -122,7 +127,7 @@ func (g *Manager) RunContext(ctx context.Context, m *ir.Module, p *Pipeline) (*R
 	if err := m.Verify(); err != nil {
 		return &r.report, err
 	}
-	r.text = m.AppendText(nil)
+	r.text = r.textOf(m)
 	if g.Validate.Wants(m) && g.Verify == VerifyEach {
 		r.valid = &validator{}
 	}
@@ -187,14 +192,16 @@ func (r *run) step(i int) error {
 	if stop := r.ctx.Err(); stop != nil {
 		return stop
 	}
-	text := r.m.AppendText(nil)
+	text := r.textOf(r.m)
 	fail := func(cause error) error { return r.failure(i, before, text, cause) }
 	if err != nil {
 		return fail(err)
 	}
-	rep.Changed = string(text) != string(before)
-	sum := sha256.Sum256(text)
-	rep.Digest = hex.EncodeToString(sum[:])
+	rep.Changed = text == nil || string(text) != string(before)
+	if text != nil {
+		sum := sha256.Sum256(text)
+		rep.Digest = hex.EncodeToString(sum[:])
+	}
 	for k, st := range s.pass.Stats {
 		rep.Stats = append(rep.Stats, StatValue{st.Name, ctx.stats[k]})
 	}
@@ -232,11 +239,19 @@ func (r *run) step(i int) error {
 	rep.VerifyNanos = r.now() - end
 	r.text = text
 	r.report.Steps = append(r.report.Steps, rep)
-	r.log.Info("pass", "number", rep.Number, "pass", rep.Spec, "changed", rep.Changed, "digest", rep.Digest[:12])
+	r.log.Info("pass", "number", rep.Number, "pass", rep.Spec, "changed", rep.Changed, "digest", fmt.Sprintf("%.12s", rep.Digest))
 	if r.Dump != nil && (r.PrintAfter == "all" || r.PrintAfter == "changed" && rep.Changed || r.PrintAfter == rep.Pass) {
 		return r.Dump(Dump{Step: &rep, Of: r.p.Len(), Text: text})
 	}
 	return nil
+}
+
+// textOf is a module's text, if anybody reads it.
+func (r *run) textOf(m *ir.Module) []byte {
+	if r.Brief && r.Dump == nil && !r.Repeat {
+		return nil
+	}
+	return m.AppendText(nil)
 }
 
 // removeLeft removes functions that nodes ran and that none runs any more: they would be

@@ -181,6 +181,24 @@ func TestManagerBrokenPass(t *testing.T) {
 	}
 }
 
+// A brief run leaves the same module, and says nothing of texts.
+func TestManagerBrief(t *testing.T) {
+	m, brief := parse(t, small), parse(t, small)
+	if _, err := run(t, passes.Manager{}, standard.Table(), "canonicalize,overlap", m); err != nil {
+		t.Fatal(err)
+	}
+	r, err := run(t, passes.Manager{Brief: true}, standard.Table(), "canonicalize,overlap", brief)
+	if err != nil || brief.String() != m.String() || m.String() == small {
+		t.Errorf("%v, the module is\n%s\nand not\n%s", err, brief, m)
+	}
+	if len(r.Steps) != 2 || !r.Steps[0].Changed || r.Steps[1].Digest != "" {
+		t.Errorf("the report is %+v", r.Steps)
+	}
+	if _, err := run(t, passes.Manager{Brief: true, Repeat: true}, standard.Table(), "overlap", parse(t, small)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestManagerMisbehaviour(t *testing.T) {
 	calls := 0
 	tab := table(t,

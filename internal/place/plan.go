@@ -111,6 +111,16 @@ func (l *Layout) Place(ctx context.Context, capacity int64) (*Plan, error) {
 	return plan, nil
 }
 
+// Unpacked places every buffer behind the one before it.
+func (l *Layout) Unpacked() *Plan {
+	p := &Plan{Offsets: make([]int64, len(l.Buffers))}
+	for i := range l.Buffers {
+		p.Offsets[i] = p.Height
+		p.Height += l.Buffers[i].Size()
+	}
+	return p
+}
+
 func solve(ctx context.Context, p pack.Problem, capacity int64) (*Plan, error) {
 	opt := pack.Options{Capacity: capacity, Steps: -1}
 	if len(p.Buffers) <= searchBuffers {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -231,6 +232,9 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 	o := compile.Options{Pipeline: p, Manager: passes.Manager{Input: in.path, Validate: s.pricing.validate, Progress: t.busy.step, Clock: func() int64 { return int64(time.Since(start)) }}}
 	if with != nil {
 		with(&o.Manager)
+	}
+	if t.env("GOGC") == "" { // much is garbage soon, and little stays
+		defer debug.SetGCPercent(debug.SetGCPercent(400))
 	}
 	end := t.busy.phase("passes")
 	r, err := t.compiler(ctx, in.module, target, o)
