@@ -75,6 +75,42 @@ func.func @ragged_sums() {
 
 // -----
 
+// Two batches, each with groups of its own; the last row of each stands in none.
+func.func @ragged_rows_of_batches() {
+  %a = stablehlo.constant dense<[[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [[7.0, 8.0], [9.0, 10.0], [0x7F800000, 1.0]]]> : tensor<2x3x2xf32>
+  %b = stablehlo.constant dense<[[[[1.0], [0.0]], [[0.0], [1.0]]], [[[1.0], [1.0]], [[2.0], [1.0]]]]> : tensor<2x2x2x1xf32>
+  %sizes = stablehlo.constant dense<[[2, 0], [1, 1]]> : tensor<2x2xi64>
+  %r = "chlo.ragged_dot"(%a, %b, %sizes) <{ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [1], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [2], lhs_ragged_dimensions = [1], rhs_group_dimensions = [0]>}> : (tensor<2x3x2xf32>, tensor<2x2x2x1xf32>, tensor<2x2xi64>) -> tensor<2x3x1xf32>
+  check.expect_eq_const %r, dense<[[[1.0], [3.0], [0.0]], [[8.0], [28.0], [0.0]]]> : tensor<2x3x1xf32>
+  func.return
+}
+
+// -----
+
+// Sums of two batches by the same groups.
+func.func @ragged_sums_of_batches() {
+  %a = stablehlo.constant dense<[[[1.0, 2.0, 3.0, 4.0]], [[5.0, 6.0, 7.0, 8.0]]]> : tensor<2x1x4xf32>
+  %b = stablehlo.constant dense<[[[1.0], [10.0], [100.0], [1000.0]], [[1.0], [1.0], [2.0], [3.0]]]> : tensor<2x4x1xf32>
+  %sizes = stablehlo.constant dense<[1, 0, 2]> : tensor<3xi32>
+  %r = "chlo.ragged_dot"(%a, %b, %sizes) <{ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [2]>}> : (tensor<2x1x4xf32>, tensor<2x4x1xf32>, tensor<3xi32>) -> tensor<3x2x1x1xf32>
+  check.expect_eq_const %r, dense<[[[[1.0]], [[5.0]]], [[[0.0]], [[0.0]]], [[[320.0]], [[20.0]]]]> : tensor<3x2x1x1xf32>
+  func.return
+}
+
+// -----
+
+// Batches in groups are batches.
+func.func @ragged_batches() {
+  %a = stablehlo.constant dense<[[[1.0, 2.0]], [[3.0, 4.0]]]> : tensor<2x1x2xf32>
+  %b = stablehlo.constant dense<[[[1.0], [10.0]], [[1.0], [1.0]]]> : tensor<2x2x1xf32>
+  %sizes = stablehlo.constant dense<[1, 1]> : tensor<2xi32>
+  %r = "chlo.ragged_dot"(%a, %b, %sizes) <{ragged_dot_dimension_numbers = #chlo.ragged_dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1], lhs_ragged_dimensions = [0]>}> : (tensor<2x1x2xf32>, tensor<2x2x1xf32>, tensor<2xi32>) -> tensor<2x1x1xf32>
+  check.expect_eq_const %r, dense<[[[21.0]], [[7.0]]]> : tensor<2x1x1xf32>
+  func.return
+}
+
+// -----
+
 func.func @broadcast_function() {
   %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
   %b = stablehlo.constant dense<0.0> : tensor<f32>
