@@ -18,7 +18,7 @@ import (
 //
 // Here %inc has the implicit operands %x and %y and the version results %x@inc
 // and %y@inc. A version lies in the storage of the name that it is a version of
-// and has its type. So whoever follows an operand to its definition meets the
+// and has its type. So whoever follows an operand to its definition finds the
 // write, never what computed the bytes before it, and uses say what a write needs.
 //
 // The contents of a storage exist once: when it is written, the old ones are

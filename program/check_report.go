@@ -83,7 +83,7 @@ type Edge struct {
 type Finding struct {
 	Kind          FindingKind
 	First, Second Site  // in list order; equal if there is only one
-	Lo, Hi        int64 // bytes of the arena within which the accesses meet; equal if none are meant
+	Lo, Hi        int64 // bytes of the arena that both accesses touch; equal if none are meant
 	Missing       *Edge // of Unordered and GroupOrder
 	Event         int   // of Unrecorded
 	Group         int   // of GroupOrder

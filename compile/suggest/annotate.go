@@ -10,7 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/sharding"
 )
 
-// The priorities of shardings: what comes first has its way where two meet.
+// The priorities of shardings: where two conflict, the first wins.
 const (
 	ofBatch    = iota - 1 // and of what is not cut: none is said
 	_                     // means the same

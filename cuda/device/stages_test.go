@@ -25,7 +25,7 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// TestStages runs decoders that pass pipeline cuts into stages, and stages that meet in every
+// TestStages runs decoders that pass pipeline cuts into stages, and stages that communicate by every
 // collective: all ranks give what the interpreter gives, to the bit on the fake driver. Captured, large transfers are
 // copies straight into the peers' results, which are elsewhere than the sender's; small ones and
 // those of eager runs are packets.

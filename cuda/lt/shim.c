@@ -197,7 +197,7 @@ int lt_heuristics(uint64_t ctx, uint64_t plan, uint64_t limit, lt_algo *out, int
 	result_t *res = calloc((size_t)n, sizeof *res);
 	if (!res)
 		return LT_NO_MEMORY;
-	// Parts of a sum meet in f32 in the workspace and in a fixed order, or not at all.
+	// Parts of a sum are added in f32 in the workspace and in a fixed order, or not at all.
 	uint32_t reduction = COMPUTE_TYPE;
 	if ((e = fn.pref(&pref)) || (e = fn.pref_set(pref, PREF_WORKSPACE, &limit, sizeof limit)) ||
 	    (e = fn.pref_set(pref, PREF_REDUCTION, &reduction, sizeof reduction)) ||

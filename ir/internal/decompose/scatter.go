@@ -147,7 +147,7 @@ func (s *scattering) join(tables, values []*ir.Value, body Body) ([]*ir.Value, e
 	}
 	turns := sizes(s.at)[0]
 	if !s.unique && turns > maxTurns {
-		return nil, fmt.Errorf("scatter: %d updates, which may meet, by a computation that is none of replace, add, multiply, minimum and maximum; at most %d are done in turn", turns, maxTurns)
+		return nil, fmt.Errorf("scatter: %d updates, which may overlap, by a computation that is none of replace, add, multiply, minimum and maximum; at most %d are done in turn", turns, maxTurns)
 	}
 	each := int64(1)
 	if s.unique {

@@ -114,7 +114,7 @@ func (l *Link) gone() int {
 }
 
 // Break says that this rank has broken the world, unless one has said so before, ahead of
-// what the others see of groups that end, which says less. A device that has not met the
+// what the others see of groups that end, which says less. A device that has not joined the
 // others has no link.
 func (l *Link) Break(err error) {
 	if l == nil {
