@@ -1,6 +1,8 @@
 package stablehlo
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,6 +78,9 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	if !ok || a.Kind != mlir.KindList || len(a.List) == 0 {
 		return nil, im.errorf("%s without programs", o.Name)
 	}
+	if different(a.List) {
+		return im.separately(a.List, in)
+	}
 	f, world, sequential, err := im.programs(o, a.List)
 	if err != nil {
 		return nil, err
@@ -142,6 +147,44 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	return all, nil
 }
 
+// different reports whether ranks run several programs.
+func different(grid []mlir.Attr) bool {
+	first := ""
+	return slices.ContainsFunc(grid, func(row mlir.Attr) bool {
+		return slices.ContainsFunc(row.List, func(p mlir.Attr) bool {
+			first = cmp.Or(first, p.Text)
+			return p.Text != first
+		})
+	})
+}
+
+// separately runs the programs of ranks one after the other. What communicates would have no
+// one program for all ranks, and is refused.
+func (im *importer) separately(grid []mlir.Attr, in []*value) (all []*value, err error) {
+	defer func(old bool) { im.separate = old }(im.separate)
+	im.separate = true
+	for _, row := range grid {
+		for _, p := range row.List {
+			f, err := im.target(p)
+			if err != nil {
+				return nil, err
+			}
+			if len(in) < len(f.Args) {
+				return nil, im.errorf("no values for the arguments of @%s", f.Name)
+			}
+			outs, err := im.run(f, in[:len(f.Args):len(f.Args)])
+			if err != nil {
+				return nil, err
+			}
+			all, in = append(all, outs...), in[len(f.Args):]
+		}
+	}
+	if len(in) > 0 {
+		return nil, im.errorf("%d values more than the programs have arguments", len(in))
+	}
+	return all, nil
+}
+
 // programs are the function that all ranks run, how many they are, and whether it is run
 // without its shardings.
 func (im *importer) programs(o *mlir.Operation, grid []mlir.Attr) (f *mlir.Func, world int, sequential bool, err error) {
@@ -150,9 +193,6 @@ func (im *importer) programs(o *mlir.Operation, grid []mlir.Attr) (f *mlir.Func,
 			g, err := im.target(p)
 			if err != nil {
 				return nil, 0, false, err
-			}
-			if f != nil && f != g {
-				return nil, 0, false, im.errorf("op not supported: %s of different programs", o.Name)
 			}
 			f, sequential = g, strings.HasPrefix(p.Text, "sequential_") && p.Text != g.Name
 			world++

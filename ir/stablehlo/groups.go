@@ -221,6 +221,8 @@ func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
 		return nil, im.errorf("a collective in the body of an operation")
 	case im.branch:
 		return nil, im.errorf("op not supported: %s in a branch", im.op.Name)
+	case im.separate:
+		return nil, im.errorf("op not supported: %s in one of different programs", im.op.Name)
 	}
 	home := im.cur.root()
 	for _, g := range home.groups {

@@ -38,6 +38,7 @@ type importer struct {
 	placed       *mlir.Operation
 	args         []*ir.Value // inputs that arguments are
 	vector       bool        // the body of a region is computed on whole tensors
+	separate     bool        // ranks run programs of their own
 	starting     bool        // the collective that is imported is waited for elsewhere
 	opaque       bool        // calls of what is no operation stay calls
 	pieces       bool        // values are a rank's pieces of what the function declares

@@ -285,3 +285,26 @@ module @types {
     return
   }
 }
+
+// -----
+
+// Ranks that run different programs.
+module @different {
+  func.func @twice(%x: tensor<2xi32>, %y: tensor<2xi32>) -> tensor<2xi32> {
+    %r = stablehlo.add %x, %y : tensor<2xi32>
+    return %r : tensor<2xi32>
+  }
+  func.func @first(%x: tensor<2xi32>) -> (tensor<1xi32>, tensor<2xi32>) {
+    %r = stablehlo.slice %x [0:1] : (tensor<2xi32>) -> tensor<1xi32>
+    return %r, %x : tensor<1xi32>, tensor<2xi32>
+  }
+  func.func public @main() {
+    %0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+    %1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+    %r:3 = "interpreter.run_parallel"(%0, %1, %1) {programs = [[@twice, @first]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<1xi32>, tensor<2xi32>)
+    check.expect_eq_const %r#0, dense<[4, 6]> : tensor<2xi32>
+    check.expect_eq_const %r#1, dense<[3]> : tensor<1xi32>
+    check.expect_eq_const %r#2, dense<[3, 4]> : tensor<2xi32>
+    return
+  }
+}
