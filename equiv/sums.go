@@ -187,10 +187,7 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && x.scalar().PlainConstant() {
 		return z.with(x, t.dt, z.convert(x.args[0], t.dt)), true
 	}
-	by := int32(-1)
-	if x.kind == kindMove {
-		by, x = x.layout, z.at(x.args[0])
-	}
+	x, moved := z.beneath(x, t.n)
 	if x.kind != kindReduce || x.red != ir.Sum && (x.red != ir.Product || z.p.opts.Reassociate) {
 		return 0, false
 	}
@@ -198,11 +195,18 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	if !z.p.opts.Reassociate && (w.kind != kindPoint || w.op != ir.OpConvert || z.at(w.args[0]).dt != t.dt) {
 		return 0, false
 	}
-	id := z.again(x, z.convert(x.args[0], t.dt))
-	if by >= 0 {
-		id = z.moveOf(by, t.n, id)
+	return moved(z.again(x, z.convert(x.args[0], t.dt))), true
+}
+
+// beneath is what x takes elements of, if it does nothing else, and takes them of another term.
+func (z *normalizer) beneath(x *term, n ir.Dim) (*term, func(termID) termID) {
+	switch outer := *x; x.kind {
+	case kindMove:
+		return z.at(x.args[0]), func(id termID) termID { return z.moveOf(outer.layout, n, id) }
+	case kindShuffle:
+		return z.at(x.args[0]), func(id termID) termID { return z.with(&outer, z.at(id).dt, id) }
 	}
-	return id, true
+	return x, func(id termID) termID { return id }
 }
 
 // thereAndBack drops a conversion to a type that tells all elements apart, and back.
@@ -242,18 +246,11 @@ func wrapped(z *normalizer, t *term) (termID, bool) {
 		c := x.attrs.Int("scalar", 0)
 		return z.times(z.convert(x.args[0], t.dt), attr.Int(c)), c == int64(int8(c)) && c >= 0
 	}
-	by := int32(-1)
-	if x.kind == kindMove {
-		by, x = x.layout, z.at(x.args[0])
-	}
+	x, moved := z.beneath(x, t.n)
 	if x.kind != kindReduce || x.red != ir.Sum && x.red != ir.Product {
 		return 0, false
 	}
-	id := z.again(x, z.convert(x.args[0], t.dt))
-	if by >= 0 {
-		id = z.moveOf(by, t.n, id)
-	}
-	return id, true
+	return moved(z.again(x, z.convert(x.args[0], t.dt))), true
 }
 
 // reduceOfBools makes maxima of sums of bools, and minima of products.
