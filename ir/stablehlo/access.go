@@ -106,3 +106,13 @@ func (im *importer) resultDType() (ir.DType, error) {
 	}
 	return dt, nil
 }
+
+// typedArgs are the operands, and the declared element type of the first result.
+func (im *importer) typedArgs(in []*value) ([]*ir.Value, ir.DType, error) {
+	dt, err := im.resultDType()
+	if err != nil {
+		return nil, 0, err
+	}
+	args, err := im.irs(in)
+	return args, dt, err
+}

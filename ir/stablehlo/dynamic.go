@@ -137,11 +137,7 @@ func constantLike(im *importer, o *mlir.Operation, in []*value) ([]*value, error
 
 // dot is a product of vectors and matrices.
 func dot(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	dt, err := im.resultDType()
+	args, dt, err := im.typedArgs(in)
 	if err != nil {
 		return nil, err
 	}

@@ -108,14 +108,11 @@ func literalValue(l *mlir.Literal) *value {
 }
 
 func convert(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
-	dt, err := im.resultDType()
+	args, dt, err := im.typedArgs(in)
 	if err != nil {
 		return nil, err
 	}
-	x, err := im.ir(in[0])
-	if err != nil {
-		return nil, err
-	}
+	x := args[0]
 	if bits := 8 * dt.Size(); dtypeOf(x).IsFloat() && dt.IsInt() && bits < 32 { // what is too large becomes the nearest number, as in 32 bits
 		low, high := int64(-1)<<(bits-1), int64(1)<<(bits-1)-1
 		if dt.IsUnsigned() {

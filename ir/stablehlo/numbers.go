@@ -58,15 +58,11 @@ func functions() map[string]rule {
 }
 
 func bitcastConvert(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
-	dt, err := im.resultDType()
+	args, dt, err := im.typedArgs(in)
 	if err != nil {
 		return nil, err
 	}
-	x, err := im.ir(in[0])
-	if err != nil {
-		return nil, err
-	}
-	return im.decomposed1(decompose.Bitcast(im.cur, x, dt))
+	return im.decomposed1(decompose.Bitcast(im.cur, args[0], dt))
 }
 
 // format reads an attribute such as e5m10.

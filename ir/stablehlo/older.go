@@ -22,11 +22,7 @@ func einsum(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if !ok || len(labels) != len(in) {
 		return nil, im.errorf("einsum_config %q: want dimensions of %d operands and of the result, as in ab,bc->ac", a.Text, len(in))
 	}
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	dt, err := im.resultDType()
+	args, dt, err := im.typedArgs(in)
 	if err != nil {
 		return nil, err
 	}

@@ -189,12 +189,8 @@ func call(e *emitter, vs []val) []val {
 	if e.node.Effects()&ir.EffectAlias != 0 {
 		e.failf("its results lie in the storage of an operand")
 	}
-	var like []val
-	for i, r := range e.node.DeclaredResults() {
-		like = append(like, of(r.Type().DType(), e.shape(i)))
-	}
+	like := e.results()
 	if len(like) == 0 {
-		e.failf("it has no result")
 		return nil
 	}
 	attrs := ""

@@ -8,6 +8,17 @@ import (
 
 // This file writes control flow: a body is a function of the text, too, which a region calls.
 
+// results are values of the node's results, which it must have.
+func (e *emitter) results() (like []val) {
+	for i, r := range e.node.DeclaredResults() {
+		like = append(like, of(r.Type().DType(), e.shape(i)))
+	}
+	if len(like) == 0 {
+		e.failf("it has no result")
+	}
+	return like
+}
+
 // callee is the name of a function that the node runs.
 func (e *emitter) callee(f *ir.Func) string {
 	if _, ok := e.funcs[f]; !ok {
@@ -80,12 +91,8 @@ func choice(e *emitter, vs []val) []val {
 		known = e.simple("stablehlo.and", known, e.compare("GE", at, e.whole(0, at.dt, at.shape)))
 	}
 	at = e.to(e.choose(known, at, last), ir.I32)
-	var like []val
-	for i, r := range e.node.DeclaredResults() {
-		like = append(like, of(r.Type().DType(), e.shape(i)))
-	}
+	like := e.results()
 	if len(like) == 0 {
-		e.failf("it has no result")
 		return nil
 	}
 	parts := []any{`"stablehlo.case"(`, at, ") ("}
