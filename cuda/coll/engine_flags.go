@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Collectives overlapped with compute (beside.go) keep their order without kernels: by words
+// Collectives overlapped with compute (overlapped.go) keep their order without kernels: by words
 // that streams themselves write and wait for. A kernel of more than a warp has to find
 // a multiprocessor, and while a matmul occupies all of them it
 // waits until the matmul ends.

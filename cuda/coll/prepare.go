@@ -32,7 +32,7 @@ type Op struct {
 	Dsts [][]driver.Ptr
 	Algo kernels.Algo
 	// Overlapped says that compute overlaps with the collective: what is large enough goes by
-	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
+	// copies that need no multiprocessor, see overlapped.go. It needs symmetric tensors and
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Overlapped bool

@@ -13,7 +13,7 @@ import (
 //
 // Small ones are packets: broadcast and permute by the uneven all_to_all, reduce by
 // an all_reduce whose results the others throw away. Large ones in symmetric memory
-// are copies ordered by flags, as for those overlapped with compute (beside.go):
+// are copies ordered by flags, as for those overlapped with compute (overlapped.go):
 //
 //   - broadcast: the root deals the tensor out in slices, and every rank passes its
 //     own slice on. The root sends each byte once, and not once for every peer.
