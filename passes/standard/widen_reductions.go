@@ -87,12 +87,13 @@ func widenable(n *ir.Node) bool {
 // widen reduces operand i of n in another type.
 func widen(f *ir.Func, n *ir.Node, i int, as ir.DType, flip int64) {
 	v := n.Arg(i)
-	point := func(at *ir.Node, op ir.Op, attrs ir.Attrs, x *ir.Value, dt ir.DType) *ir.Value {
-		return f.InsertBefore(at, ir.NodeSpec{Op: op, Name: n.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Attrs: attrs, Results: []ir.Type{ir.TensorOf(dt, x.Type().Shape())}, Pos: n.Pos(), From: []*ir.Node{n}}).Result(0)
+	// What is made of a node has its order-only edges: of n before it, of a wait after that.
+	point := func(at, from *ir.Node, op ir.Op, attrs ir.Attrs, x *ir.Value, dt ir.DType) *ir.Value {
+		return f.InsertBefore(at, ir.NodeSpec{Op: op, Name: n.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Attrs: attrs, Results: []ir.Type{ir.TensorOf(dt, x.Type().Shape())}, Pos: n.Pos(), From: []*ir.Node{from}}).Result(0)
 	}
-	wide := point(n, ir.OpConvert, ir.Attrs{}, v, as)
+	wide := point(n, n, ir.OpConvert, ir.Attrs{}, v, as)
 	if flip != 0 {
-		wide = point(n, ir.OpBitwiseXor, ir.A("scalar", flip), wide, as)
+		wide = point(n, n, ir.OpBitwiseXor, ir.A("scalar", flip), wide, as)
 	}
 	f.SetArg(n, i, wide)
 	types := slices.Clone(n.Result(0).Type().Elems())
@@ -109,9 +110,9 @@ func widen(f *ir.Func, n *ir.Node, i int, as ir.DType, flip int64) {
 		}
 		back := r
 		if flip != 0 {
-			back = point(after, ir.OpBitwiseXor, ir.A("scalar", flip), back, as)
+			back = point(after, w, ir.OpBitwiseXor, ir.A("scalar", flip), back, as)
 		}
-		back = point(after, ir.OpConvert, ir.Attrs{}, back, narrow)
+		back = point(after, w, ir.OpConvert, ir.Attrs{}, back, narrow)
 		for _, use := range users {
 			f.SetArg(use.Node, use.Index, back)
 		}
