@@ -244,7 +244,10 @@ func wrapped(z *normalizer, t *term) (termID, bool) {
 	}
 	if x.kind == kindPoint && x.scalar().IntegerFactor() && z.at(x.args[0]).dt == x.dt {
 		c := x.attrs.Int("scalar", 0)
-		return z.times(z.convert(x.args[0], t.dt), attr.Int(c)), c == int64(int8(c)) && c >= 0
+		if c != int64(int8(c)) || c < 0 {
+			return 0, false
+		}
+		return z.times(z.convert(x.args[0], t.dt), attr.Int(c)), true
 	}
 	x, moved := z.beneath(x, t.n)
 	if x.kind != kindReduce || x.red != ir.Sum && x.red != ir.Product {
@@ -255,10 +258,13 @@ func wrapped(z *normalizer, t *term) (termID, bool) {
 
 // reduceOfBools makes maxima of sums of bools, and minima of products.
 func reduceOfBools(z *normalizer, t *term) (termID, bool) {
-	u := *t
-	u.red = map[ir.Reduction]ir.Reduction{ir.Sum: ir.Max, ir.Product: ir.Min}[t.red]
-	if t.dt != ir.Bool || u.red == "" {
+	if t.dt != ir.Bool || t.red != ir.Sum && t.red != ir.Product {
 		return 0, false
+	}
+	u := *t
+	u.red = ir.Max
+	if t.red == ir.Product {
+		u.red = ir.Min
 	}
 	return z.make(u), true
 }
