@@ -45,19 +45,20 @@ type want struct {
 	bytes   int64 // from the first element to past the last
 }
 
-// newTrial runs f by the interpreter, node by node, and generates the kernel of
-// the given nodes, whose operands have to be views of the function's inputs and
-// whose results the function has to return.
-func newTrial(name string, f *ir.Func, nodes []*ir.Node, ulp int64, seed uint64) (*trial, error) {
+// newTrial runs f by the interpreter, node by node, and generates the kernel of all its nodes, whose
+// operands have to be views of its inputs and whose results it has to return; sizes are those that
+// are dynamic.
+func newTrial(name string, f *ir.Func, ulp int64, seed uint64, sizes map[string]int64) (*trial, error) {
 	st, err := ir.ComputeStorages(f)
 	if err != nil {
 		return nil, err
 	}
-	k, err := cudagen.Generate(name, st, nodes)
+	order := f.Order()
+	k, err := cudagen.Generate(name, st, order[len(f.Inputs()):len(order)-1])
 	if err != nil {
 		return nil, err
 	}
-	return newTrialAt(k, st, f, ulp, seed, nil)
+	return newTrialAt(k, st, f, ulp, seed, sizes)
 }
 
 // newTrialAt is newTrial of a kernel that is there, with dynamic sizes.

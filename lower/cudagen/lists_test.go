@@ -37,8 +37,7 @@ func TestRandomLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := m.Funcs()[0]
-		order := f.Order()
-		tr, err := newTrial(fmt.Sprintf("list%d", k), f, order[len(f.Inputs()):len(order)-1], 0, uint64(k))
+		tr, err := newTrial(fmt.Sprintf("list%d", k), f, 0, uint64(k), nil)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, m)
 		}

@@ -125,8 +125,7 @@ func TestRandomRegions(t *testing.T) {
 					skipped++ // a view of an operand that has other strides there
 					continue
 				}
-				order := g.Order()
-				tr, err := newTrial(name, g, order[len(g.Inputs()):len(order)-1], 0, seed)
+				tr, err := newTrial(name, g, 0, seed, nil)
 				if err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 					continue
@@ -254,18 +253,11 @@ func regionTrial(name string, nodes []*ir.Node, hints map[string]int64, seen map
 		return nil, nil
 	}
 	seen[key] = true
-	if st, err = ir.ComputeStorages(g); err != nil {
-		return nil, err
-	}
-	order := g.Order()
-	if k, err = cudagen.Generate(name, st, order[len(g.Inputs()):len(order)-1]); err != nil {
-		return nil, err
-	}
 	for _, n := range g.SizeReads() { // they have the values that the trial's tensors give
 		hints = maps.Clone(hints)
 		maps.DeleteFunc(hints, func(name string, _ int64) bool { return slices.Contains(n.Attrs().Strs(ir.SymbolsKey), name) })
 	}
-	return newTrialAt(k, st, g, -1, 7, hints)
+	return newTrial(name, g, -1, 7, hints)
 }
 
 // tinySteps are small traced steps whose regions together have most of what regions can have.

@@ -78,8 +78,7 @@ func TestRandomRows(t *testing.T) {
 			if one.Module().Verify() != nil {
 				continue // a view of an operand that has other strides there
 			}
-			order := one.Order()
-			tr, err := newTrial(fmt.Sprint("rows", len(trials)), one, order[len(one.Inputs()):len(order)-1], 0, seed)
+			tr, err := newTrial(fmt.Sprint("rows", len(trials)), one, 0, seed, nil)
 			if err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 				continue
