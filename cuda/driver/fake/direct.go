@@ -4,7 +4,7 @@ package fake
 
 import "github.com/seed-ee968945/concert/kernels"
 
-// The Go forms of the kernels that read and write peers' memory: large collectives that
+// The Go forms of the kernels that read and write peers' memory: large collectives, with
 // barriers before and after, and folds of what was staged.
 
 func (b *block) enter() (uint32, error) {
