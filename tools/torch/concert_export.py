@@ -391,6 +391,12 @@ def _operator(n):
     return schema.name.split("::") if schema is not None else ("", getattr(n.target, "__name__", str(n.target)))
 
 
+def _is_list(n):
+    """Whether a node is one of the lists that an operator gives."""
+    of = n.args[0] if isinstance(n, fx.Node) and n.op == "call_function" and _operator(n)[1] == "getitem" else None
+    return isinstance(of, fx.Node) and isinstance(of.meta.get("val"), tuple) and all(isinstance(v, list) for v in of.meta["val"])
+
+
 def _is_size(n):
     """Whether a node stands for a number that is known at run time only, or compares or checks some."""
     if not isinstance(n, fx.Node):
@@ -484,7 +490,7 @@ class _Writer:
         return result
 
     def document(self, name, ms):
-        nodes = [self.node(n, ms) for n in self.nodes]
+        nodes = [self.node(n, ms) for n in self.nodes if not _is_list(n)]
         world = dist.get_world_size() if dist.is_initialized() else 1
         document = {"name": name, "world": world, "groups": self.groups, "nodes": nodes}
         if self.symbols:
@@ -530,9 +536,13 @@ class _Writer:
             args = tuple([a for a in n.args[0] if not _is_size(a)])
             at.update(target="output", inputs=list(dict.fromkeys(a.name for a in args if isinstance(a, fx.Node))), args=_text((args,)), kwargs="")
         else:
+            args, inputs = tuple(n.args), n.all_input_nodes
+            if args and _is_list(args[0]):  # an item of one of several lists, whose tensors the file has in a row
+                lists, k = args[0].args
+                args, inputs = (lists, sum(map(len, lists.meta["val"][:k])) + args[1]), [lists]
             at.update(
                 target=str(n.target),
-                inputs=[i.name for i in n.all_input_nodes], args=_text(tuple(n.args)), kwargs=_text(dict(n.kwargs)) if n.kwargs else "",
+                inputs=[i.name for i in inputs], args=_text(args), kwargs=_text(dict(n.kwargs)) if n.kwargs else "",
             )
             if kind == "view" and not hasattr(n.target, "_schema") and at["target"] != "<built-in function getitem>":
                 raise NotImplementedError("%s: calls of %s cannot be written%s" % (n.name, n.target, _where(n)))

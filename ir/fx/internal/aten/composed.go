@@ -385,11 +385,18 @@ func unbind(c *call) error {
 	if n := traced.SizeAt(x, d); int64(len(ts)) != n {
 		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", len(ts), n)
 	}
-	var others []*ir.Value
-	for i := 1; i < len(ts); i++ {
-		others = append(others, c.Helper(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(int64(i))), ts[i], x))
+	at := func(i int) attr.List { return traced.DimAttr(d).With("index", attr.Int(int64(i))) }
+	var items []*ir.Value
+	if c.Copies {
+		for i := range ts {
+			items = append(items, c.Make(ir.OpSelect, at(i), x))
+		}
+		return c.Settle(items...)
 	}
-	return c.Finish(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(0)), []*ir.Value{x}, others...)
+	for i := 1; i < len(ts); i++ {
+		items = append(items, c.Helper(ir.OpSelect, at(i), ts[i], x))
+	}
+	return c.Finish(ir.OpSelect, at(0), []*ir.Value{x}, items...)
 }
 
 // repeat puts a dimension of copies before each dimension and copies.

@@ -15,6 +15,10 @@ var coreOps = []row{
 	{"aten.argmax.default", "self dim keepdim", extreme(false)},
 	{"aten.argmin.default", "self dim keepdim", extreme(true)},
 	{"aten.min.dim", "self dim keepdim", smallest},
+	{"aten.frac.default", "self", func(c *call) error {
+		x := c.Tensor("self")
+		return c.settled(c.sub(x, c.Make(ir.OpTrunc, nil, x)))
+	}},
 	{"aten.clamp.Tensor", "self min max", clampTensor},
 	{"aten.clamp_min.Tensor", "self min", clampTensor},
 	{"aten.clamp_max.Tensor", "self max", clampTensor},

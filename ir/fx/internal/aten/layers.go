@@ -18,7 +18,7 @@ var layerOps = []row{
 	{"aten._weight_norm_interface_backward.default", "grad_w v g norms dim", weightNormBackward},
 	{"aten.fake_quantize_per_tensor_affine_cachemask.default", "self scale zero_point quant_min quant_max", fakeQuantize},
 	{"aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", "self scale zero_point enabled quant_min quant_max", fakeQuantize},
-	{"aten.fake_quantize_per_channel_affine_cachemask.default", "self scale zero_point axis quant_min quant_max", fakeQuantize},
+	{"aten.fake_quantize_per_channel_affine_cachemask.default quantized_decomposed.fake_quant_per_channel.default", "self scale zero_point axis quant_min quant_max", fakeQuantize},
 }
 
 // halves are those of self along dim, which is split by GLU, and that dimension.
@@ -158,6 +158,9 @@ func fakeQuantize(c *call) error {
 	if c.IsTensor("enabled") {
 		off := c.With(ir.OpEq, c.Tensor("enabled"), 0)
 		y, within = c.Make(ir.OpWhere, nil, off, x, y), c.Make(ir.OpLogicalOr, nil, off, within)
+	}
+	if c.NumResults == 1 {
+		return c.settled(y)
 	}
 	return c.Settle(y, within)
 }

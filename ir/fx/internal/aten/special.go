@@ -25,6 +25,7 @@ var specialOps = []row{
 	{"aten.signbit.default", "self", func(c *call) error { return c.settled(c.negative(c.Tensor("self"))) }},
 	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
 	{"aten.hypot.default", "self other", hypotenuse},
+	{"aten.frexp.Tensor", "self", frexp},
 }
 
 // settled gives a value, or what went wrong.
@@ -142,4 +143,29 @@ func nextAfter(c *call) error {
 		return err
 	}
 	return c.Settle(decompose.NextAfter(emitter{c}, xs[0], xs[1]))
+}
+
+// frexp takes numbers apart into magnitudes from 1/2 to 1, with a sign, and powers of two, by the
+// bits of double precision; those near its smallest ones are scaled first.
+func frexp(c *call) error {
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
+	}
+	if !x.Type().DType().IsFloat() {
+		return traced.ErrForm
+	}
+	wide := c.In(ir.F64, x)
+	special := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, wide, 0), c.Make(ir.OpNe, nil, c.sub(wide, wide), c.Filled(attr.Int(0), ir.F64)))
+	tiny := c.With(ir.OpLt, c.Make(ir.OpAbs, nil, wide), 0x1p-1022)
+	wide = c.Make(ir.OpWhere, nil, tiny, c.With(ir.OpMul, wide, 0x1p54), wide)
+	bits := c.Helper(ir.OpBitcast, nil, traced.Like(wide, ir.I64), c.LaidOut(wide, traced.Like(wide, ir.F64)))
+	of := func(op ir.Op, x *ir.Value, n int64) *ir.Value { return c.Make(op, traced.Scalar(attr.Int(n)), x) }
+	const field, half = int64(0x7ff) << 52, int64(1022) << 52
+	power := of(ir.OpSub, of(ir.OpShiftRight, of(ir.OpBitwiseAnd, bits, field), 52), 1022)
+	power = c.Make(ir.OpWhere, nil, tiny, of(ir.OpSub, power, 54), power)
+	part := of(ir.OpBitwiseOr, of(ir.OpBitwiseAnd, bits, ^field), half)
+	part = c.Helper(ir.OpBitcast, nil, traced.Like(part, ir.F64), part)
+	part = c.Make(ir.OpWhere, nil, special, x, c.In(x.Type().DType(), part))
+	return c.Settle(part, c.Make(ir.OpWhere, nil, special, c.Filled(attr.Int(0), ir.I64), power))
 }

@@ -24,7 +24,7 @@ func (o Operator) Import(c *traced.Call) error {
 }
 
 // Operators finds an operator by its target; look-up only. One row may stand for
-// several overloads whose arguments have the same names.
+// several overloads whose arguments have the same names. What gives a view is there as a copy, too.
 var Operators = func() map[string]Operator {
 	m := map[string]Operator{}
 	windows.Each(func(targets, signature string, build func(*traced.Call) error) {
@@ -32,11 +32,20 @@ var Operators = func() map[string]Operator {
 			m[t] = Operator{signature, func(c *call) error { return build(c.Call) }}
 		}
 	})
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, quantizedOps, optimizerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build}
 			}
+		}
+	}
+	for _, r := range append(viewOps, row{"aten.unbind.int", "self dim", unbind}) {
+		for _, t := range strings.Fields(r.targets) {
+			name, overload, _ := strings.Cut(strings.TrimPrefix(t, "aten."), ".")
+			m["aten."+name+"_copy."+overload] = Operator{r.signature, func(c *call) error {
+				c.Copies = true
+				return r.build(c)
+			}}
 		}
 	}
 	return m

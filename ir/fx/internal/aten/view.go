@@ -78,7 +78,7 @@ func transpose(c *call) error {
 		dims[k] = int64(k)
 	}
 	a, b := int64(0), int64(1)
-	if c.Target != "aten.t.default" {
+	if slices.Contains(c.Params, "dim0") {
 		a, b = c.Dim("dim0", 0, rank), c.Dim("dim1", 0, rank)
 	} else if rank > 2 {
 		c.Reject("self", c.Arg("self"), "t takes at most 2 dimensions, got %d", rank)

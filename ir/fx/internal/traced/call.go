@@ -3,6 +3,7 @@
 package traced
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,6 +59,7 @@ type Call struct {
 	Results []*ir.Value // what the traced name stands for
 	Items   []int       // places of results in the result tuple, where that holds more than tensors; nil for others
 	View    bool        // the results share the storage of the first operand read
+	Copies  bool        // what views give is wanted as copies
 	Err     error
 }
 
@@ -389,9 +391,32 @@ func (c *Call) Emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Nod
 	if op == ir.OpSplit && len(ts) == 0 {
 		return nil, c.Fail("out", "results", "%s gives at least one result, out lists none", c.Target)
 	}
+	if c.Copies && op.IsView() {
+		return nil, c.copied(op, attrs, ts, args)
+	}
 	n := c.Append(op, attrs, meta, ts, nil, args)
 	c.Results, c.View = n.Results(), n.Effects()&ir.EffectAlias != 0 && len(args) > 0
 	return n, nil
+}
+
+// copied ends an operator whose results are copies of a view's, which has its own strides.
+func (c *Call) copied(op ir.Op, attrs attr.List, ts []ir.Type, args []*ir.Value) error {
+	var want []ir.Type
+	switch op {
+	case ir.OpView, ir.OpExpand:
+		want = ts
+	case ir.OpAsStrided:
+		want = []ir.Type{ts[0].WithStrides(c.Ints("stride"))}
+	}
+	types := make([]ir.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type()
+	}
+	got, err := ir.Infer(op, nil, attrs, types, want...)
+	if err = cmp.Or(c.Err, err); err != nil {
+		return Unknown(err)
+	}
+	return c.Settle(slices.Clone(c.Helpers(op, attrs, got, args...))...)
 }
 
 // Append adds an IR node under the traced node's name.

@@ -1,0 +1,86 @@
+"""What operators.py records of operators that few models have."""
+import torch
+
+
+def quantised(r):
+    import torch.ao.quantization.fx._decomposed  # noqa: F401 defines the operators
+
+    q = "quantized_decomposed."
+    for dt in [torch.float32, torch.bfloat16, torch.float16]:
+        x = r.data(dt, 3, 5, 8)
+        r.call(q + "quantize_per_tensor.default", x, 0.0173, 3, -128, 127, torch.int8)
+        r.call(q + "quantize_per_tensor.default", x, 0.03, 128, 0, 255, torch.uint8)
+        r.call(q + "quantize_per_tensor.default", x, 0.001, 0, -8388608, 8388607, torch.int32)
+        for st in [torch.float64, torch.float32]:
+            r.call(q + "quantize_per_tensor.tensor", x, torch.tensor(0.0173, dtype=st), torch.tensor(-5), -128, 127, torch.int8)
+        r.call(q + "quantize_per_tensor.tensor2", x, torch.tensor(0.0173), torch.tensor(-5, dtype=torch.int32), torch.tensor(-100), torch.tensor(90), torch.int8)
+    for dt in [torch.float32, torch.bfloat16]:
+        x = r.data(dt, 3, 5, 8)
+        for st in [torch.float64, torch.float32]:
+            for axis in [0, 1, 2]:
+                n = x.shape[axis]
+                r.call(q + "quantize_per_channel.default", x, r.data(st, n, low=0.01, high=0.05), r.data(torch.int64, n, low=-9, high=9), axis, -127, 127, torch.int8)
+            r.call(q + "quantize_per_token.default", x, r.data(st, 3, 5, 1, low=0.01, high=0.05), r.data(torch.int64, 3, 5, 1, low=-9, high=9), -128, 127, torch.int8)
+            r.call(q + "quantize_per_channel_group.default", x[0], r.data(st, 5, 2, low=0.01, high=0.05), r.data(torch.int32, 5, 2, low=-9, high=9), -8, 7, torch.int8, 4)
+        r.call(q + "choose_qparams_per_token.default", x, torch.int8)
+        r.call(q + "choose_qparams_per_token_asymmetric.default", x, torch.int8)
+        r.call(q + "convert_element_type.no_fuse", x, torch.int8)
+    r.call(q + "choose_qparams_per_token.default", r.data(torch.float16, 3, 8), torch.int8)
+    x = r.data(torch.float32, 3, 5, 8)
+    r.call(q + "fake_quant_per_channel.default", x, r.data(torch.float32, 5, low=0.01, high=0.05), r.data(torch.int32, 5, low=-9, high=9), 1, -100, 100)
+    for dt in [torch.int8, torch.uint8]:
+        x = r.data(dt, 3, 5, 8, low=-128, high=127)
+        low, high = torch.iinfo(dt).min, torch.iinfo(dt).max
+        for out in [torch.float32, torch.bfloat16]:
+            r.call(q + "dequantize_per_tensor.default", x, 0.0173, 3, low, high, dt, out_dtype=out)
+            r.call(q + "dequantize_per_tensor.tensor", x, torch.tensor(0.0173, dtype=torch.float64), torch.tensor(3), low, high, dt, out_dtype=out)
+            r.call(q + "dequantize_per_channel.default", x, r.data(torch.float32, 5, low=0.01, high=0.05), r.data(torch.int64, 5, low=-9, high=9), 1, low, high, dt, out_dtype=out)
+            r.call(q + "dequantize_per_token.default", x, r.data(torch.float64, 3, 5, 1, low=0.01, high=0.05), r.data(torch.int64, 3, 5, 1, low=-9, high=9), low, high, dt, out)
+            r.call(q + "dequantize_per_channel_group.default", x[0], r.data(torch.float32, 5, 2, low=0.01, high=0.05), r.data(torch.int32, 5, 2, low=-9, high=9), low, high, dt, 4, out)
+        r.call(q + "dequantize_per_tensor.tensor2", x, torch.tensor(0.0173), torch.tensor(3), torch.tensor(low), torch.tensor(high), dt)
+        r.call(q + "dequantize_per_channel.default", x, r.data(torch.float32, 5, low=0.01, high=0.05), None, 1, low, high, dt)
+        r.call(q + "dequantize_per_channel_group.default", x[0], r.data(torch.float32, 5, 2, low=0.01, high=0.05), None, low, high, dt, 4, torch.float32)
+
+
+def copies(r):
+    """Views' results in storage of their own, as functionalisation without views has them."""
+    for dt in [torch.float32, torch.bfloat16, torch.int64, torch.bool]:
+        for x in [r.data(dt, 3, 4, 1, 5), r.data(dt, 5, 4, 1, 3).transpose(0, 3)]:
+            r.call("aten.alias_copy.default", x)
+            r.call("aten.detach_copy.default", x)
+            r.call("aten.expand_copy.default", x, [3, 4, 2, 5])
+            r.call("aten.permute_copy.default", x, [2, 0, 3, 1])
+            r.call("aten.select_copy.int", x, 1, -2)
+            r.call("aten.slice_copy.Tensor", x, 3, 1, -1, 2)
+            r.call("aten.split_copy.Tensor", x, 2, 3)
+            r.call("aten.split_with_sizes_copy.default", x, [1, 0, 3], 1)
+            r.call("aten.squeeze_copy.dim", x, 2)
+            r.call("aten.transpose_copy.int", x, 0, 1)
+            r.call("aten.unbind_copy.int", x, 1)
+            r.call("aten.unsqueeze_copy.default", x, -1)
+        r.call("aten.as_strided_copy.default", r.data(dt, 3, 8), [2, 3], [7, 2], 4)
+        r.call("aten.as_strided_copy.default", r.data(dt, 3, 8), [4, 3], [1, 1])
+        r.call("aten.view_copy.default", r.data(dt, 3, 4, 5), [6, -1])
+        r.call("aten.t_copy.default", r.data(dt, 3, 4))
+
+
+def parts(r):
+    """Mantissas and exponents."""
+    for dt in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+        r.call("aten.frac.default", r.data(dt, 9))
+        tiny = torch.finfo(dt).smallest_normal
+        r.call("aten.frexp.Tensor", torch.cat([r.data(dt, 9), torch.tensor([0.0, -0.0, 1.0, -0.5, 0.75, 3e4, tiny, -tiny / 4, float("inf"), -float("inf"), float("nan")], dtype=dt)]))
+
+
+def optimizers(r):
+    """Fused steps of Adam, which give lists of tensors."""
+    for dt in [torch.float32, torch.float64, torch.bfloat16]:
+        for name in ["_fused_adam", "_fused_adamw"]:
+            for amsgrad, maximize, decay, scaled in [(False, False, 0.0, False), (True, False, 0.1, False), (False, True, 0.1, True), (True, True, 0.0, True)]:
+                state = [[r.data(dt, 3, 5, low=low), r.data(dt, 7, low=low)] for low in [-4, -4, -1, 0, 0]]
+                more = dict(grad_scale=torch.tensor(8.0), found_inf=torch.tensor(0.0)) if scaled else {}
+                flat = lambda *a, op=getattr(torch.ops.aten, name).default, **kw: [t for l in op(*a, **kw) for t in l]
+                r.call("aten.%s.default" % name, *state[:4], state[4] if amsgrad else [], [torch.tensor(3.0), torch.tensor(1.0)], lr=0.01, beta1=0.9, beta2=0.99,
+                       weight_decay=decay, eps=1e-8, amsgrad=amsgrad, maximize=maximize, instead=flat, **more)
+    r.call("aten._fused_adam.tensor_lr", *state[:4], [], [torch.tensor(3.0), torch.tensor(1.0)], lr=torch.tensor(0.01), beta1=0.9, beta2=0.99, weight_decay=0.0,
+           eps=1e-8, amsgrad=False, maximize=False, found_inf=torch.tensor(1.0), instead=lambda *a, **kw: [t for l in torch.ops.aten._fused_adam.tensor_lr(*a, **kw) for t in l])
