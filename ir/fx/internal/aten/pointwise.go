@@ -38,7 +38,7 @@ func ofTwo(op ir.Op) func(c *call) error { return binary(op, "self", "other") }
 var pointwiseRows = []row{
 	{"aten.gelu.default", "self approximate", gelu},
 	{"aten.square.default", "self", square},
-	{"prims.convert_element_type.default", "self dtype", convert},
+	{"prims.convert_element_type.default quantized_decomposed.convert_element_type.no_fuse", "self dtype", convert},
 	{"aten._to_copy.default", "self * dtype", convert},
 	{"aten.to.dtype", "self dtype non_blocking copy memory_format", convert},
 	{"aten.view.dtype", "self dtype", bitcast},

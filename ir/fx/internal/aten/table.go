@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+	"github.com/seed-ee968945/concert/ir/fx/internal/training"
 	"github.com/seed-ee968945/concert/ir/fx/internal/windows"
 )
 
@@ -27,12 +28,14 @@ func (o Operator) Import(c *traced.Call) error {
 // several overloads whose arguments have the same names. What gives a view is there as a copy, too.
 var Operators = func() map[string]Operator {
 	m := map[string]Operator{}
-	windows.Each(func(targets, signature string, build func(*traced.Call) error) {
+	other := func(targets, signature string, build func(*traced.Call) error) {
 		for _, t := range strings.Fields(targets) {
 			m[t] = Operator{signature, func(c *call) error { return build(c.Call) }}
 		}
-	})
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, quantizedOps, optimizerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	}
+	windows.Each(other)
+	training.Each(other)
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build}

@@ -1,4 +1,4 @@
-package aten
+package training
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package aten
+package training
 
 import (
 	"cmp"
@@ -26,8 +26,6 @@ var quantizedOps = []row{
 	{"quantized_decomposed.dequantize_per_channel_group.default", "input scale zero_point quant_min quant_max dtype group_size output_dtype", dequantize(eachGroup)},
 	{"quantized_decomposed.choose_qparams_per_token.default", "input dtype", tokenScale},
 	{"quantized_decomposed.choose_qparams_per_token_asymmetric.default quantized_decomposed._choose_qparams_per_token_asymmetric_impl.default", "input dtype", tokenRange},
-
-	{"quantized_decomposed.convert_element_type.no_fuse", "self dtype", convert},
 }
 
 // grain says what shares a scale: it gives the operand in a shape to which scales and zeros,
@@ -206,7 +204,7 @@ func (c *call) quantizedAs(y *ir.Value) error {
 	if !slices.Equal(traced.Static(y), shape) {
 		y = c.Shaped(y, shape...)
 	}
-	return c.settled(y)
+	return c.Settle(y)
 }
 
 // tokenScale is what a line's largest magnitude makes of 127; zeros are 0.

@@ -1,0 +1,31 @@
+// Package training is the table of what a training step has around its layers: layers that are
+// quantised, and steps of optimizers.
+package training
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// call is an operator of the table being imported.
+type call struct{ *traced.Call }
+
+// row lists targets, separated by blanks, that share a signature and a rule.
+type row struct {
+	targets   string
+	signature string
+	build     func(c *call) error
+}
+
+// Each hands out the rows of the table.
+func Each(add func(targets, signature string, build func(*traced.Call) error)) {
+	for _, rows := range [][]row{quantizedOps, optimizerOps} {
+		for _, r := range rows {
+			add(r.targets, r.signature, func(c *traced.Call) error { return r.build(&call{c}) })
+		}
+	}
+}
+
+func (c *call) add(a, b *ir.Value) *ir.Value { return c.Make(ir.OpAdd, nil, a, b) }
+func (c *call) sub(a, b *ir.Value) *ir.Value { return c.Make(ir.OpSub, nil, a, b) }
+func (c *call) mul(a, b *ir.Value) *ir.Value { return c.Make(ir.OpMul, nil, a, b) }
