@@ -84,3 +84,30 @@ def optimizers(r):
                        weight_decay=decay, eps=1e-8, amsgrad=amsgrad, maximize=maximize, instead=flat, **more)
     r.call("aten._fused_adam.tensor_lr", *state[:4], [], [torch.tensor(3.0), torch.tensor(1.0)], lr=torch.tensor(0.01), beta1=0.9, beta2=0.99, weight_decay=0.0,
            eps=1e-8, amsgrad=False, maximize=False, found_inf=torch.tensor(1.0), instead=lambda *a, **kw: [t for l in torch.ops.aten._fused_adam.tensor_lr(*a, **kw) for t in l])
+
+
+def reflections(r):
+    """Factors in LAPACK's forms."""
+    for dt in [torch.float32, torch.float64]:
+        for scale in [0.01, 0.3, 1, 3] if dt == torch.float32 else [0.01, 0.3, 1]:
+            r.call("aten.linalg_matrix_exp.default", scale * r.data(dt, 2, 4, 4, low=-1, high=1))
+        a = r.data(dt, 5, 5, low=-1, high=1)
+        r.call("aten.linalg_matrix_exp.default", a - a.T)
+        for shape in [(5, 3), (4, 4), (2, 3, 5), (2, 6, 4)]:
+            a = r.data(dt, *shape)
+            packed, tau = r.call("aten.geqrf.default", a)
+            packed, m, n = packed.contiguous(), shape[-2], shape[-1]
+            r.call("aten.linalg_householder_product.default", packed[..., :m].contiguous(), tau)
+            if m >= n:
+                for left, transpose in [(True, False), (True, True), (False, False), (False, True)]:
+                    r.call("aten.ormqr.default", packed, tau, r.data(dt, *shape[:-2], *((m, 2) if left else (2, m))), left, transpose)
+        a = r.data(dt, 2, 4, 4) + 5 * torch.eye(4, dtype=dt)
+        for upper in [False, True]:
+            for transpose in [False, True]:
+                r.call("aten.triangular_solve.default", r.data(dt, 2, 4, 3), a, upper, transpose, transpose == upper)
+            spd = a @ a.mT
+            r.call("aten.cholesky_inverse.default", torch.linalg.cholesky(spd, upper=upper).contiguous(), upper)
+        a = r.data(dt, 2, 4, 4)
+        lu, pivots, _ = torch.ops.aten.linalg_lu_factor_ex(a)
+        for data, swaps in [(True, True), (True, False), (False, True)]:
+            r.call("aten.lu_unpack.default", lu.contiguous(), pivots, data, swaps)

@@ -16,7 +16,7 @@ type Factors struct {
 	LU     *ir.Value // [..., n, n], both triangles in one
 	Pivots *ir.Value // i32 [..., n]: with which row each was exchanged in turn, counted from 1
 	Sign   *ir.Value // [...]: -1 for an odd number of exchanges, else 1
-	order  *ir.Value // i64 [batch, n]: the row that stands in each place
+	Order  *ir.Value // i64 [batch, n]: the row that stands in each place
 }
 
 // LU factors square matrices [..., n, n] by columns: the largest element of each goes to the
@@ -55,7 +55,7 @@ func LU(to Emitter, a *ir.Value) (Factors, error) {
 		LU:     s.convert(s.view(x, shape), dt),
 		Pivots: s.convert(s.view(s.with(ir.OpAdd, pivots, 1), shape[:len(shape)-1]), ir.I32),
 		Sign:   s.convert(s.view(sign, lead), dt),
-		order:  s.order(pivots),
+		Order:  s.order(pivots),
 	}, nil
 }
 
@@ -118,7 +118,7 @@ func PivotedFactors(to Emitter, lu, pivots *ir.Value) (Factors, error) {
 		return Factors{}, fmt.Errorf("lu: factors %s with pivots %s", lu.Type(), pivots.Type())
 	}
 	p := s.with(ir.OpSub, s.convert(s.view(pivots, []int64{sizes(x)[0], n}), ir.I64), 1)
-	return Factors{LU: lu, Pivots: pivots, order: s.order(p)}, nil
+	return Factors{LU: lu, Pivots: pivots, Order: s.order(p)}, nil
 }
 
 // SolveLU solves a x = b by the factors of a, or x a = b where not left; adjoint puts the
@@ -149,7 +149,7 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 		return s.permute(x, turn), nil
 	}
 	flat := []int64{intmath.Product(shape[:r-2]), shape[r-2], shape[r-1]}
-	at := f.order
+	at := f.Order
 	if !adjoint {
 		b = s.view(s.rows(s.view(b, flat), at), shape)
 	}
@@ -169,22 +169,43 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 // QR factors matrices [..., m, n] into k = min(m, n) columns at right angles and a triangle of
 // k rows, by Householder's reflections with LAPACK's signs.
 func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
+	packed, tau, err := Reflections(to, a)
+	if err == nil {
+		q, err = Reflected(to, packed, tau)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	e, shape := emit{to}, sizes(a)
+	rank, m, n := len(shape), shape[len(shape)-2], shape[len(shape)-1]
+	rows := e.slice(packed, rank-2, 0, min(m, n), 1)
+	upper := e.binary(ir.OpGe, e.count(n, rank, rank-1), e.count(min(m, n), rank, rank-2))
+	return q, e.where(upper, rows, e.full(a.Type().DType(), 0, ones(rank)...)), nil
+}
+
+// down is the sums of columns.
+func (s *solver) down(x *ir.Value) *ir.Value {
+	return s.one(ir.OpSum, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{x})
+}
+
+// reflect turns columns along v, by tau times its outer product.
+func (s *solver) reflect(x, v, tau *ir.Value) *ir.Value {
+	return s.binary(ir.OpSub, x, s.binary(ir.OpMul, s.binary(ir.OpMul, tau, v), s.down(s.binary(ir.OpMul, v, x))))
+}
+
+// Reflections makes a triangle of matrices [..., m, n]. Below it are the vectors that it took, whose
+// elements on the diagonal are 1; tau [..., min(m, n)] has their factors.
+func Reflections(to Emitter, a *ir.Value) (packed, tau *ir.Value, err error) {
 	s, x, err := columns(to, "qr", a)
 	if err != nil {
 		return nil, nil, err
 	}
 	shape := sizes(a)
-	lead, b, m, n := shape[:len(shape)-2], sizes(x)[0], sizes(x)[1], sizes(x)[2]
+	b, m, n := sizes(x)[0], sizes(x)[1], sizes(x)[2]
 	k, dt := min(m, n), x.Type().DType()
 	zero, one := s.full(dt, 0, 1, 1, 1), s.full(dt, 1, 1, 1, 1)
 	row, column := s.count(m, 3, 1), s.count(n, 3, 2)
-	down := func(x *ir.Value) *ir.Value {
-		return s.one(ir.OpSum, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{x})
-	}
-	reflect := func(x, v, tau *ir.Value) *ir.Value {
-		return s.binary(ir.OpSub, x, s.binary(ir.OpMul, s.binary(ir.OpMul, tau, v), down(s.binary(ir.OpMul, v, x))))
-	}
-	var vs, taus []*ir.Value
+	var taus []*ir.Value
 	for j := range k {
 		col, alpha := s.block(x, 0, m, j, j+1), s.block(x, j, j+1, j, j+1)
 		below := s.with(ir.OpGt, row, j)
@@ -193,24 +214,78 @@ func QR(to Emitter, a *ir.Value) (q, r *ir.Value, err error) {
 		largest := s.one(ir.OpAmax, ir.A("dims", []int64{1}, "keepdim", true), []*ir.Value{size})
 		power := s.unary(ir.OpExp2, s.unary(ir.OpFloor, s.unary(ir.OpLog2, s.where(s.binary(ir.OpEq, largest, zero), one, largest))))
 		part := s.binary(ir.OpDiv, size, power)
-		square := down(s.where(below, s.binary(ir.OpMul, part, part), zero))
+		square := s.down(s.where(below, s.binary(ir.OpMul, part, part), zero))
 		first := s.block(part, j, j+1, 0, 1)
 		norm := s.binary(ir.OpMul, power, s.unary(ir.OpSqrt, s.binary(ir.OpAdd, s.binary(ir.OpMul, first, first), square)))
 		beta := s.where(s.binary(ir.OpLt, alpha, zero), norm, s.unary(ir.OpNeg, norm))
 		turns := s.binary(ir.OpNe, square, zero) // else the column is as it should be
-		tau := s.where(turns, s.binary(ir.OpDiv, s.binary(ir.OpSub, beta, alpha), beta), zero)
+		factor := s.where(turns, s.binary(ir.OpDiv, s.binary(ir.OpSub, beta, alpha), beta), zero)
 		v := s.where(s.binary(ir.OpLogicalAnd, below, turns), s.binary(ir.OpDiv, col, s.binary(ir.OpSub, alpha, beta)), zero)
-		v = s.where(s.with(ir.OpEq, row, j), one, v)
-		x = reflect(x, v, tau)
-		vs, taus = append(vs, v), append(taus, tau)
+		turned := s.reflect(x, s.where(s.with(ir.OpEq, row, j), one, v), factor)
+		kept := s.binary(ir.OpLogicalAnd, below, s.with(ir.OpEq, column, j))
+		x = s.where(kept, v, s.where(s.with(ir.OpGe, column, j), turned, x))
+		taus = append(taus, s.view(factor, []int64{b, 1}))
 	}
-	unit := s.binary(ir.OpEq, row, s.count(k, 3, 2))
-	at := s.dense(s.expand(s.convert(unit, dt), []int64{b, m, k}))
-	for j := k - 1; j >= 0; j-- {
-		at = reflect(at, vs[j], taus[j])
-	}
-	upper := s.binary(ir.OpGe, column, s.slice(row, 1, 0, k, 1))
-	triangle := s.where(upper, s.slice(x, 1, 0, k, 1), zero)
 	out := a.Type().DType()
-	return s.convert(s.view(at, slices.Concat(lead, []int64{m, k})), out), s.convert(s.view(triangle, slices.Concat(lead, []int64{k, n})), out), nil
+	tau = s.view(s.convert(s.cat(1, taus...), out), append(slices.Clone(shape[:len(shape)-2]), k))
+	return s.convert(s.view(x, shape), out), tau, nil
+}
+
+// Reflected is the first n columns of the product of reflections of matrices [..., m, n].
+func Reflected(to Emitter, packed, tau *ir.Value) (*ir.Value, error) {
+	if err := check("householder", packed); err != nil {
+		return nil, err
+	}
+	e, shape := emit{to}, sizes(packed)
+	r := len(shape)
+	if r < 2 || shape[r-1] > shape[r-2] { // of wide ones the product is square
+		if r < 2 {
+			return nil, fmt.Errorf("householder: %s is not matrices", packed.Type())
+		}
+		shape = slices.Clone(shape)
+		shape[r-1] = shape[r-2]
+		packed = e.slice(packed, r-1, 0, shape[r-2], 1)
+	}
+	unit := e.binary(ir.OpEq, e.count(shape[r-2], r, r-2), e.count(shape[r-1], r, r-1))
+	at := e.dense(e.expand(e.convert(unit, packed.Type().DType()), shape))
+	return Reflect(to, packed, tau, at, true, false)
+}
+
+// Reflect is the product Q of reflections, or its transpose, times b, or b times that where not left.
+func Reflect(to Emitter, packed, tau, b *ir.Value, left, transpose bool) (*ir.Value, error) {
+	s, x, err := columns(to, "householder", packed)
+	if err == nil {
+		err = check("householder", tau, b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	shape, ts, bs := sizes(packed), sizes(tau), sizes(b)
+	r, side := len(shape), len(bs)-1
+	if left {
+		side--
+	}
+	if len(ts) != r-1 || len(bs) != r || !slices.Equal(ts[:r-2], shape[:r-2]) || !slices.Equal(bs[:r-2], shape[:r-2]) || ts[r-2] > min(shape[r-1], shape[r-2]) ||
+		bs[side] != shape[r-2] || slices.Contains(bs, 0) || tau.Type().DType() != packed.Type().DType() || b.Type().DType() != packed.Type().DType() {
+		return nil, fmt.Errorf("householder: %s with factors %s and %s do not fit", packed.Type(), tau.Type(), b.Type())
+	}
+	batch, m, dt := sizes(x)[0], sizes(x)[1], x.Type().DType()
+	y := s.convert(s.view(b, []int64{batch, bs[r-2], bs[r-1]}), dt)
+	if !left {
+		y, transpose = s.permute(y, []int{0, 2, 1}), !transpose
+	}
+	factors := s.convert(s.view(tau, []int64{batch, ts[r-2], 1}), dt)
+	zero, one, row := s.full(dt, 0, 1, 1, 1), s.full(dt, 1, 1, 1, 1), s.count(m, 3, 1)
+	for k := range ts[r-2] {
+		j := k
+		if !transpose {
+			j = ts[r-2] - 1 - k
+		}
+		v := s.where(s.with(ir.OpGt, row, j), s.block(x, 0, m, j, j+1), zero)
+		y = s.reflect(y, s.where(s.with(ir.OpEq, row, j), one, v), s.block(factors, j, j+1, 0, 1))
+	}
+	if !left {
+		y = s.permute(y, []int{0, 2, 1})
+	}
+	return s.convert(s.view(y, bs), b.Type().DType()), nil
 }

@@ -23,6 +23,41 @@ var matrixOps = []row{
 	{"aten._linalg_solve_ex.default", "A B * left check_errors", solve},
 	{"aten.linalg_lu_solve.default", "LU pivots B * left adjoint", solveFactored},
 	{"aten.linalg_qr.default", "A mode", qr},
+	{"aten.geqrf.default", "self", func(c *call) error {
+		a := c.Tensor("self")
+		if c.Err != nil {
+			return c.Err
+		}
+		packed, tau, err := decompose.Reflections(emitter{c}, a)
+		return c.settledOr(err, packed, tau)
+	}},
+	{"aten.linalg_householder_product.default aten.orgqr.default", "self tau", func(c *call) error {
+		a, tau := c.Tensor("self"), c.Tensor("tau")
+		if c.Err != nil {
+			return c.Err
+		}
+		q, err := decompose.Reflected(emitter{c}, a, tau)
+		return c.settledOr(err, q)
+	}},
+	{"aten.ormqr.default", "self tau other left transpose", func(c *call) error {
+		a, tau, b, left, transpose := c.Tensor("self"), c.Tensor("tau"), c.Tensor("other"), c.Bool("left", true), c.Bool("transpose", false)
+		if c.Err != nil {
+			return c.Err
+		}
+		y, err := decompose.Reflect(emitter{c}, a, tau, b, left, transpose)
+		return c.settledOr(err, y)
+	}},
+	{"aten.linalg_matrix_exp.default", "self", func(c *call) error {
+		a := c.Tensor("self")
+		if c.Err != nil {
+			return c.Err
+		}
+		y, err := decompose.MatrixExp(emitter{c}, a)
+		return c.settledOr(err, y)
+	}},
+	{"aten.triangular_solve.default", "B self upper transpose unitriangular", legacySolve},
+	{"aten.cholesky_inverse.default", "self upper", choleskyInverse},
+	{"aten.lu_unpack.default", "LU pivots unpack_data unpack_pivots", unpackFactors},
 }
 
 // emitter makes what package decompose emits helpers of the traced node.
@@ -57,6 +92,73 @@ func cholesky(c *call) error {
 		return c.Settle(l)
 	}
 	return c.Settle(l, c.firstPlace(c.Make(ir.OpLogicalNot, nil, c.With(ir.OpGt, c.diagonal(l), 0))))
+}
+
+// settledOr is Settle, unless there was an error.
+func (c *call) settledOr(err error, vals ...*ir.Value) error {
+	if err != nil {
+		return traced.Unknown(err)
+	}
+	return c.Settle(vals...)
+}
+
+// legacySolve gives back the coefficients, too.
+func legacySolve(c *call) error {
+	b, a := c.Tensor("B"), c.Tensor("self")
+	upper, transpose, ones := c.Bool("upper", true), c.Bool("transpose", false), c.Bool("unitriangular", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	b, a, ok := c.batched(b, a)
+	if !ok {
+		return traced.ErrForm
+	}
+	x, err := decompose.TriangularSolve(emitter{c}, a, b, true, !upper, ones, transpose)
+	return c.settledOr(err, x, a)
+}
+
+// choleskyInverse is the inverse of what has been factored.
+func choleskyInverse(c *call) error {
+	l, upper := c.Tensor("self"), c.Bool("upper", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	shape := traced.Static(l)
+	if len(shape) < 2 || shape[len(shape)-1] != shape[len(shape)-2] {
+		return traced.ErrForm
+	}
+	unit, _ := c.Broadcast(c.In(l.Type().DType(), c.unit(shape[len(shape)-1])), shape)
+	y, err := decompose.TriangularSolve(emitter{c}, l, unit, true, !upper, false, upper)
+	if err == nil {
+		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
+	}
+	return c.settledOr(err, y)
+}
+
+// unpackFactors gives the permutation and both triangles of LU factors; what is not asked for is empty.
+func unpackFactors(c *call) error {
+	lu, pivots := c.Tensor("LU"), c.Tensor("pivots")
+	data, swaps := c.Bool("unpack_data", true), c.Bool("unpack_pivots", true)
+	if c.Err != nil {
+		return c.Err
+	}
+	shape, dt := traced.Static(lu), lu.Type().DType()
+	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
+	if err != nil {
+		return traced.Unknown(err)
+	}
+	n := shape[len(shape)-1]
+	p, l, u := c.Filled(attr.Int(0), dt, 0), c.Filled(attr.Int(0), dt, 0), c.Filled(attr.Int(0), dt, 0)
+	if swaps {
+		at := c.Shaped(c.Counting(n), n, 1)
+		p = c.In(dt, c.Make(ir.OpEq, nil, at, c.Shaped(f.Order, append(slices.Clone(shape[:len(shape)-2]), 1, n)...)))
+	}
+	if data {
+		row, column, zero := c.Shaped(c.Counting(n), n, 1), c.Counting(n), c.Filled(attr.Int(0), dt)
+		l = c.Make(ir.OpWhere, nil, c.Make(ir.OpGt, nil, row, column), lu, c.In(dt, c.unit(n)))
+		u = c.Make(ir.OpWhere, nil, c.Make(ir.OpLe, nil, row, column), lu, zero)
+	}
+	return c.Settle(p, l, u)
 }
 
 // choleskySolve solves by a factor and its transpose.
