@@ -179,8 +179,25 @@ class _Recorder:
         step = _Step(self, name, module, inputs)
         return aot_autograd(
             fw_compiler=lambda graph, _: step.write(graph, "fw"), bw_compiler=lambda graph, _: step.write(graph, "bw"),
-            partition_fn=step.partition, decompositions=select_decomp_table(),
+            partition_fn=step.partition, decompositions={**select_decomp_table(), **_solutions()},
         )(module, inputs)
+
+
+def _solutions():
+    """How PyTorch solves linear equations, where its version factors the transpose of A and gradients use those factors."""
+    solve = torch.ops.aten._linalg_solve_ex.default
+    with unset_fake_temporarily():
+        a = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        if solve(a, a)[1][0, 0] != 2:
+            return {}
+
+    def decomposed(A, B, *, left=True, check_errors=False):
+        transposed, line = A.is_contiguous() and not A.is_complex(), B.dim() == 1 or B.dim() == A.dim() - 1 and B.shape == A.shape[:-1]
+        LU, pivots, info = torch.linalg.lu_factor_ex(A.mT if transposed else A)
+        x = torch.linalg.lu_solve(LU, pivots, B.unsqueeze(-1) if line else B, left=left, adjoint=transposed)
+        return x.squeeze(-1) if line else x, LU, pivots, info
+
+    return {solve: decomposed}
 
 
 class _Step:
