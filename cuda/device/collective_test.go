@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -254,6 +256,20 @@ func TestCollectives(t *testing.T) {
 				return err
 			})
 		})
+	}
+}
+
+// Ranks that share a GPU do not hold each other up where it has few hardware queues, which
+// streams take anew whenever they have nothing left. The variable is read when a process begins.
+func TestFewQueues(t *testing.T) {
+	if !*onGPU {
+		t.Skip("the fake driver has no queues that streams share by chance")
+	}
+	args := []string{"-test.run=^TestCollectives$/^3$", "-test.count=10", "-gpu", "-test.timeout=2m"}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "CUDA_DEVICE_MAX_CONNECTIONS=8")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 

@@ -82,11 +82,16 @@ func (lib) TensorMap(c Ctx, m *TensorMap) (out [TensorMapBytes]byte, err error) 
 	return [TensorMapBytes]byte(C.GoBytes(p, TensorMapBytes)), err
 }
 
+// libTurns orders what threads submit.
+var libTurns turns
+
 func (lib) Launch(c Ctx, s Stream, f Func, grid, block, shared int, buf []byte) error {
 	var p unsafe.Pointer
 	if len(buf) > 0 {
 		p = unsafe.Pointer(&buf[0])
 	}
+	t, n := libTurns.take(c)
+	defer t.end(n)
 	return check("cuLaunchKernel", C.cc_launch_buffer(C.handle(c), C.handle(f), C.unsigned(grid), C.unsigned(block),
 		C.unsigned(shared), C.handle(s), p, C.size_t(len(buf))))
 }
@@ -96,6 +101,8 @@ func (lib) Run(c Ctx, words []uint64) error {
 		return nil
 	}
 	var failed C.size_t
+	t, n := libTurns.take(c)
+	defer t.end(n)
 	err := check("command buffer", C.cc_run(C.handle(c), (*C.uint64_t)(&words[0]), C.size_t(len(words)), &failed))
 	if e, ok := err.(*Error); ok {
 		e.Call = fmt.Sprintf("command at word %d (opcode %d)", int(failed), words[int(failed)]&255)
