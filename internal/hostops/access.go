@@ -37,6 +37,22 @@ func inMemory[T num](s []T, dt dtype.DType) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size*len(s))
 }
 
+// view is n elements of t from element number off on where they lie as numbers do in memory,
+// else nil.
+func view[T num](t *Tensor, off, n int64) []T {
+	var none [1]T
+	b := t.Data
+	size := int64(unsafe.Sizeof(none[0]))
+	if n == 0 || inMemory(none[:], t.DType) == nil {
+		return nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b[off*size : (off+n)*size]))
+	if uintptr(p)%uintptr(size) != 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(p), n)
+}
+
 // load fills dst with len(dst) elements of t, the first at element number off and
 // the rest stride elements apart. The caller has checked the bounds.
 func load[T num](dst []T, t *Tensor, off, stride int64) {
@@ -105,10 +121,7 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 		}
 	case dtype.Bool:
 		for i := range dst {
-			dst[i] = 0
-			if b[p] != 0 {
-				dst[i] = 1
-			}
+			dst[i] = T(bit(b[p] != 0))
 			p += step
 		}
 	default:
@@ -119,24 +132,40 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 // loadNarrow loads narrow integers and floats of a byte, the first at b[p] and the rest step
 // bytes apart.
 func loadNarrow[T num](dst []T, dt dtype.DType, b []byte, p, step int) {
-	switch float := dt.IsFloat(); {
-	case dt == dtype.I32:
+	switch dt {
+	case dtype.I32:
 		for i := range dst {
 			dst[i] = T(int32(le.Uint32(b[p:])))
 			p += step
 		}
-	case dt == dtype.U32:
+	case dtype.U32:
 		for i := range dst {
 			dst[i] = T(le.Uint32(b[p:]))
 			p += step
 		}
+	case dtype.I16:
+		for i := range dst {
+			dst[i] = T(int16(le.Uint16(b[p:])))
+			p += step
+		}
+	case dtype.U16:
+		for i := range dst {
+			dst[i] = T(le.Uint16(b[p:]))
+			p += step
+		}
+	case dtype.I8:
+		for i := range dst {
+			dst[i] = T(int8(b[p]))
+			p += step
+		}
+	case dtype.U8:
+		for i := range dst {
+			dst[i] = T(b[p])
+			p += step
+		}
 	default:
 		for i := range dst {
-			if float {
-				dst[i] = T(dtype.F8ToF32(dt, b[p]))
-			} else {
-				dst[i] = T(dtype.LoadInt(dt, b[p:]))
-			}
+			dst[i] = T(dtype.F8ToF32(dt, b[p]))
 			p += step
 		}
 	}
@@ -206,10 +235,7 @@ func store[T num](t *Tensor, off, stride int64, src []T) {
 func storeInts[T num](dt dtype.DType, b []byte, p, step int, src []T) {
 	if dt == dtype.Bool {
 		for _, v := range src {
-			b[p] = 0
-			if v != 0 { // NaN is true, as in PyTorch
-				b[p] = 1
-			}
+			b[p] = byte(bit(v != 0)) // NaN is true, as in PyTorch
 			p += step
 		}
 		return

@@ -68,6 +68,31 @@ func BenchmarkPointwise(b *testing.B) {
 	}
 }
 
+// Masks as random draws are counted with: bits that no processor foresees.
+func BenchmarkMasks(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 4))
+	const n = 1 << 20
+	flags := func() Tensor { return mk(dtype.Bool, shape{n}) }
+	x, small, mask, words := random(rng, dtype.F32, 0, shape{n}), random(rng, dtype.I8, 100, shape{n}), flags(), random(rng, dtype.U64, 1000, shape{n})
+	for i := range mask.Data {
+		mask.Data[i] = byte(rng.IntN(2))
+	}
+	for _, c := range []struct {
+		name, op, attrs string
+		out             Tensor
+		ins             []Tensor
+	}{
+		{"i8/lt", "lt", "", flags(), []Tensor{small, mk(dtype.I8, shape{}, 50)}},
+		{"f32/lt", "lt", "{scalar=0.0}", flags(), []Tensor{x}},
+		{"bool/logical_and", "logical_and", "", flags(), []Tensor{mask, mask}},
+		{"bool/convert", "convert", "", mk(dtype.F32, shape{n}), []Tensor{mask}},
+		{"u64/add", "add", "", mk(dtype.U64, shape{n}), []Tensor{words, words}},
+		{"u64/mul-one", "mul", "", mk(dtype.U64, shape{n}), []Tensor{words, mk(dtype.U64, shape{}, 1000)}},
+	} {
+		b.Run(c.name, func(b *testing.B) { benchmark(b, c.op, c.attrs, []Tensor{c.out}, c.ins) })
+	}
+}
+
 func BenchmarkReduction(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	const n = 1 << 10

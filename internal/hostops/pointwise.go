@@ -28,10 +28,22 @@ func pointwise[T num](c *call, out *Tensor, ins []*Tensor, f func(dst []T, src [
 		for i := range bufs {
 			bufs[i] = make([]T, n)
 		}
+		repeats := make([]int64, len(ins)) // the element that bufs[i] is full of, plus one
 		w.each(lo, hi, chunk, func(off []int64, n int64) {
 			for i, t := range ins {
+				at, stride := off[i+1], w.inner(i+1)
+				if stride == 1 {
+					if src[i] = view[T](t, at, n); src[i] != nil {
+						continue
+					}
+				}
 				src[i] = bufs[i][:n]
-				load(src[i], t, off[i+1], w.inner(i+1))
+				if stride != 0 {
+					load(src[i], t, at, stride)
+				} else if repeats[i] != at+1 {
+					load(bufs[i], t, at, 0)
+					repeats[i] = at + 1
+				}
 			}
 			f(dst[:n], src)
 			store(out, off[0], w.inner(0), dst[:n])

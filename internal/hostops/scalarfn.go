@@ -93,8 +93,8 @@ var binaryOps = map[string]binaryOp{
 	"le":          {f32: leOf[float32], f64: leOf[float64], i64: leOf[int64], u64: leOf[uint64]},
 	"gt":          {f32: swapped(ltOf[float32]), f64: swapped(ltOf[float64]), i64: swapped(ltOf[int64]), u64: swapped(ltOf[uint64])},
 	"ge":          {f32: swapped(leOf[float32]), f64: swapped(leOf[float64]), i64: swapped(leOf[int64]), u64: swapped(leOf[uint64])},
-	"logical_and": compare(both[float32], both[float64], both[int64], both[uint64]),
-	"logical_or":  compare(either[float32], either[float64], either[int64], either[uint64]),
+	"logical_and": {f32: both[float32], f64: both[float64], i64: both[int64]},
+	"logical_or":  {f32: either[float32], f64: either[float64], i64: either[int64]},
 	"atan2":       {f32: each(atan2[float32]), f64: each(atan2[float64])},
 	"fmod":        {f32: each(fmod[float32]), f64: each(fmod[float64]), i64: each(rest[int64]), u64: each(rest[uint64])},
 	// The steps are those of PyTorch, each rounded, since the results jump.
@@ -253,47 +253,39 @@ func minimum[T num](dst, a, b []T) {
 	}
 }
 
+// bit is 1 for true, without a branch: nobody foresees which of a mask's bits are set.
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func eqOf[T num](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		r := T(0)
-		if a[i] == b[i] {
-			r = 1
-		}
-		dst[i] = r
+		dst[i] = T(bit(a[i] == b[i]))
 	}
 }
 
 func neOf[T num](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		r := T(0)
-		if a[i] != b[i] {
-			r = 1
-		}
-		dst[i] = r
+		dst[i] = T(bit(a[i] != b[i]))
 	}
 }
 
 func ltOf[T num](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		r := T(0)
-		if a[i] < b[i] {
-			r = 1
-		}
-		dst[i] = r
+		dst[i] = T(bit(a[i] < b[i]))
 	}
 }
 
 func leOf[T num](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		r := T(0)
-		if a[i] <= b[i] {
-			r = 1
-		}
-		dst[i] = r
+		dst[i] = T(bit(a[i] <= b[i]))
 	}
 }
 
@@ -301,23 +293,18 @@ func swapped[T num](f func(dst, a, b []T)) func(dst, a, b []T) {
 	return func(dst, a, b []T) { f(dst, b, a) }
 }
 
-func both[T num](a, b T) bool   { return a != 0 && b != 0 }
-func either[T num](a, b T) bool { return a != 0 || b != 0 }
-
-func compareIn[T num](f func(a, b T) bool) func(dst, a, b []T) {
-	return func(dst, a, b []T) {
-		for i := range dst {
-			r := T(0)
-			if f(a[i], b[i]) {
-				r = 1
-			}
-			dst[i] = r
-		}
+func both[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = T(bit(a[i] != 0) & bit(b[i] != 0))
 	}
 }
 
-func compare(f32 func(a, b float32) bool, f64 func(a, b float64) bool, i64 func(a, b int64) bool, u64 func(a, b uint64) bool) binaryOp {
-	return binaryOp{f32: compareIn(f32), f64: compareIn(f64), i64: compareIn(i64), u64: compareIn(u64)}
+func either[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = T(bit(a[i] != 0) | bit(b[i] != 0))
+	}
 }
 
 // pow32 has digits to spare in float64.
