@@ -15,6 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomlx/compute"
+	"github.com/gomlx/gomlx/ml/model"
+	"github.com/gomlx/gomlx/ml/train"
+	"github.com/gomlx/gomlx/ml/train/loss"
+	"github.com/gomlx/gomlx/ml/train/optimizer"
+
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/program"
@@ -208,4 +214,34 @@ func TestFSDP(t *testing.T) {
 			t.Errorf("%d ranks: %d bytes, of which weights and states %d, and on one rank %d of %d", n, p.Arena, own, state, state+rest)
 		}
 	}
+}
+
+// BenchmarkFirstStep is the first step of a program that the backend has compiled before: GoMLX makes
+// its graph anew, concert finds the program by its text. The second has all of it.
+func BenchmarkFirstStep(b *testing.B) {
+	back, err := compute.NewWithConfig("concert:")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer back.Finalize()
+	var took [2]time.Duration
+	store := model.NewStore()
+	store.SetParams(map[string]any{model.ParamInitialSeed: int64(42)})
+	twice := func() {
+		loop := train.NewLoop(train.NewTrainer(back, store, logits, loss.SparseCategoricalCrossEntropyLogits, optimizer.Adam().Done(), nil, nil))
+		for i := range took {
+			start := time.Now()
+			if _, err := loop.RunSteps(&book{store}, 1); err != nil {
+				b.Fatal(err)
+			}
+			took[i] += time.Since(start)
+		}
+	}
+	twice() // compiles, and makes the weights
+	took = [2]time.Duration{}
+	for b.Loop() {
+		twice()
+	}
+	b.ReportMetric(took[0].Seconds()*1e3/float64(b.N), "ms/first")
+	b.ReportMetric(took[1].Seconds()*1e3/float64(b.N), "ms/second")
 }
