@@ -238,10 +238,10 @@ func Reflected(to Emitter, packed, tau *ir.Value) (*ir.Value, error) {
 	}
 	e, shape := emit{to}, sizes(packed)
 	r := len(shape)
-	if r < 2 || shape[r-1] > shape[r-2] { // of wide ones the product is square
-		if r < 2 {
-			return nil, fmt.Errorf("householder: %s is not matrices", packed.Type())
-		}
+	if r < 2 {
+		return nil, fmt.Errorf("householder: %s is not matrices", packed.Type())
+	}
+	if shape[r-1] > shape[r-2] { // of wide ones the product is square
 		shape = slices.Clone(shape)
 		shape[r-1] = shape[r-2]
 		packed = e.slice(packed, r-1, 0, shape[r-2], 1)

@@ -33,16 +33,6 @@ func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
 	return out
 }
 
-func (c *call) add(a, b *ir.Value) *ir.Value { return c.Make(ir.OpAdd, nil, a, b) }
-func (c *call) sub(a, b *ir.Value) *ir.Value { return c.Make(ir.OpSub, nil, a, b) }
-
-func (c *call) mul(a *ir.Value, bs ...*ir.Value) *ir.Value {
-	for _, b := range bs {
-		a = c.Make(ir.OpMul, nil, a, b)
-	}
-	return a
-}
-
 // rest is 1 - x.
 func (c *call) rest(x *ir.Value) *ir.Value {
 	return c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, x), 1)
@@ -62,7 +52,7 @@ func (c *call) gates(k int64) (in, hidden []*ir.Value) {
 		}
 		if c.IsTensor(p[1]) {
 			acc := traced.AccType(x.Type().DType())
-			x = c.add(c.In(acc, x), c.In(acc, c.Tensor(p[1])))
+			x = c.Add(c.In(acc, x), c.In(acc, c.Tensor(p[1])))
 		}
 		if both[i] = c.columns(x, k); c.Err != nil {
 			return nil, nil
@@ -83,11 +73,11 @@ func lstmCell(c *call) error {
 		if i == 2 {
 			op = ir.OpTanh
 		}
-		g[i] = c.Make(op, nil, c.add(x[i], h[i]))
+		g[i] = c.Make(op, nil, c.Add(x[i], h[i]))
 	}
 	dt := cx.Type().DType()
-	cy := c.add(c.mul(g[1], c.In(traced.AccType(dt), cx)), c.mul(g[0], g[2]))
-	hy := c.mul(g[3], c.Make(ir.OpTanh, nil, cy))
+	cy := c.Add(c.Mul(g[1], c.In(traced.AccType(dt), cx)), c.Mul(g[0], g[2]))
+	hy := c.Mul(g[3], c.Make(ir.OpTanh, nil, cy))
 	return c.Settle(hy, cy, c.sideBySide(g[:]...))
 }
 
@@ -114,13 +104,13 @@ func lstmCellBackward(c *call) error {
 	}
 	cx = c.In(acc, cx)
 	t := c.Make(ir.OpTanh, nil, c.In(acc, cy))
-	dc := c.add(c.mul(grad["grad_hy"], g[3], c.rest(c.mul(t, t))), grad["grad_cy"])
+	dc := c.Add(c.Mul(grad["grad_hy"], g[3], c.rest(c.Mul(t, t))), grad["grad_cy"])
 	gates := c.sideBySide(
-		c.mul(dc, g[2], c.rest(g[0]), g[0]),
-		c.mul(dc, cx, c.rest(g[1]), g[1]),
-		c.mul(dc, g[0], c.rest(c.mul(g[2], g[2]))),
-		c.mul(grad["grad_hy"], t, c.rest(g[3]), g[3]))
-	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{gates, c.mul(dc, g[1])}, gates)
+		c.Mul(dc, g[2], c.rest(g[0]), g[0]),
+		c.Mul(dc, cx, c.rest(g[1]), g[1]),
+		c.Mul(dc, g[0], c.rest(c.Mul(g[2], g[2]))),
+		c.Mul(grad["grad_hy"], t, c.rest(g[3]), g[3]))
+	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{gates, c.Mul(dc, g[1])}, gates)
 }
 
 // withBiases are results, and the sums over the batch of gates if there are biases.
@@ -143,10 +133,10 @@ func gruCell(c *call) error {
 		return c.Err
 	}
 	hx = c.In(traced.AccType(hx.Type().DType()), hx)
-	reset := c.Make(ir.OpSigmoid, nil, c.add(x[0], h[0]))
-	update := c.Make(ir.OpSigmoid, nil, c.add(x[1], h[1]))
-	fresh := c.Make(ir.OpTanh, nil, c.add(x[2], c.mul(reset, h[2])))
-	hy := c.add(fresh, c.mul(update, c.sub(hx, fresh)))
+	reset := c.Make(ir.OpSigmoid, nil, c.Add(x[0], h[0]))
+	update := c.Make(ir.OpSigmoid, nil, c.Add(x[1], h[1]))
+	fresh := c.Make(ir.OpTanh, nil, c.Add(x[2], c.Mul(reset, h[2])))
+	hy := c.Add(fresh, c.Mul(update, c.Sub(hx, fresh)))
 	return c.Settle(hy, c.sideBySide(reset, update, fresh, hx, h[2]))
 }
 
@@ -161,10 +151,10 @@ func gruCellBackward(c *call) error {
 	}
 	dy = c.In(traced.AccType(dy.Type().DType()), dy)
 	reset, update, fresh, hx, part := g[0], g[1], g[2], g[3], g[4]
-	dupdate := c.mul(dy, c.sub(hx, fresh), c.rest(update), update)
-	dfresh := c.mul(dy, c.rest(update), c.rest(c.mul(fresh, fresh)))
-	dreset := c.mul(dfresh, part, c.rest(reset), reset)
+	dupdate := c.Mul(dy, c.Sub(hx, fresh), c.rest(update), update)
+	dfresh := c.Mul(dy, c.rest(update), c.rest(c.Mul(fresh, fresh)))
+	dreset := c.Mul(dfresh, part, c.rest(reset), reset)
 	in := c.sideBySide(dreset, dupdate, dfresh)
-	hidden := c.sideBySide(dreset, dupdate, c.mul(dfresh, reset))
-	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{in, hidden, c.mul(dy, update)}, in, hidden)
+	hidden := c.sideBySide(dreset, dupdate, c.Mul(dfresh, reset))
+	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{in, hidden, c.Mul(dy, update)}, in, hidden)
 }

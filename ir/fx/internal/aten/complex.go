@@ -239,7 +239,7 @@ func withTwo(second string, f func(c *call, a, b pair) pair) func(c *call) error
 
 // polar are numbers of a length at an angle.
 func (c *call) polar(r, angle *ir.Value) pair {
-	return pair{c.mul(r, c.Make(ir.OpCos, nil, angle)), c.mul(r, c.Make(ir.OpSin, nil, angle))}
+	return pair{c.Mul(r, c.Make(ir.OpCos, nil, angle)), c.Mul(r, c.Make(ir.OpSin, nil, angle))}
 }
 
 // by multiplies by an op that is linear in both operands.
@@ -253,7 +253,7 @@ func (c *call) by(a, b pair, op ir.Op) pair {
 	case b.im == nil:
 		return pair{x(a.re, b.re), x(a.im, b.re)}
 	}
-	return pair{c.sub(x(a.re, b.re), x(a.im, b.im)), c.add(x(a.re, b.im), x(a.im, b.re))}
+	return pair{c.Sub(x(a.re, b.re), x(a.im, b.im)), c.Add(x(a.re, b.im), x(a.im, b.re))}
 }
 
 func (c *call) times(a, b pair) pair { return c.by(a, b, ir.OpMul) }
@@ -272,7 +272,7 @@ func (z pair) wide(c *call) pair {
 	return z
 }
 
-func (c *call) square(z pair) *ir.Value { return c.add(c.mul(z.re, z.re), c.mul(z.im, z.im)) }
+func (c *call) square(z pair) *ir.Value { return c.Add(c.Mul(z.re, z.re), c.Mul(z.im, z.im)) }
 
 // over divides. By zero each part is divided alone, as PyTorch does.
 func (c *call) over(a, b pair) pair {

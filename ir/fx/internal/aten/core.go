@@ -17,7 +17,7 @@ var coreOps = []row{
 	{"aten.min.dim", "self dim keepdim", smallest},
 	{"aten.frac.default", "self", func(c *call) error {
 		x := c.Tensor("self")
-		return c.settled(c.sub(x, c.Make(ir.OpTrunc, nil, x)))
+		return c.settled(c.Sub(x, c.Make(ir.OpTrunc, nil, x)))
 	}},
 	{"aten.clamp.Tensor", "self min max", clampTensor},
 	{"aten.clamp_min.Tensor", "self min", clampTensor},

@@ -175,7 +175,7 @@ func (c *call) inRows(x *ir.Value, rows int64, f fourier) *ir.Value {
 		return c.Make(ir.OpMatmul, nil, x, c.wave(f, dt))
 	}
 	if f.from < f.n { // twice the numbers whose conjugates are not there
-		x = c.mul(c.Shaped(x, rows, f.from, f.in), c.In(dt, c.Shaped(c.weights(c.Counting(f.from), f.n), f.from, 1)))
+		x = c.Mul(c.Shaped(x, rows, f.from, f.in), c.In(dt, c.Shaped(c.weights(c.Counting(f.from), f.n), f.from, 1)))
 		x = c.Make(ir.OpCat, traced.DimAttr(1), x, c.Filled(attr.Int(0), dt, rows, f.n-f.from, f.in))
 	}
 	b := f.n / a
@@ -191,7 +191,7 @@ func (c *call) inRows(x *ir.Value, rows int64, f fourier) *ir.Value {
 // turned is x, [rows, b, a, 2], with number k in row j of each turned by j k of n turns.
 func (c *call) turned(x *ir.Value, f fourier) *ir.Value {
 	s, dt := traced.Static(x), x.Type().DType()
-	angle := c.With(ir.OpMul, c.mul(c.Shaped(c.Counting(s[1]), s[1], 1), c.Counting(s[2])), 4)
+	angle := c.With(ir.OpMul, c.Mul(c.Shaped(c.Counting(s[1]), s[1], 1), c.Counting(s[2])), 4)
 	part := func(i int64) *ir.Value {
 		return c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(i)), x)
 	}
@@ -218,10 +218,10 @@ func (c *call) cosine(angle *ir.Value, n int64) *ir.Value {
 func (c *call) wave(f fourier, dt ir.DType) *ir.Value {
 	j, p := c.Shaped(c.Counting(f.from), f.from, 1, 1, 1), c.Shaped(c.Counting(f.in), f.in, 1, 1)
 	k, q := c.Shaped(c.Counting(f.to), f.to, 1), c.Counting(f.out)
-	turns := c.With(ir.OpMul, c.With(ir.OpRemainder, c.mul(j, k), float64(f.n)), 4)
-	w := c.cosine(c.add(turns, c.With(ir.OpMul, c.sub(p, q), float64(f.sign*f.n))), f.n)
+	turns := c.With(ir.OpMul, c.With(ir.OpRemainder, c.Mul(j, k), float64(f.n)), 4)
+	w := c.cosine(c.Add(turns, c.With(ir.OpMul, c.Sub(p, q), float64(f.sign*f.n))), f.n)
 	if f.from < f.n {
-		w = c.mul(w, c.weights(j, f.n))
+		w = c.Mul(w, c.weights(j, f.n))
 	}
 	if f.scale != 1 {
 		w = c.With(ir.OpMul, w, f.scale)

@@ -41,7 +41,7 @@ func glu(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.Settle(c.mul(a, c.Make(ir.OpSigmoid, nil, b)))
+	return c.Settle(c.Mul(a, c.Make(ir.OpSigmoid, nil, b)))
 }
 
 func gluBackward(c *call) error {
@@ -55,8 +55,8 @@ func gluBackward(c *call) error {
 	}
 	dy = c.In(a.Type().DType(), dy)
 	gate := c.Make(ir.OpSigmoid, nil, b)
-	open := c.mul(dy, gate)
-	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(d), open, c.mul(open, c.rest(gate), a)))
+	open := c.Mul(dy, gate)
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(d), open, c.Mul(open, c.rest(gate), a)))
 }
 
 // shrinkBackward lets gradients of elements through that are not within lambd of zero.
@@ -98,8 +98,8 @@ func weightNorm(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	norms := c.Make(ir.OpSqrt, nil, c.Over(ir.OpSum, c.mul(v, v), true, dims...))
-	w := c.mul(v, c.Make(ir.OpDiv, nil, c.In(v.Type().DType(), g), norms))
+	norms := c.Make(ir.OpSqrt, nil, c.Over(ir.OpSum, c.Mul(v, v), true, dims...))
+	w := c.Mul(v, c.Make(ir.OpDiv, nil, c.In(v.Type().DType(), g), norms))
 	return c.Settle(w, norms)
 }
 
@@ -111,8 +111,8 @@ func weightNormBackward(c *call) error {
 	}
 	acc := v.Type().DType()
 	dw, g, norms = c.In(acc, dw), c.In(acc, g), c.In(acc, norms)
-	along := c.Make(ir.OpDiv, nil, c.Over(ir.OpSum, c.mul(dw, v), true, dims...), norms)
-	dv := c.mul(c.Make(ir.OpDiv, nil, g, norms), c.sub(dw, c.mul(v, c.Make(ir.OpDiv, nil, along, norms))))
+	along := c.Make(ir.OpDiv, nil, c.Over(ir.OpSum, c.Mul(dw, v), true, dims...), norms)
+	dv := c.Mul(c.Make(ir.OpDiv, nil, g, norms), c.Sub(dw, c.Mul(v, c.Make(ir.OpDiv, nil, along, norms))))
 	return c.Settle(dv, along)
 }
 
@@ -151,10 +151,10 @@ func fakeQuantize(c *call) error {
 		return traced.ErrForm
 	}
 	y := c.In(acc, x)
-	at := c.add(c.Make(ir.OpRound, nil, c.mul(y, c.Make(ir.OpReciprocal, nil, scale))), zero)
+	at := c.Add(c.Make(ir.OpRound, nil, c.Mul(y, c.Make(ir.OpReciprocal, nil, scale))), zero)
 	within := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, at, float64(low)), c.With(ir.OpLe, at, float64(high)))
 	at = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(high)}, attr.Attr{Key: "min", Val: attr.Int(low)}), at)
-	y = c.In(x.Type().DType(), c.mul(c.sub(at, zero), scale))
+	y = c.In(x.Type().DType(), c.Mul(c.Sub(at, zero), scale))
 	if c.IsTensor("enabled") {
 		off := c.With(ir.OpEq, c.Tensor("enabled"), 0)
 		y, within = c.Make(ir.OpWhere, nil, off, x, y), c.Make(ir.OpLogicalOr, nil, off, within)

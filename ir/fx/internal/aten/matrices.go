@@ -128,11 +128,7 @@ func choleskyInverse(c *call) error {
 		return traced.ErrForm
 	}
 	unit, _ := c.Broadcast(c.In(l.Type().DType(), c.unit(shape[len(shape)-1])), shape)
-	y, err := decompose.TriangularSolve(emitter{c}, l, unit, true, !upper, false, upper)
-	if err == nil {
-		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
-	}
-	return c.settledOr(err, y)
+	return c.solveByFactor(l, unit, upper)
 }
 
 // unpackFactors gives the permutation and both triangles of LU factors; what is not asked for is empty.
@@ -171,14 +167,16 @@ func choleskySolve(c *call) error {
 	if !ok {
 		return traced.ErrForm
 	}
+	return c.solveByFactor(l, b, upper)
+}
+
+// solveByFactor gives what solves for b by Cholesky's factor and its transpose.
+func (c *call) solveByFactor(l, b *ir.Value, upper bool) error {
 	y, err := decompose.TriangularSolve(emitter{c}, l, b, true, !upper, false, upper)
 	if err == nil {
 		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
 	}
-	if err != nil {
-		return traced.Unknown(err)
-	}
-	return c.Settle(y)
+	return c.settledOr(err, y)
 }
 
 func solveTriangular(c *call) error {
@@ -192,10 +190,7 @@ func solveTriangular(c *call) error {
 		return traced.ErrForm
 	}
 	x, err := decompose.TriangularSolve(emitter{c}, a, b, left, !upper, ones, false)
-	if err != nil {
-		return traced.Unknown(err)
-	}
-	return c.Settle(x)
+	return c.settledOr(err, x)
 }
 
 // batched gives both the dimensions before the matrices that they broadcast to.
@@ -298,12 +293,12 @@ func (c *call) unit(n int64) *ir.Value {
 
 func determinant(c *call, f decompose.Factors) []*ir.Value {
 	last := int64(f.LU.Type().Rank() - 2)
-	return []*ir.Value{c.mul(c.Over(ir.OpProd, c.diagonal(f.LU), false, last), f.Sign), f.LU, f.Pivots}
+	return []*ir.Value{c.Mul(c.Over(ir.OpProd, c.diagonal(f.LU), false, last), f.Sign), f.LU, f.Pivots}
 }
 
 func logDeterminant(c *call, f decompose.Factors) []*ir.Value {
 	last, d := int64(f.LU.Type().Rank()-2), c.diagonal(f.LU)
-	sign := c.mul(c.Over(ir.OpProd, c.Make(ir.OpSign, nil, d), false, last), f.Sign)
+	sign := c.Mul(c.Over(ir.OpProd, c.Make(ir.OpSign, nil, d), false, last), f.Sign)
 	return []*ir.Value{sign, c.Over(ir.OpSum, c.Make(ir.OpLog, nil, c.Make(ir.OpAbs, nil, d)), false, last), f.LU, f.Pivots}
 }
 
@@ -376,10 +371,7 @@ func solveFactored(c *call) error {
 		return traced.ErrForm
 	}
 	x, err := decompose.SolveLU(emitter{c}, f, b, left, adjoint)
-	if err != nil {
-		return traced.Unknown(err)
-	}
-	return c.Settle(x)
+	return c.settledOr(err, x)
 }
 
 func qr(c *call) error {
@@ -391,8 +383,5 @@ func qr(c *call) error {
 		return traced.ErrForm
 	}
 	q, r, err := decompose.QR(emitter{c}, a)
-	if err != nil {
-		return traced.Unknown(err)
-	}
-	return c.Settle(q, r)
+	return c.settledOr(err, q, r)
 }

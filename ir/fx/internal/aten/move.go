@@ -165,7 +165,7 @@ func (c *call) putUnder(x, mask, values *ir.Value) error {
 	mask = c.Shaped(mask, append(slices.Clone(m), slices.Repeat([]int64{1}, rest)...)...)
 	put := c.In(x.Type().DType(), values)
 	if c.Bool("accumulate", false) {
-		put = c.add(x, put)
+		put = c.Add(x, put)
 	}
 	return c.Settle(c.Make(ir.OpWhere, nil, mask, put, x))
 }

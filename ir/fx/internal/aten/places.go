@@ -194,7 +194,7 @@ func trilinear(c *call) error {
 		if product == nil {
 			product = x
 		} else {
-			product = c.mul(product, x)
+			product = c.Mul(product, x)
 		}
 	}
 	if dims := c.Dims("sumdim", product.Type().Rank()); len(dims) > 0 && c.Err == nil {
@@ -229,8 +229,8 @@ func pairDistancesBackward(c *call) error {
 	row, column := c.Unsqueezed(c.Counting(s[0]), 1), c.Unsqueezed(c.Counting(s[0]), 0)
 	i, k := c.Make(ir.OpMinimum, nil, row, column), c.Make(ir.OpMaximum, nil, row, column)
 	// Pair i, k is number i n - i (i+1) / 2 + k - i - 1; that of a row and itself is none.
-	before := c.With(ir.OpFloorDivide, c.mul(i, c.With(ir.OpAdd, i, 3)), 2)
-	at := c.With(ir.OpSub, c.add(c.sub(c.With(ir.OpMul, i, float64(s[0])), before), k), 1)
+	before := c.With(ir.OpFloorDivide, c.Mul(i, c.With(ir.OpAdd, i, 3)), 2)
+	at := c.With(ir.OpSub, c.Add(c.Sub(c.With(ir.OpMul, i, float64(s[0])), before), k), 1)
 	at = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(s[0]*(s[0]-1)/2 - 1)}, attr.Attr{Key: "min", Val: attr.Int(0)}), at)
 	same := c.Make(ir.OpEq, nil, row, column)
 	square := func(pairs *ir.Value) *ir.Value {
@@ -243,21 +243,21 @@ func pairDistancesBackward(c *call) error {
 // drawnTo is the gradient of rows of a by their distances from rows of b.
 func (c *call) drawnTo(g, a, b, dist *ir.Value, p float64) *ir.Value {
 	ra, rb, rg := int64(a.Type().Rank()), int64(b.Type().Rank()), int64(g.Type().Rank())
-	diff := c.sub(c.Unsqueezed(a, ra-1), c.Unsqueezed(b, rb-2))
+	diff := c.Sub(c.Unsqueezed(a, ra-1), c.Unsqueezed(b, rb-2))
 	g, dist = c.Unsqueezed(g, rg), c.Unsqueezed(dist, rg)
 	sign, size := c.Make(ir.OpSign, nil, diff), c.Make(ir.OpAbs, nil, diff)
-	out := c.mul(sign, g)
+	out := c.Mul(sign, g)
 	zero := c.With(ir.OpEq, dist, 0)
 	switch {
 	case p == 0:
 		out = c.With(ir.OpMul, out, 0)
 	case p == 1:
 	case math.IsInf(p, 1):
-		out = c.mul(out, c.In(a.Type().DType(), c.Make(ir.OpEq, nil, size, dist)))
+		out = c.Mul(out, c.In(a.Type().DType(), c.Make(ir.OpEq, nil, size, dist)))
 	case p == 2:
-		out = c.Make(ir.OpDiv, nil, c.mul(g, diff), dist)
+		out = c.Make(ir.OpDiv, nil, c.Mul(g, diff), dist)
 	default:
-		out = c.Make(ir.OpDiv, nil, c.mul(c.mul(sign, c.With(ir.OpPow, size, p-1)), g), c.With(ir.OpPow, dist, p-1))
+		out = c.Make(ir.OpDiv, nil, c.Mul(c.Mul(sign, c.With(ir.OpPow, size, p-1)), g), c.With(ir.OpPow, dist, p-1))
 		if p < 1 {
 			zero = c.Make(ir.OpLogicalOr, nil, zero, c.With(ir.OpEq, diff, 0))
 		}

@@ -261,7 +261,7 @@ func addScaled(op ir.Op) func(c *call) error {
 		if a = c.In(acc, a); times != 1 {
 			a = c.With(ir.OpMul, a, times)
 		}
-		return c.Settle(c.add(c.In(acc, x), c.Make(op, nil, a, c.In(acc, b))))
+		return c.Settle(c.Add(c.In(acc, x), c.Make(op, nil, a, c.In(acc, b))))
 	}
 }
 
@@ -280,8 +280,8 @@ func lerp(c *call) error {
 		weight = c.Filled(attr.Float(c.numOr("weight", 0)), acc)
 	}
 	x, end = c.In(acc, x), c.In(acc, end)
-	way := c.sub(end, x)
+	way := c.Sub(end, x)
 	near := c.With(ir.OpLt, c.Make(ir.OpAbs, nil, weight), 0.5)
 	rest := c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, weight), 1)
-	return c.Settle(c.Make(ir.OpWhere, nil, near, c.add(x, c.mul(weight, way)), c.sub(end, c.mul(way, rest))))
+	return c.Settle(c.Make(ir.OpWhere, nil, near, c.Add(x, c.Mul(weight, way)), c.Sub(end, c.Mul(way, rest))))
 }

@@ -138,11 +138,11 @@ func scaledMM(c *call) error {
 		}
 		factors[i] = c.In(dtype.F32, f)
 	}
-	scaled := c.mul(y, factors[:2]...)
+	scaled := c.Mul(y, factors[:2]...)
 	if c.IsTensor("bias") {
-		scaled = c.add(scaled, c.In(dtype.F32, c.Tensor("bias")))
+		scaled = c.Add(scaled, c.In(dtype.F32, c.Tensor("bias")))
 	}
-	return c.Settle(c.mul(scaled, factors[2:]...))
+	return c.Settle(c.Mul(scaled, factors[2:]...))
 }
 
 // weightedBytes is the product with 8-bit weights, each row of them with a scale: summed up and
@@ -155,7 +155,7 @@ func weightedBytes(c *call) error {
 	c.Shares = 1
 	w = c.Permuted(c.In(x.Type().DType(), w), 1, 0)
 	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{x, w}, ir.TensorOf(dtype.F32, c.Shape(0)))
-	return c.settled(c.mul(y, c.In(dtype.F32, scales)))
+	return c.settled(c.Mul(y, c.In(dtype.F32, scales)))
 }
 
 // addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries

@@ -66,7 +66,7 @@ func (c *call) around(q gridded, each func(k int, to, weight [2]*ir.Value)) {
 	var low, part [2]*ir.Value
 	for i := range q.at {
 		low[i] = c.Make(ir.OpFloor, nil, q.at[i])
-		part[i] = c.sub(q.at[i], low[i])
+		part[i] = c.Sub(q.at[i], low[i])
 	}
 	for k := range 4 {
 		var to, weight [2]*ir.Value
@@ -85,7 +85,7 @@ func (c *call) plus(sum, x *ir.Value) *ir.Value {
 	if sum == nil {
 		return x
 	}
-	return c.add(sum, x)
+	return c.Add(sum, x)
 }
 
 // gridSample looks an image up. A place between elements takes from the four around it, as
@@ -101,7 +101,7 @@ func gridSample(c *call) error {
 		out = look([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])})
 	} else {
 		c.around(q, func(_ int, to, weight [2]*ir.Value) {
-			out = c.plus(out, c.mul(look(to), c.Unsqueezed(c.mul(weight[0], weight[1]), 1)))
+			out = c.plus(out, c.Mul(look(to), c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
 		})
 	}
 	return c.Settle(c.Shaped(out, q.s[0], q.s[1], q.g[1], q.g[2]))
@@ -133,10 +133,10 @@ func gridSampleBackward(c *call) error {
 		slopes = [2]*ir.Value{zero, zero}
 	} else {
 		c.around(q, func(k int, to, weight [2]*ir.Value) {
-			add(to, c.mul(dy, c.Unsqueezed(c.mul(weight[0], weight[1]), 1)))
-			found := c.Over(ir.OpSum, c.mul(c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)), dy), false, 1)
+			add(to, c.Mul(dy, c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
+			found := c.Over(ir.OpSum, c.Mul(c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)), dy), false, 1)
 			for i := range slopes {
-				term := c.mul(found, weight[1-i])
+				term := c.Mul(found, weight[1-i])
 				if k>>i&1 == 0 {
 					term = c.Make(ir.OpNeg, nil, term)
 				}
@@ -144,7 +144,7 @@ func gridSampleBackward(c *call) error {
 			}
 		})
 		for i, size := range []int64{s[3], s[2]} {
-			slopes[i] = c.mul(slopes[i], c.gridSlope(q.along[i], float64(size), q.padding, q.corners))
+			slopes[i] = c.Mul(slopes[i], c.gridSlope(q.along[i], float64(size), q.padding, q.corners))
 		}
 	}
 	all := []*ir.Value{c.Shaped(image, s...), c.Shaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g...)}
@@ -231,7 +231,7 @@ func (c *call) positionsAt(x, col, row *ir.Value, places int64) (there, index *i
 		return c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, v, 0), c.With(ir.OpLt, v, float64(size)))
 	}
 	there = c.Make(ir.OpLogicalAnd, nil, inside(col, s[3]), inside(row, s[2]))
-	flat := c.add(c.With(ir.OpMul, row, float64(s[3])), col)
+	flat := c.Add(c.With(ir.OpMul, row, float64(s[3])), col)
 	flat = c.In(ir.I64, c.Make(ir.OpWhere, nil, there, flat, c.Filled(attr.Int(0), flat.Type().DType())))
 	if s[2]*s[3] > 1<<24 {
 		c.Err = traced.ErrForm // positions are computed in single precision

@@ -156,7 +156,7 @@ func frexp(c *call) error {
 		return traced.ErrForm
 	}
 	wide := c.In(ir.F64, x)
-	special := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, wide, 0), c.Make(ir.OpNe, nil, c.sub(wide, wide), c.Filled(attr.Int(0), ir.F64)))
+	special := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, wide, 0), c.Make(ir.OpNe, nil, c.Sub(wide, wide), c.Filled(attr.Int(0), ir.F64)))
 	tiny := c.With(ir.OpLt, c.Make(ir.OpAbs, nil, wide), 0x1p-1022)
 	wide = c.Make(ir.OpWhere, nil, tiny, c.With(ir.OpMul, wide, 0x1p54), wide)
 	bits := c.Helper(ir.OpBitcast, nil, traced.Like(wide, ir.I64), c.LaidOut(wide, traced.Like(wide, ir.F64)))

@@ -223,3 +223,17 @@ func AccType(dt ir.DType) ir.DType {
 	}
 	return dt
 }
+
+// Add is a + b.
+func (c *Call) Add(a, b *ir.Value) *ir.Value { return c.Make(ir.OpAdd, nil, a, b) }
+
+// Sub is a - b.
+func (c *Call) Sub(a, b *ir.Value) *ir.Value { return c.Make(ir.OpSub, nil, a, b) }
+
+// Mul is the product of a and all of bs.
+func (c *Call) Mul(a *ir.Value, bs ...*ir.Value) *ir.Value {
+	for _, b := range bs {
+		a = c.Make(ir.OpMul, nil, a, b)
+	}
+	return a
+}

@@ -85,7 +85,7 @@ func (s adamStep) step(p, g, m, v, most, count *ir.Value) []*ir.Value {
 	dt := traced.AccType(p.Type().DType())
 	p, g, m, v = s.In(dt, p), s.In(dt, g), s.In(dt, m), s.In(dt, v)
 	if s.inverseScale != nil {
-		g = s.mul(g, s.In(dt, s.inverseScale))
+		g = s.Mul(g, s.In(dt, s.inverseScale))
 	}
 	scaled := g
 	if s.maximize {
@@ -94,12 +94,12 @@ func (s adamStep) step(p, g, m, v, most, count *ir.Value) []*ir.Value {
 	switch {
 	case s.decay == 0:
 	case s.decoupled:
-		p = s.mul(p, s.In(dt, s.sub(s.one, s.With(ir.OpMul, s.lr, s.decay))))
+		p = s.Mul(p, s.In(dt, s.Sub(s.one, s.With(ir.OpMul, s.lr, s.decay))))
 	default:
-		g = s.add(g, s.With(ir.OpMul, p, s.decay))
+		g = s.Add(g, s.With(ir.OpMul, p, s.decay))
 	}
-	m = s.add(m, s.With(ir.OpMul, s.sub(g, m), 1-s.beta1))
-	v = s.add(s.With(ir.OpMul, v, s.beta2), s.With(ir.OpMul, s.mul(g, g), 1-s.beta2))
+	m = s.Add(m, s.With(ir.OpMul, s.Sub(g, m), 1-s.beta1))
+	v = s.Add(s.With(ir.OpMul, v, s.beta2), s.With(ir.OpMul, s.Mul(g, g), 1-s.beta2))
 	second := v
 	if most != nil {
 		most = s.Make(ir.OpMaximum, nil, s.In(dt, most), v)
@@ -107,12 +107,12 @@ func (s adamStep) step(p, g, m, v, most, count *ir.Value) []*ir.Value {
 	}
 	bias := func(beta float64) *ir.Value {
 		at := s.Shaped(s.In(ir.F64, count))
-		return s.sub(s.one, s.Make(ir.OpPow, nil, s.Filled(attr.Float(beta), ir.F64), at))
+		return s.Sub(s.one, s.Make(ir.OpPow, nil, s.Filled(attr.Float(beta), ir.F64), at))
 	}
 	size := s.In(dt, s.Make(ir.OpDiv, nil, s.lr, bias(s.beta1)))
 	root := s.In(dt, s.Make(ir.OpSqrt, nil, bias(s.beta2)))
 	below := s.With(ir.OpAdd, s.Make(ir.OpDiv, nil, s.Make(ir.OpSqrt, nil, second), root), s.eps)
-	p = s.sub(p, s.Make(ir.OpDiv, nil, s.mul(size, m), below))
+	p = s.Sub(p, s.Make(ir.OpDiv, nil, s.Mul(size, m), below))
 	out := []*ir.Value{p, scaled, m, v, most}[:len(given)]
 	for k, x := range out {
 		x = s.In(given[k].Type().DType(), x)

@@ -237,9 +237,9 @@ func tokenRange(c *call) error {
 	}
 	low := c.With(ir.OpMinimum, c.Over(ir.OpAmin, x, true, last), 0)
 	high := c.With(ir.OpMaximum, c.Over(ir.OpAmax, x, true, last), 0)
-	scale := c.With(ir.OpMaximum, c.With(ir.OpDiv, c.sub(high, low), 255), 0x1p-23)
+	scale := c.With(ir.OpMaximum, c.With(ir.OpDiv, c.Sub(high, low), 255), 0x1p-23)
 	low, high = c.Make(ir.OpDiv, nil, low, scale), c.Make(ir.OpDiv, nil, high, scale)
-	above := c.With(ir.OpGt, c.add(c.With(ir.OpAdd, low, -128), c.With(ir.OpAdd, high, 127)), 0)
+	above := c.With(ir.OpGt, c.Add(c.With(ir.OpAdd, low, -128), c.With(ir.OpAdd, high, 127)), 0)
 	zero := c.Make(ir.OpWhere, nil, above, c.With(ir.OpSub, c.Make(ir.OpNeg, nil, low), 128), c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, high), 127))
 	zero = c.Make(ir.OpRound, nil, c.With(ir.OpMinimum, c.With(ir.OpMaximum, zero, -128), 127))
 	return c.Settle(c.In(ir.F64, scale), c.In(ir.I64, zero))

@@ -2,10 +2,7 @@
 // quantised, and steps of optimizers.
 package training
 
-import (
-	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
-)
+import "github.com/seed-ee968945/concert/ir/fx/internal/traced"
 
 // call is an operator of the table being imported.
 type call struct{ *traced.Call }
@@ -25,7 +22,3 @@ func Each(add func(targets, signature string, build func(*traced.Call) error)) {
 		}
 	}
 }
-
-func (c *call) add(a, b *ir.Value) *ir.Value { return c.Make(ir.OpAdd, nil, a, b) }
-func (c *call) sub(a, b *ir.Value) *ir.Value { return c.Make(ir.OpSub, nil, a, b) }
-func (c *call) mul(a, b *ir.Value) *ir.Value { return c.Make(ir.OpMul, nil, a, b) }
