@@ -114,6 +114,8 @@ type Driver interface {
 
 	ModuleLoad(c Ctx, image []byte) (Module, error)
 	ModuleUnload(c Ctx, m Module) error
+	// Function readies a kernel, also its local memory: a launch waits for no other kernel. Like
+	// loading its module, it may wait for those that run.
 	Function(c Ctx, m Module, name string) (Func, error)
 	// AllowShared raises the dynamic shared memory a block of f may ask for.
 	AllowShared(c Ctx, f Func, bytes int) error

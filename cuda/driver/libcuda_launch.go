@@ -13,6 +13,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 )
 
@@ -54,10 +55,37 @@ func (lib) Function(c Ctx, m Module, name string) (Func, error) {
 	defer C.free(unsafe.Pointer(cs))
 	var f C.handle
 	err := in(c, "cuModuleGetFunction", func() C.int { return C.cc_module_function(&f, C.handle(m), cs) })
+	if err == nil {
+		err = allowLocal(c, f)
+	}
 	if e, ok := err.(*Error); ok {
 		e.Text = fmt.Sprintf("kernel %s: %s", name, e.Text)
 	}
 	return Func(f), err
+}
+
+// libLimits lets threads change the limits of a context one after the other.
+var libLimits sync.Mutex
+
+// allowLocal raises the local memory that the context has for each thread to what f needs. Where
+// it has less, the driver makes it larger at f's launch, which waits for all kernels that run.
+func allowLocal(c Ctx, f C.handle) error {
+	const localBytes, stackSize = 3, 0
+	libLimits.Lock()
+	defer libLimits.Unlock()
+	var need C.int
+	var has C.size_t
+	if err := in(c, "cuFuncGetAttribute", func() C.int { return C.cc_function_get(&need, localBytes, f) }); err != nil {
+		return err
+	}
+	if err := in(c, "cuCtxGetLimit", func() C.int { return C.cc_ctx_limit(&has, stackSize) }); err != nil || C.size_t(need) <= has {
+		return err
+	}
+	err := in(c, "cuCtxSetLimit", func() C.int { return C.cc_ctx_set_limit(stackSize, C.size_t(need)) })
+	if e, ok := err.(*Error); ok {
+		e.Text = fmt.Sprintf("%d bytes of local memory a thread: %s", int(need), e.Text)
+	}
+	return err
 }
 
 func (lib) AllowShared(c Ctx, f Func, bytes int) error {

@@ -29,6 +29,7 @@ func TestOptionalFunctions(t *testing.T) {
 		default:
 			withMulticast(t, path)
 			withConditions(t, path)
+			withLocalMemory(t, path)
 		}
 		return
 	}
@@ -48,6 +49,10 @@ func TestOptionalFunctions(t *testing.T) {
 		"cuMulticastAddDevice":           "(unsigned long long h, int dev) { return h == 7 && dev == 3 ? 0 : 101; }",
 		"cuMulticastBindMem":             "(unsigned long long h, unsigned long at, unsigned long long m, unsigned long from, unsigned long n, unsigned long long flags) { return h == 7 && !at && m == 8 && !from && n == 4096 && !flags ? 0 : 1; }",
 		"cuMulticastUnbind":              "(unsigned long long h, int dev, unsigned long at, unsigned long n) { return h == 7 && dev == 3 && !at && n == 4096 ? 0 : 1; }",
+		"cuModuleGetFunction":            "(handle *f, handle m, char *name) { *f = strlen(name); return 0; }",
+		"cuFuncGetAttribute":             "(int *v, int attr, handle f) { *v = f * 1000; return attr == 3 ? 0 : 1; }",
+		"cuCtxGetLimit":                  "(unsigned long *n, int limit) { *n = stack; return limit; }",
+		"cuCtxSetLimit":                  "(int limit, unsigned long n) { if (n > 3000 || n <= stack) return 2; stack = n; return limit; }",
 		"cuDriverGetVersion":             "(int *v) { *v = strstr(getenv(\"" + envLibrary + "\"), \"between\") ? 12040 : 12080; return 0; }",
 		"cuStreamGetCaptureInfo_v2":      "(handle s, int *status, handle *id, handle *g, handle **deps, unsigned long *n) { static handle d[2] = {5, 6}; *status = s == 3 || s == 5; *id = 1; if (g) *g = 77; if (deps) *deps = d; if (n) *n = 2; return 0; }",
 		"cuGraphConditionalHandleCreate": "(handle *h, handle g, handle ctx, unsigned initial, unsigned flags) { *h = g * 100 + ctx * 10 + initial + flags; return 0; }",
@@ -60,6 +65,7 @@ func TestOptionalFunctions(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"old.so", "new.so"} {
 		src := "#include <stdlib.h>\n#include <string.h>\ntypedef unsigned long long handle; struct node { int type, pad[3]; handle by; int kind; unsigned bodies; handle *out, ctx, unused[25], rest; };\n"
+		src += "static unsigned long stack = 1024;\n"
 		src += "struct prop { unsigned devices; unsigned long bytes; unsigned long long types, flags; };\n"
 		for _, g := range regexp.MustCompile(`X\(\w+,\s*"(cu\w+)"`).FindAllStringSubmatch(string(header), -1) {
 			body := made[g[1]]
@@ -180,5 +186,22 @@ func withConditions(t *testing.T, path string) {
 		if n, err := c.CaptureDivide(1, s, by, true, 1); !errors.Is(err, &Error{Call: "cuGraphAddNode", Code: code}) || n.Graph != 0 {
 			t.Errorf("stream %d: graph %d, which is still the driver's; %v", s, n.Graph, err)
 		}
+	}
+}
+
+// A kernel's function comes with the local memory that its launch needs.
+func withLocalMemory(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"333", "1", "22"} {
+		if _, err := d.Function(1, 2, name); err != nil {
+			t.Errorf("kernel %s: %v", name, err)
+		}
+	}
+	_, err = d.Function(1, 2, "4444")
+	if !errors.Is(err, &Error{Call: "cuCtxSetLimit", Code: 2}) || !strings.Contains(err.Error(), "kernel 4444: 4000 bytes of local memory a thread") {
+		t.Errorf("more than there is: %v", err)
 	}
 }

@@ -77,6 +77,8 @@ typedef struct { // CUgraphExecUpdateResultInfo
 // context; cc_NAME sets the context, then calls it.
 #define CC_FUNCTIONS(X)                                                                                       \
 	X(ctx_sync, "cuCtxSynchronize", (void), ())                                                           \
+	X(ctx_limit, "cuCtxGetLimit", (size_t * n, int limit), (n, limit))                                    \
+	X(ctx_set_limit, "cuCtxSetLimit", (int limit, size_t n), (limit, n))                                  \
 	X(stream_create, "cuStreamCreateWithPriority", (handle * s, unsigned flags, int priority), (s, flags, priority)) \
 	X(stream_destroy, "cuStreamDestroy_v2", (handle s), (s))                                              \
 	X(stream_sync, "cuStreamSynchronize", (handle s), (s))                                                \
@@ -114,6 +116,7 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(module_load, "cuModuleLoadDataEx", (handle * m, const void *img, unsigned n, int *o, void **v), (m, img, n, o, v)) \
 	X(module_unload, "cuModuleUnload", (handle m), (m))                                                   \
 	X(module_function, "cuModuleGetFunction", (handle * f, handle m, const char *name), (f, m, name))     \
+	X(function_get, "cuFuncGetAttribute", (int *v, int attr, handle f), (v, attr, f))                     \
 	X(function_set, "cuFuncSetAttribute", (handle f, int attr, int v), (f, attr, v))                      \
 	X(launch, "cuLaunchKernel",                                                                           \
 	  (handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, handle s, \

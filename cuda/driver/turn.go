@@ -17,8 +17,7 @@ type turn struct {
 	mu     sync.Mutex
 	holder uint64 // 0: nobody
 	last   uint64
-	once   sync.Once
-	ended  chan struct{} // at most one message, for one of those that wait
+	ended  chan struct{} // at most one message, for one of those that wait; nil while nobody has
 }
 
 // patience is far longer than any submission that nothing holds up.
@@ -39,7 +38,9 @@ func (t *turn) take() uint64 {
 // wait returns when a turn has ended, or the one that was held has lasted too long and is no more.
 func (t *turn) wait() {
 	held := t.holder
-	t.once.Do(func() { t.ended = make(chan struct{}, 1) })
+	if t.ended == nil {
+		t.ended = make(chan struct{}, 1)
+	}
 	t.mu.Unlock()
 	timer := time.NewTimer(patience)
 	select {
@@ -60,12 +61,9 @@ func (t *turn) end(mine uint64) {
 		return // it had lasted too long
 	}
 	t.holder = 0
-	if t.ended == nil {
-		return // nobody has ever waited
-	}
 	select {
 	case t.ended <- struct{}{}:
-	default:
+	default: // nobody waits, or a message is there
 	}
 }
 
