@@ -111,3 +111,40 @@ def reflections(r):
         lu, pivots, _ = torch.ops.aten.linalg_lu_factor_ex(a)
         for data, swaps in [(True, True), (True, False), (False, True)]:
             r.call("aten.lu_unpack.default", lu.contiguous(), pivots, data, swaps)
+
+
+def steps(r):
+    """Fused steps of SGD and Adagrad, and bounds of whole tensors."""
+    for dt in [torch.float32, torch.float64, torch.bfloat16]:
+        for momentum, dampening, nesterov, maximize, first, decay, scaled in [
+                (0.0, 0.0, False, False, True, 0.0, False), (0.9, 0.0, False, False, True, 0.1, False), (0.9, 0.1, False, True, False, 0.1, True), (0.8, 0.0, True, False, False, 0.0, True)]:
+            state = [[r.data(dt, 3, 5, low=low), r.data(dt, 7, low=low)] for low in [-4, -4, -1]]
+            more = dict(grad_scale=torch.tensor(8.0), found_inf=torch.tensor(0.0)) if scaled else {}
+            flat = lambda *a, op=torch.ops.aten._fused_sgd.default, **kw: [t for l in op(*a, **kw) for t in l]
+            r.call("aten._fused_sgd.default", *state[:2], state[2] if momentum else [], weight_decay=decay, momentum=momentum, lr=0.1, dampening=dampening,
+                   nesterov=nesterov, maximize=maximize, is_first_step=first, instead=flat, **more)
+        for maximize, slower, decay, scaled in [(False, 0.0, 0.0, False), (True, 0.1, 0.1, False), (False, 0.2, 0.1, True)]:
+            state = [[r.data(dt, 3, 5, low=low), r.data(dt, 7, low=low)] for low in [-4, -4, 0]]
+            more = dict(grad_scale=torch.tensor(8.0), found_inf=torch.tensor(0.0)) if scaled else {}
+            flat = lambda *a, op=torch.ops.aten._fused_adagrad.default, **kw: [t for l in op(*a, **kw) for t in l]
+            r.call("aten._fused_adagrad.default", *state, [torch.tensor(3.0), torch.tensor(1.0)], lr=0.1, lr_decay=slower, weight_decay=decay, eps=1e-8,
+                   maximize=maximize, instead=flat, **more)
+    for dt in [torch.float32, torch.bfloat16, torch.float16]:
+        for name in ["choose_qparams", "choose_qparams_symmetric"]:
+            for low, high in [(-4, 4), (1, 4), (-3, -1), (0, 0)]:
+                for to in [torch.int8, torch.uint8]:
+                    bounds = torch.iinfo(to)
+                    r.call("quantized_decomposed.%s.tensor" % name, r.data(dt, 3, 5, low=low, high=high), bounds.min, bounds.max, 2.0 ** -23, to)
+
+
+def oblong(r):
+    """LU factors of matrices that are not square."""
+    for dt in [torch.float32, torch.float64]:
+        for shape in [(5, 3), (3, 5), (2, 6, 4), (2, 2, 3, 4), (4, 4)]:
+            a = r.data(dt, *shape)
+            r.call("aten.linalg_lu.default", a)
+            r.call("aten.linalg_lu_factor_ex.default", a)
+            lu, pivots, _ = torch.ops.aten.linalg_lu_factor_ex(a)
+            for data, swaps in [(True, True), (True, False), (False, True)]:
+                r.call("aten.lu_unpack.default", lu.contiguous(), pivots, data, swaps)
+        r.call("aten.linalg_lu_factor_ex.default", torch.zeros(3, 2, dtype=dt))

@@ -53,3 +53,13 @@ def channel_norms(r):
         r.call("aten.native_group_norm.default", x, w, b, *how, 1e-5)
         _, m, rstd = torch.ops.aten.native_group_norm.default(x, w, b, *how, 1e-5)
         r.call("aten.native_group_norm_backward.default", dy, x, m, rstd, w, *how, [True, True, True])
+
+
+def fractional(r):
+    for dt in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+        for lead in [(2, 3), (3,)]:
+            for size, kernel, out in [((9, 11), [2, 3], [4, 5]), ((7, 8), [3, 2], [1, 6]), ((6, 9, 8), [2, 3, 2], [3, 4, 1])]:
+                x, n = r.data(dt, *lead, *size), len(size)
+                name = "aten.fractional_max_pool%dd" % n
+                y, at = r.call(name + ".default", x, kernel, out, r.data(dt, lead[0] if len(lead) > 1 else 1, 3, n, low=0, high=0.95))
+                r.call(name + "_backward.default", r.data(dt, *y.shape), x, kernel, out, at)

@@ -13,13 +13,13 @@ const maxColumns = 256
 
 // Factors are the LU factors of matrices whose rows have been exchanged.
 type Factors struct {
-	LU     *ir.Value // [..., n, n], both triangles in one
-	Pivots *ir.Value // i32 [..., n]: with which row each was exchanged in turn, counted from 1
+	LU     *ir.Value // [..., m, n], both triangles in one
+	Pivots *ir.Value // i32 [..., min(m, n)]: with which row each was exchanged in turn, counted from 1
 	Sign   *ir.Value // [...]: -1 for an odd number of exchanges, else 1
-	Order  *ir.Value // i64 [batch, n]: the row that stands in each place
+	Order  *ir.Value // i64 [batch, m]: the row that stands in each place
 }
 
-// LU factors square matrices [..., n, n] by columns: the largest element of each goes to the
+// LU factors matrices [..., m, n] by columns: the largest element of each goes to the
 // diagonal. A column of zeros leaves a zero there.
 func LU(to Emitter, a *ir.Value) (Factors, error) {
 	s, x, err := columns(to, "lu", a)
@@ -27,35 +27,32 @@ func LU(to Emitter, a *ir.Value) (Factors, error) {
 		return Factors{}, err
 	}
 	shape := sizes(a)
-	lead, n, b := shape[:len(shape)-2], shape[len(shape)-1], sizes(x)[0]
-	if sizes(x)[1] != n {
-		return Factors{}, fmt.Errorf("lu: %s is not square matrices", a.Type())
-	}
+	lead, b, m, n := shape[:len(shape)-2], sizes(x)[0], sizes(x)[1], sizes(x)[2]
 	zero := s.full(x.Type().DType(), 0, 1, 1, 1)
-	row, column := s.count(n, 3, 1), s.count(n, 3, 2)
+	row, column := s.count(m, 3, 1), s.count(n, 3, 2)
 	var exchanged []*ir.Value
-	for k := range n {
-		size := s.unary(ir.OpAbs, s.view(s.block(x, k, n, k, k+1), []int64{b, n - k}))
+	for k := range min(m, n) {
+		size := s.unary(ir.OpAbs, s.view(s.block(x, k, m, k, k+1), []int64{b, m - k}))
 		p := s.with(ir.OpAdd, s.one(ir.OpArgmax, ir.A("dim", int64(1), "keepdim", true), []*ir.Value{size}), k)
 		exchanged = append(exchanged, p)
-		x = s.rows(x, s.exchange(p, k, n))
+		x = s.rows(x, s.exchange(p, k, m))
 		pivot := s.block(x, k, k+1, k, k+1)
 		below := s.with(ir.OpGt, row, k)
-		l := s.where(s.binary(ir.OpLogicalAnd, below, s.binary(ir.OpNe, pivot, zero)), s.binary(ir.OpDiv, s.block(x, 0, n, k, k+1), pivot), zero)
+		l := s.where(s.binary(ir.OpLogicalAnd, below, s.binary(ir.OpNe, pivot, zero)), s.binary(ir.OpDiv, s.block(x, 0, m, k, k+1), pivot), zero)
 		rest := s.binary(ir.OpSub, x, s.binary(ir.OpMul, l, s.block(x, k, k+1, 0, n)))
 		here := s.binary(ir.OpLogicalAnd, below, s.with(ir.OpEq, column, k))
 		x = s.where(s.with(ir.OpGt, column, k), rest, s.where(here, l, x))
 	}
 	pivots := s.cat(1, exchanged...)
-	moved := s.convert(s.binary(ir.OpNe, pivots, s.count(n, 2, 1)), ir.I64)
+	moved := s.convert(s.binary(ir.OpNe, pivots, s.count(min(m, n), 2, 1)), ir.I64)
 	odd := s.with(ir.OpBitwiseAnd, s.one(ir.OpSum, ir.A("dims", []int64{1}), []*ir.Value{moved}), 1)
 	sign := s.with(ir.OpAdd, s.with(ir.OpMul, odd, -2), 1)
 	dt := a.Type().DType()
 	return Factors{
 		LU:     s.convert(s.view(x, shape), dt),
-		Pivots: s.convert(s.view(s.with(ir.OpAdd, pivots, 1), shape[:len(shape)-1]), ir.I32),
+		Pivots: s.convert(s.view(s.with(ir.OpAdd, pivots, 1), append(slices.Clone(lead), min(m, n))), ir.I32),
 		Sign:   s.convert(s.view(sign, lead), dt),
-		Order:  s.order(pivots),
+		Order:  s.order(pivots, m),
 	}, nil
 }
 
@@ -88,10 +85,10 @@ func (s *solver) exchange(p *ir.Value, k, n int64) *ir.Value {
 }
 
 // order is what exchanges make of 0, 1, ... n-1.
-func (s *solver) order(pivots *ir.Value) *ir.Value {
-	b, n := sizes(pivots)[0], sizes(pivots)[1]
+func (s *solver) order(pivots *ir.Value, n int64) *ir.Value {
+	b := sizes(pivots)[0]
 	at := s.dense(s.expand(s.count(n, 2, 1), []int64{b, n}))
-	for k := range n {
+	for k := range sizes(pivots)[1] {
 		at = s.one(ir.OpGather, ir.A("dim", int64(1)), []*ir.Value{at, s.exchange(s.slice(pivots, 1, k, k+1, 1), k, n)})
 	}
 	return at
@@ -113,12 +110,13 @@ func PivotedFactors(to Emitter, lu, pivots *ir.Value) (Factors, error) {
 	if err != nil {
 		return Factors{}, err
 	}
-	shape, n := sizes(lu), sizes(x)[2]
-	if sizes(x)[1] != n || !slices.Equal(sizes(pivots), shape[:len(shape)-1]) || !pivots.Type().DType().IsInt() {
+	shape, b, m := sizes(lu), sizes(x)[0], sizes(x)[1]
+	k := min(m, sizes(x)[2])
+	if !slices.Equal(sizes(pivots), append(slices.Clone(shape[:len(shape)-2]), k)) || !pivots.Type().DType().IsInt() {
 		return Factors{}, fmt.Errorf("lu: factors %s with pivots %s", lu.Type(), pivots.Type())
 	}
-	p := s.with(ir.OpSub, s.convert(s.view(pivots, []int64{sizes(x)[0], n}), ir.I64), 1)
-	return Factors{LU: lu, Pivots: pivots, Order: s.order(p)}, nil
+	p := s.with(ir.OpSub, s.convert(s.view(pivots, []int64{b, k}), ir.I64), 1)
+	return Factors{LU: lu, Pivots: pivots, Order: s.order(p, m)}, nil
 }
 
 // SolveLU solves a x = b by the factors of a, or x a = b where not left; adjoint puts the
@@ -133,7 +131,7 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 	if left {
 		side = r - 2
 	}
-	if r < 2 || r != len(square) || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || slices.Contains(shape, 0) || b.Type().DType() != f.LU.Type().DType() {
+	if r < 2 || r != len(square) || square[r-1] != square[r-2] || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || slices.Contains(shape, 0) || b.Type().DType() != f.LU.Type().DType() {
 		return nil, fmt.Errorf("lu: factors %s and %s do not fit", f.LU.Type(), b.Type())
 	}
 	turn := make([]int, r)

@@ -3,6 +3,7 @@ package aten
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -17,6 +18,7 @@ var matrixOps = []row{
 	{"aten.cholesky_solve.default", "B self upper", choleskySolve},
 	{"aten.linalg_solve_triangular.default", "self B * upper left unitriangular", solveTriangular},
 	{"aten.linalg_lu_factor_ex.default", "A * pivot check_errors", factored(func(c *call, f decompose.Factors) []*ir.Value { return []*ir.Value{f.LU, f.Pivots} })},
+	{"aten.linalg_lu.default", "A * pivot", factored(func(c *call, f decompose.Factors) []*ir.Value { return c.unpacked(f, true, true) })},
 	{"aten._linalg_det.default", "A", factored(determinant)},
 	{"aten._linalg_slogdet.default", "A", factored(logDeterminant)},
 	{"aten.linalg_inv_ex.default", "A * check_errors", inverse},
@@ -138,23 +140,30 @@ func unpackFactors(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	shape, dt := traced.Static(lu), lu.Type().DType()
 	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
 	if err != nil {
 		return traced.Unknown(err)
 	}
-	n := shape[len(shape)-1]
+	return c.Settle(c.unpacked(f, data, swaps)...)
+}
+
+// unpacked is a permutation, if swaps, and triangles, if data.
+func (c *call) unpacked(f decompose.Factors, data, swaps bool) []*ir.Value {
+	shape, dt := traced.Static(f.LU), f.LU.Type().DType()
+	r := len(shape)
+	m, n := shape[r-2], shape[r-1]
 	p, l, u := c.Filled(attr.Int(0), dt, 0), c.Filled(attr.Int(0), dt, 0), c.Filled(attr.Int(0), dt, 0)
 	if swaps {
-		at := c.Shaped(c.Counting(n), n, 1)
-		p = c.In(dt, c.Make(ir.OpEq, nil, at, c.Shaped(f.Order, append(slices.Clone(shape[:len(shape)-2]), 1, n)...)))
+		at := c.Shaped(c.Counting(m), m, 1)
+		p = c.In(dt, c.Make(ir.OpEq, nil, at, c.Shaped(f.Order, append(slices.Clone(shape[:r-2]), 1, m)...)))
 	}
 	if data {
-		row, column, zero := c.Shaped(c.Counting(n), n, 1), c.Counting(n), c.Filled(attr.Int(0), dt)
-		l = c.Make(ir.OpWhere, nil, c.Make(ir.OpGt, nil, row, column), lu, c.In(dt, c.unit(n)))
-		u = c.Make(ir.OpWhere, nil, c.Make(ir.OpLe, nil, row, column), lu, zero)
+		row, column, zero := c.Shaped(c.Counting(m), m, 1), c.Counting(n), c.Filled(attr.Int(0), dt)
+		l = c.Make(ir.OpWhere, nil, c.Make(ir.OpGt, nil, row, column), f.LU, c.In(dt, c.Make(ir.OpEq, nil, row, column)))
+		u = c.Make(ir.OpWhere, nil, c.Make(ir.OpLe, nil, row, column), f.LU, zero)
+		l, u = c.Slice(l, r-1, 0, min(m, n)), c.Slice(u, r-2, 0, min(m, n))
 	}
-	return c.Settle(p, l, u)
+	return []*ir.Value{p, l, u}
 }
 
 // choleskySolve solves by a factor and its transpose.
@@ -242,7 +251,10 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 		if !c.Bool("pivot", true) {
 			return traced.ErrForm
 		}
-		if c.Operator != "aten.linalg_lu_factor_ex.default" {
+		if !strings.HasPrefix(c.Operator, "aten.linalg_lu") {
+			if s := traced.Static(a); len(s) < 2 || s[len(s)-1] != s[len(s)-2] {
+				return traced.ErrForm
+			}
 			a = c.asFactored(a)
 		}
 		lu, err := decompose.LU(emitter{c}, a)
@@ -279,10 +291,11 @@ func (c *call) settleWith(f decompose.Factors, vals ...*ir.Value) error {
 	return c.Settle(vals...)
 }
 
-// diagonal is that of square matrices, as sums with zeros.
+// diagonal is that of matrices, as sums with zeros.
 func (c *call) diagonal(x *ir.Value) *ir.Value {
 	r := int64(x.Type().Rank())
-	here := c.unit(traced.SizeAt(x, r-1))
+	n := min(traced.SizeAt(x, r-1), traced.SizeAt(x, r-2))
+	x, here := c.Slice(c.Slice(x, int(r-1), 0, n), int(r-2), 0, n), c.unit(n)
 	return c.Over(ir.OpSum, c.Make(ir.OpWhere, nil, here, x, c.Filled(attr.Int(0), x.Type().DType())), false, r-1)
 }
 

@@ -26,6 +26,8 @@ var quantizedOps = []row{
 	{"quantized_decomposed.dequantize_per_channel_group.default", "input scale zero_point quant_min quant_max dtype group_size output_dtype", dequantize(eachGroup)},
 	{"quantized_decomposed.choose_qparams_per_token.default", "input dtype", tokenScale},
 	{"quantized_decomposed.choose_qparams_per_token_asymmetric.default quantized_decomposed._choose_qparams_per_token_asymmetric_impl.default", "input dtype", tokenRange},
+	{"quantized_decomposed.choose_qparams.tensor", "input quant_min quant_max eps dtype", tensorRange(false)},
+	{"quantized_decomposed.choose_qparams_symmetric.tensor", "input quant_min quant_max eps dtype", tensorRange(true)},
 }
 
 // grain says what shares a scale: it gives the operand in a shape to which scales and zeros,
@@ -243,4 +245,31 @@ func tokenRange(c *call) error {
 	zero := c.Make(ir.OpWhere, nil, above, c.With(ir.OpSub, c.Make(ir.OpNeg, nil, low), 128), c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, high), 127))
 	zero = c.Make(ir.OpRound, nil, c.With(ir.OpMinimum, c.With(ir.OpMaximum, zero, -128), 127))
 	return c.Settle(c.In(ir.F64, scale), c.In(ir.I64, zero))
+}
+
+// tensorRange makes the bounds of a tensor's smallest and largest elements, with 0 between them, or
+// of the larger magnitude of both; the scale is eps at least. Only the quotient is in narrow types.
+func tensorRange(symmetric bool) func(c *call) error {
+	return func(c *call) error {
+		x, low, high, eps := c.Tensor("input"), c.Need("quant_min"), c.Need("quant_max"), float64(float32(c.float("eps")))
+		if c.Err != nil {
+			return c.Err
+		}
+		least, most := c.With(ir.OpMinimum, c.Over(ir.OpAmin, x, false), 0), c.With(ir.OpMaximum, c.Over(ir.OpAmax, x, false), 0)
+		var scale, zero *ir.Value
+		if symmetric {
+			scale = c.With(ir.OpDiv, c.Make(ir.OpMaximum, nil, c.Make(ir.OpNeg, nil, least), most), float64(high-low)/2)
+			scale, zero = c.With(ir.OpMaximum, c.In(ir.F32, scale), eps), c.Filled(attr.Int(0), ir.I64)
+			if v := c.Arg("dtype"); v != nil && v.DType == ir.U8 {
+				zero = c.Filled(attr.Int(128), ir.I64)
+			}
+		} else {
+			scale = c.With(ir.OpDiv, c.Sub(most, least), float64(high-low))
+			scale = c.With(ir.OpMaximum, c.In(ir.F32, scale), eps)
+			zero = c.In(ir.I64, c.Make(ir.OpRound, nil, c.Make(ir.OpDiv, nil, c.In(ir.F32, least), scale)))
+			zero = c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, zero), float64(low))
+			zero = c.With(ir.OpMinimum, c.With(ir.OpMaximum, zero, float64(low)), float64(high))
+		}
+		return c.Settle(c.Shaped(c.In(ir.F64, scale), 1), c.Shaped(zero, 1))
+	}
 }

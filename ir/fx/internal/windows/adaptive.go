@@ -3,6 +3,7 @@ package windows
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -80,14 +81,14 @@ func withTaps(at [][]float64, in, out int64) (next [][]float64) {
 	return next
 }
 
-// adaptiveMaxPoolBackward adds each window's gradient where its largest element was.
-func adaptiveMaxPoolBackward(c *call) error {
+// placedBackward adds each window's gradient where its largest element was.
+func placedBackward(c *call) error {
 	dy, x, at := c.Tensor("grad_output"), c.Tensor("self"), c.Tensor("indices")
 	if c.Err != nil {
 		return c.Err
 	}
 	n := 2
-	if c.Target == "aten.adaptive_max_pool3d_backward.default" {
+	if strings.Contains(c.Target, "pool3d") {
 		n = 3
 	}
 	in, out := traced.Static(x), traced.Static(dy)

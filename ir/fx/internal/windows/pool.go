@@ -25,7 +25,9 @@ var poolOps = []row{
 	{"aten.adaptive_avg_pool1d.default aten._adaptive_avg_pool2d.default aten._adaptive_avg_pool3d.default", "self output_size", adaptivePool},
 	{"aten._adaptive_avg_pool2d_backward.default aten._adaptive_avg_pool3d_backward.default", "grad_output self", adaptivePoolBackward},
 	{"aten.adaptive_max_pool2d.default aten.adaptive_max_pool3d.default", "self output_size", adaptiveMaxPool},
-	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", adaptiveMaxPoolBackward},
+	{"aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", "grad_output self indices", placedBackward},
+	{"aten.fractional_max_pool2d.default aten.fractional_max_pool3d.default", "self kernel_size output_size random_samples", fractionalPool},
+	{"aten.fractional_max_pool2d_backward.default aten.fractional_max_pool3d_backward.default", "grad_output self kernel_size output_size indices", placedBackward},
 	{"aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", "grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPoolBackward},
 }
 
