@@ -27,6 +27,7 @@ import unittest.mock
 import torch
 import torch.distributed as dist
 import torch.fx as fx
+import torch._subclasses.fake_impls
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 __all__ = ["export", "backend", "fsdp", "pretend"]
@@ -93,6 +94,15 @@ def _permute_tensor(self, src_dst, group, tag=""):
 # AOT autograd's graphs have exchanges in the place of permutations, with the sizes of one rank.
 _traced_permute_tensor = dist._functional_collectives.permute_tensor
 dist._functional_collectives.permute_tensor = _permute_tensor
+
+
+def _paths(mode, op, log_probs, targets, input_lengths, target_lengths, *_, **__):
+    """The shapes of a CTC loss, which PyTorch leaves to the targets' lengths: paths have no more places than targets allow."""
+    steps, batch, _ = log_probs.shape
+    return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * targets.shape[-1] + 1)
+
+
+torch._subclasses.fake_impls.register_op_impl(torch.ops.aten._ctc_loss.Tensor)(_paths)
 
 
 def fsdp(model, group=None, reduce_dtype=None):

@@ -148,3 +148,32 @@ def oblong(r):
             for data, swaps in [(True, True), (True, False), (False, True)]:
                 r.call("aten.lu_unpack.default", lu.contiguous(), pivots, data, swaps)
         r.call("aten.linalg_lu_factor_ex.default", torch.zeros(3, 2, dtype=dt))
+
+
+def incomplete(r):
+    """Incomplete gamma functions."""
+    for name in ["igamma", "igammac"]:
+        for dt in [torch.float32, torch.float64, torch.bfloat16, torch.float16]:
+            r.call("aten.%s.default" % name, r.data(dt, 2, 5, low=0.1, high=6), r.data(dt, 5, low=0, high=9))
+            if dt != torch.float64:  # PyTorch's own are 1e-10 from the exact ones for large a
+                a = r.data(dt, 9, low=20, high=400)
+                r.call("aten.%s.default" % name, a, a * r.data(dt, 9, low=0.7, high=1.3))
+        inf = float("inf")
+        r.call("aten.%s.default" % name, torch.tensor([0.0, 0.0, 2.0, 3.0, inf, inf, -1.0, 2.0, float("nan")]), torch.tensor([1.0, 0.0, 0.0, inf, 2.0, inf, 1.0, -1.0, 1.0]))
+
+
+def ctc(r):
+    """Connectionist temporal classification, with targets side by side or one after another."""
+    for dt in [torch.float32, torch.float64]:
+        for T, C, lengths, targets, padded in [(7, 5, (7, 7), (3, 3), True), (9, 6, (9, 5, 7), (4, 0, 3), True), (8, 4, (8, 2, 6), (3, 3, 1), False), (5, 3, (0, 5, 3), (0, 0, 0), False)]:
+            n = len(lengths)
+            x = r.data(dt, T, n, C).log_softmax(-1)
+            y = r.data(torch.int64, n, max(targets), low=1, high=C - 1) if padded else r.data(torch.int64, sum(targets), low=1, high=C - 1)
+            if padded and targets[0] > 1:
+                y[0, 1] = y[0, 0]  # which a blank has to part
+            for many in [False, True]:
+                how = [torch.tensor(lengths), torch.tensor(targets)] if many else [list(lengths), list(targets)]
+                name = "Tensor" if many else "default"
+                nll, alpha = r.call("aten._ctc_loss." + name, x, y, *how, 0, False)
+                for zero in [False, True]:
+                    r.call("aten._ctc_loss_backward." + name, r.data(dt, n), x, y, *how, nll, alpha, 0, zero)

@@ -15,13 +15,15 @@ var specialOps = []row{
 	{"aten.lgamma.default", "self", special(decompose.Lgamma)},
 	{"aten.digamma.default aten.special_digamma.default", "self", special(decompose.Digamma)},
 	{"aten.polygamma.default", "n self", polygamma},
-	{"aten.special_zeta.default", "self other", zeta},
+	{"aten.special_zeta.default", "self other", specials(decompose.Zeta(math.Inf(1)))},
+	{"aten.igamma.default aten.special_gammainc.default", "self other", specials(decompose.Igamma(false))},
+	{"aten.igammac.default aten.special_gammaincc.default", "self other", specials(decompose.Igamma(true))},
 	{"aten.erfinv.default", "self", special(decompose.ErfInv)},
 	{"aten.i0.default", "self", special(decompose.BesselI(0, false))},
 	{"aten.special_i0e.default", "self", special(decompose.BesselI(0, true))},
 	{"aten.special_i1.default", "self", special(decompose.BesselI(1, false))},
 	{"aten.special_i1e.default", "self", special(decompose.BesselI(1, true))},
-	{"aten.nextafter.default", "self other", nextAfter},
+	{"aten.nextafter.default", "self other", specials(decompose.NextAfter)},
 	{"aten.signbit.default", "self", func(c *call) error { return c.settled(c.negative(c.Tensor("self"))) }},
 	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
 	{"aten.hypot.default", "self other", hypotenuse},
@@ -129,20 +131,15 @@ func polygamma(c *call) error {
 	return c.Settle(c.In(xs[0].Type().DType(), y))
 }
 
-func zeta(c *call) error {
-	xs, err := c.floats("self", "other")
-	if err != nil {
-		return err
+// specials is special of two operands.
+func specials(f func(to decompose.Emitter, x, y *ir.Value) *ir.Value) func(c *call) error {
+	return func(c *call) error {
+		xs, err := c.floats("self", "other")
+		if err != nil {
+			return err
+		}
+		return c.Settle(f(emitter{c}, xs[0], xs[1]))
 	}
-	return c.Settle(decompose.Zeta(math.Inf(1))(emitter{c}, xs[0], xs[1]))
-}
-
-func nextAfter(c *call) error {
-	xs, err := c.floats("self", "other")
-	if err != nil {
-		return err
-	}
-	return c.Settle(decompose.NextAfter(emitter{c}, xs[0], xs[1]))
 }
 
 // frexp takes numbers apart into magnitudes from 1/2 to 1, with a sign, and powers of two, by the

@@ -1,5 +1,5 @@
 // Package training is the table of what a training step has around its layers: layers that are
-// quantised, and steps of optimizers.
+// quantised, steps of optimizers, and losses over paths.
 package training
 
 import "github.com/seed-ee968945/concert/ir/fx/internal/traced"
@@ -16,7 +16,7 @@ type row struct {
 
 // Each hands out the rows of the table.
 func Each(add func(targets, signature string, build func(*traced.Call) error)) {
-	for _, rows := range [][]row{quantizedOps, optimizerOps} {
+	for _, rows := range [][]row{quantizedOps, optimizerOps, ctcOps} {
 		for _, r := range rows {
 			add(r.targets, r.signature, func(c *traced.Call) error { return r.build(&call{c}) })
 		}
