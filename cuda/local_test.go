@@ -36,8 +36,12 @@ again:
 	ld.volatile.global.u32 %v, [%a];
 	mov.u64 %l, buf;
 	mad.wide.u32 %l, %v, 4, %l;
-	st.volatile.local.u32 [%l+8192], 7;
-	ld.volatile.local.u32 %v, [%l+8192];
+	st.local.u32 [%l+8192], 7;
+	ld.volatile.global.u32 %v, [%a];
+	st.local.u32 [buf+8196], %v;
+	mov.u64 %l, buf;
+	mad.wide.u32 %l, %v, 4, %l;
+	ld.local.u32 %v, [%l+8192];
 	st.volatile.global.u32 [%a], %v;
 	ret;
 }
@@ -71,11 +75,16 @@ func TestLocalMemory(t *testing.T) {
 	}
 	wait, set := launch("wait", dev), launch("set", dev+128)
 	wait()
-	set()
+	launched := make(chan struct{})
+	go func() { // which the driver blocks, too
+		set()
+		close(launched)
+	}()
 	if !until(t, func() bool { return hostmem.Load32(host+128) == 7 }) {
 		t.Error("the kernel waits for one that runs")
 	}
 	hostmem.Store32(host, 1)
+	<-launched
 	if err := d.CtxSync(c); err != nil {
 		t.Error(err)
 	}

@@ -55,6 +55,8 @@ type Driver interface {
 	// CtxRetain gives a device's primary context, which may live for as long as the process.
 	CtxRetain(dev int) (Ctx, error)
 	CtxRelease(dev int) error
+	// CtxSync waits for all work of c. It begins when no stream of c is in a capture that
+	// CaptureBegin began; one that another library began fails, and so does the call.
 	CtxSync(c Ctx) error
 
 	// StreamCreate gives a stream of the context, perhaps one that was destroyed when it was

@@ -218,7 +218,9 @@ func (lib) CtxRelease(dev int) error {
 }
 
 func (lib) CtxSync(c Ctx) error {
-	return in(c, "cuCtxSynchronize", func() C.int { return C.cc_ctx_sync() })
+	return libShared.SyncContext(c, func() error {
+		return in(c, "cuCtxSynchronize", func() C.int { return C.cc_ctx_sync() })
+	})
 }
 
 func (lib) StreamCreate(c Ctx) (Stream, error) { return libStreams.Take(c, false, makeStream(c)) }

@@ -63,5 +63,7 @@ func (lib) CaptureInto(c Ctx, s Stream, g Graph, behind Node) error {
 	if behind != 0 {
 		n = 1
 	}
-	return in(c, "cuStreamBeginCaptureToGraph", func() C.int { return C.cc_begin_into(C.handle(s), C.handle(g), &node, nil, n, relaxed) })
+	return libShared.BeginCapture(c, s, func() error {
+		return in(c, "cuStreamBeginCaptureToGraph", func() C.int { return C.cc_begin_into(C.handle(s), C.handle(g), &node, nil, n, relaxed) })
+	})
 }

@@ -140,12 +140,15 @@ func (lib) Run(c Ctx, words []uint64) error {
 
 func (lib) CaptureBegin(c Ctx, s Stream) error {
 	const relaxed = 2
-	return in(c, "cuStreamBeginCapture", func() C.int { return C.cc_capture_begin(C.handle(s), relaxed) })
+	return libShared.BeginCapture(c, s, func() error {
+		return in(c, "cuStreamBeginCapture", func() C.int { return C.cc_capture_begin(C.handle(s), relaxed) })
+	})
 }
 
 func (lib) CaptureEnd(c Ctx, s Stream) (Graph, error) {
 	var g C.handle
 	err := in(c, "cuStreamEndCapture", func() C.int { return C.cc_capture_end(C.handle(s), &g) })
+	libShared.CaptureEnded(c, s)
 	return Graph(g), err
 }
 

@@ -2,6 +2,8 @@ package driver
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -14,8 +16,9 @@ type Shared struct {
 	access map[[2]int]bool // by device and peer
 	fabric map[int]error   // by device: what a trial found
 
-	streams sync.Mutex // of by
-	by      map[Stream]map[StreamUser]bool
+	streams  sync.Mutex // of what follows
+	by       map[Stream]map[StreamUser]bool
+	captures map[Ctx]*captures
 }
 
 // StreamUser keeps something about a stream that it has not made.
@@ -53,7 +56,11 @@ func (f *Shared) Destroying(s Stream) error {
 	f.streams.Lock()
 	all := f.by[s]
 	delete(f.by, s)
+	captures := slices.Collect(maps.Values(f.captures))
 	f.streams.Unlock()
+	for _, x := range captures {
+		x.end(s)
+	}
 	var errs []error
 	for u := range all {
 		errs = append(errs, u.StreamDestroyed(s))

@@ -4,6 +4,8 @@ package fake
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -127,4 +129,60 @@ func (r *capturing) record(i int) driver.Event {
 func (r *capturing) after(i, k int) {
 	r.t.Helper()
 	r.ok(r.f.StreamWait(r.ctx, r.s[i], r.record(k)))
+}
+
+// Worlds of a process end, which waits for all work of a context, while others capture.
+func TestCtxSyncAmongCaptures(t *testing.T) {
+	r := newCapturing(t)
+	var captures sync.WaitGroup
+	for _, s := range r.s {
+		captures.Go(func() {
+			for range 300 {
+				err := r.f.CaptureBegin(r.ctx, s)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				runtime.Gosched()
+				g, err := r.f.CaptureEnd(r.ctx, s)
+				if err == nil {
+					err = r.f.GraphDestroy(r.ctx, g)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { captures.Wait(); close(ended) }()
+	for done := false; !done; {
+		select {
+		case <-ended:
+			done = true
+		default:
+		}
+		if err := r.f.CtxSync(r.ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What the driver does where nothing keeps the two apart: neither goes well.
+func TestCtxSyncInCapture(t *testing.T) {
+	r := newCapturing(t)
+	if err := r.f.CaptureBegin(r.ctx, r.s[0]); err != nil {
+		t.Fatal(err)
+	}
+	c, err := lookUp[*primaryContext](r.f, "", uint64(r.ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.f.syncAll(c); !errors.Is(err, &driver.Error{Call: "cuCtxSynchronize", Code: 900}) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := r.f.CaptureEnd(r.ctx, r.s[0]); !errors.Is(err, &driver.Error{Call: "cuStreamEndCapture", Code: 901}) {
+		t.Errorf("got %v", err)
+	}
 }

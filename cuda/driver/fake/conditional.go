@@ -108,7 +108,7 @@ func (f *Driver) CaptureInto(_ driver.Ctx, s driver.Stream, to driver.Graph, beh
 	if int(behind) != len(g.ops) {
 		return invalid(call, "behind node %d of %d, which is not the last", behind, len(g.ops))
 	}
-	return st.begin(call, &graph{id: f.captures.Add(1), into: g, streams: []*stream{st}})
+	return f.begin(call, s, st, &graph{id: f.captures.Add(1), into: g, streams: []*stream{st}})
 }
 
 // target is the graph that a capture becomes a part of.

@@ -297,6 +297,10 @@ func (f *Driver) CtxSync(c driver.Ctx) error {
 	if err != nil {
 		return err
 	}
+	return f.common.SyncContext(driver.Ctx(ctx.dev), func() error { return f.syncAll(ctx) })
+}
+
+func (f *Driver) syncAll(ctx *primaryContext) error {
 	f.mu.Lock()
 	streams := slices.Collect(maps.Keys(f.parted))
 	for _, o := range f.objects {
@@ -307,6 +311,14 @@ func (f *Driver) CtxSync(c driver.Ctx) error {
 	f.mu.Unlock()
 	streams = slices.DeleteFunc(streams, func(s *stream) bool { return s.dev != ctx.dev })
 	var errs []error
+	for _, s := range streams {
+		if s.invalidate() {
+			errs = append(errs, &driver.Error{Call: "cuCtxSynchronize", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", Text: "a stream of the context is capturing"})
+		}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
 	for _, s := range streams {
 		errs = append(errs, s.sync())
 	}

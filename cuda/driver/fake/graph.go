@@ -16,6 +16,7 @@ import (
 type graph struct {
 	id      uint64
 	ended   atomic.Bool
+	invalid atomic.Bool // all work of the context was waited for meanwhile
 	ops     []operation
 	streams []*stream
 	into    *graph   // that this capture becomes a part of, nil for none
@@ -32,17 +33,30 @@ func (f *Driver) CaptureBegin(_ driver.Ctx, s driver.Stream) error {
 	if err != nil {
 		return err
 	}
-	return st.begin("cuStreamBeginCapture", &graph{id: f.captures.Add(1), streams: []*stream{st}})
+	return f.begin("cuStreamBeginCapture", s, st, &graph{id: f.captures.Add(1), streams: []*stream{st}})
 }
 
-func (st *stream) begin(call string, g *graph) error {
+func (f *Driver) begin(call string, s driver.Stream, st *stream, g *graph) error {
+	return f.common.BeginCapture(driver.Ctx(st.dev), s, func() error {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.graph != nil {
+			return invalid(call, "the stream is capturing already")
+		}
+		st.graph, st.lane = g, 0
+		return nil
+	})
+}
+
+// invalidate makes the stream's capture, if there is one, worthless.
+func (st *stream) invalidate() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.graph != nil {
-		return invalid(call, "the stream is capturing already")
+	if st.graph == nil {
+		return false
 	}
-	st.graph, st.lane = g, 0
-	return nil
+	st.graph.invalid.Store(true)
+	return true
 }
 
 // CaptureEnd ends the capture of all streams that joined it. As with the driver it has to
@@ -67,6 +81,10 @@ func (f *Driver) CaptureEnd(_ driver.Ctx, s driver.Stream) (driver.Graph, error)
 		k.mu.Lock()
 		k.graph = nil
 		k.mu.Unlock()
+	}
+	f.common.CaptureEnded(driver.Ctx(st.dev), s)
+	if g.invalid.Load() {
+		return 0, &driver.Error{Call: "cuStreamEndCapture", Code: 901, Name: "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", Text: "the context was synchronised meanwhile"}
 	}
 	if lane, lost := g.unjoined(); lost > 0 {
 		return 0, &driver.Error{Call: "cuStreamEndCapture", Code: 904, Name: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
