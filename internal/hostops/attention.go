@@ -222,7 +222,7 @@ func runAttention(c *call) error {
 
 func attention[T real](c *call, g *heads) {
 	q, k, v, out, lse := &c.ins[0], &c.ins[1], &c.ins[2], &c.outs[0], &c.outs[1]
-	parallel(g.b*g.hkv, g.group*g.s*g.t*(g.d+g.dv), func(lo, hi int64) {
+	parallel(g.b*g.hkv, g.group*g.s*g.t*(g.d+g.dv), func(_ *memory, lo, hi int64) {
 		qs, ks, vs := make([]T, g.s*g.d), make([]T, g.t*g.d), make([]T, g.t*g.dv)
 		p, bias, row := make([]T, g.t), make([]T, g.t), make([]T, g.dv)
 		for item := lo; item < hi; item++ {
@@ -320,7 +320,7 @@ func newGradients[T real](g *heads) *gradients[T] {
 }
 
 func attentionBackward[T real](c *call, g *heads) {
-	parallel(g.b*g.hkv, 3*g.group*g.s*g.t*(g.d+g.dv), func(lo, hi int64) {
+	parallel(g.b*g.hkv, 3*g.group*g.s*g.t*(g.d+g.dv), func(_ *memory, lo, hi int64) {
 		w := newGradients[T](g)
 		for item := lo; item < hi; item++ {
 			b, hk := item/g.hkv, item%g.hkv

@@ -93,6 +93,37 @@ func BenchmarkMasks(b *testing.B) {
 	}
 }
 
+// Tensors so small that what is done for each launch counts, as a device launches them.
+func BenchmarkSmall(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 5))
+	x, y, bias, scalar := random(rng, dtype.F64, 0, shape{128, 32}), random(rng, dtype.F64, 0, shape{32, 32}), random(rng, dtype.F64, 0, shape{32}), random(rng, dtype.F64, 0, shape{})
+	out := func(s ...int64) Tensor { return mk(dtype.F64, s) }
+	for _, c := range []struct {
+		name, op, attrs string
+		out             Tensor
+		ins             []Tensor
+	}{
+		{"one", "add", "", out(), []Tensor{scalar, scalar}},
+		{"add-row", "add", "", out(128, 32), []Tensor{x, bias}},
+		{"sum", "sum", "{dims=[0]}", out(32), []Tensor{x}},
+		{"cat", "cat", "{dim=1}", out(128, 64), []Tensor{x, x}},
+		{"matmul", "matmul", "", out(128, 32), []Tensor{x, y}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			run, err := Bind(c.op, attrs(b, c.attrs), []Tensor{c.out}, c.ins)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkReduction(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	const n = 1 << 10

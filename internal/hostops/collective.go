@@ -64,8 +64,8 @@ func reduceRanks[T num](c *call, reduce string, lo, hi int64, divide func(v, n T
 	}
 	w := newNest(out.Shape, false, cur...)
 	n := T(len(c.ins))
-	parallel(hi-lo, int64(4*len(c.ins)), func(a, b int64) {
-		sum, x := make([]T, min(b-a, chunk)), make([]T, min(b-a, chunk))
+	parallel(hi-lo, int64(4*len(c.ins)), func(mem *memory, a, b int64) {
+		sum, x := take[T](mem, min(b-a, chunk)), take[T](mem, min(b-a, chunk))
 		w.each(lo+a, lo+b, chunk, func(off []int64, m int64) {
 			load(sum[:m], &c.ins[0], off[1], w.inner(1))
 			for i := 1; i < len(c.ins); i++ {

@@ -61,7 +61,7 @@ func convolve[T num](out, x, w *Tensor, dims []window.Dim, groups, batches int64
 	k := groups * batches
 	n, o := out.Shape[0], w.Shape[0]/k
 	size, _ := numel(w.Shape[1:])
-	parallel(k, out.NumElems()/k*size/2, func(lo, hi int64) {
+	parallel(k, out.NumElems()/k*size/2, func(_ *memory, lo, hi int64) {
 		for g := lo; g < hi; g++ {
 			y, a, b := *out, *w, *x
 			y.Shape, y.Strides = slices.Clone(out.Shape), slices.Clone(out.Strides)
@@ -121,7 +121,7 @@ func multiplyWindows[T num](y, a, b *Tensor, at []window.Phase) {
 		return
 	}
 	blocks := (n + nBlock - 1) / nBlock
-	parallel(blocks, min(n, nBlock)*m*max(k, 1)/2, func(lo, hi int64) {
+	parallel(blocks, min(n, nBlock)*m*max(k, 1)/2, func(_ *memory, lo, hi int64) {
 		w := newWindows[T](y, a, b, at, m, n, k)
 		for i := lo; i < hi; i++ {
 			w.block(i*nBlock, min(nBlock, n-i*nBlock))

@@ -1,32 +1,35 @@
 package hostops
 
 // runFull writes attribute value (int, float or bool) to every element.
-func runFull(c *call) error {
+func runFull(c *call) (job, error) {
 	v := c.numAttr("value")
 	if c.bad != nil {
-		return c.bad
+		return nil, c.bad
 	}
 	if !v.set {
-		return c.fail(ErrAttr, "no attribute value")
+		return nil, c.fail(ErrAttr, "no attribute value")
 	}
 	if v.isFloat {
-		return repeat(c, v.f)
+		return repeat(c, v.f), nil
 	}
-	return repeat(c, v.i)
+	return repeat(c, v.i), nil
 }
 
 // repeat writes one number to every element.
-func repeat[T num](c *call, v T) error {
+func repeat[T num](c *call, v T) job {
 	out := &c.outs[0]
 	w := newNest(out.Shape, true, cursorOf(out))
-	buf := make([]T, min(w.size(), chunk))
-	for i := range buf {
-		buf[i] = v
+	part := func(m *memory, lo, hi int64) {
+		buf := take[T](m, min(hi-lo, chunk))
+		for i := range buf {
+			buf[i] = v
+		}
+		k := w.walk(m, chunk)
+		for k.from(lo, hi); k.next(); {
+			store(out, k.off[0], w.inner(0), buf[:k.n])
+		}
 	}
-	parallel(w.size(), 1, func(lo, hi int64) {
-		w.each(lo, hi, chunk, func(off []int64, n int64) { store(out, off[0], w.inner(0), buf[:n]) })
-	})
-	return nil
+	return func() error { parallel(w.size(), 1, part); return nil }
 }
 
 // runIota writes start, start+step, ... to a tensor of rank 1.
@@ -45,17 +48,16 @@ func runIota(c *call) error {
 }
 
 // runConstant copies the data that the attribute holds.
-func runConstant(c *call) error {
+func runConstant(c *call) (job, error) {
 	data, err := c.attrs.Bytes("data")
 	if err != nil {
-		return c.fail(ErrAttr, "%v", err)
+		return nil, c.fail(ErrAttr, "%v", err)
 	}
 	out := &c.outs[0]
 	if want := out.NumElems() * int64(out.DType.Size()); int64(len(data)) != want {
-		return c.outErr(0, ErrShape, "%d bytes of data, %d are to fill", len(data), want)
+		return nil, c.outErr(0, ErrShape, "%d bytes of data, %d are to fill", len(data), want)
 	}
-	copyAll(out, &Tensor{DType: out.DType, Shape: out.Shape, Strides: RowMajor(out.Shape), Data: data})
-	return nil
+	return copying(out, &Tensor{DType: out.DType, Shape: out.Shape, Strides: RowMajor(out.Shape), Data: data}), nil
 }
 
 // fill writes f(row-major index) to every element of the result.

@@ -84,19 +84,19 @@ func floorRest(a, b int64) int64 {
 
 // runBits runs an operation on the bits of integers and of truth values. Both domains of
 // integers hold the same bits.
-func runBits(f func(a, b int64) int64) func(*call) error {
-	return func(c *call) error {
+func runBits(f func(a, b int64) int64) func(*call) (job, error) {
+	return func(c *call) (job, error) {
 		if err := c.wantIntegers(); err != nil {
-			return err
+			return nil, err
 		}
 		return runBinary(c, binaryOp{i64: each(f)})
 	}
 }
 
 // runBitwiseNot inverts truth values as such.
-func runBitwiseNot(c *call) error {
+func runBitwiseNot(c *call) (job, error) {
 	if err := c.wantIntegers(); err != nil {
-		return err
+		return nil, err
 	}
 	if c.outs[0].DType == dtype.Bool {
 		return runUnary(c, opNot)
@@ -117,9 +117,9 @@ func shiftLeft(a, b int64) int64 {
 
 // runShiftRight copies the sign of signed types. A narrow type lies in int64 with its
 // sign, so its own width does not matter.
-func runShiftRight(c *call) error {
+func runShiftRight(c *call) (job, error) {
 	if err := c.wantIntegers(); err != nil {
-		return err
+		return nil, err
 	}
 	return runBinary(c, binaryOp{
 		i64: each(func(a, b int64) int64 { return a >> min(uint64(b), 63) }),

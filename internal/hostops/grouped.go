@@ -82,8 +82,11 @@ func (c *call) group(g, groups, low, high int64) error {
 	} else if ra == 3 {
 		a = matrix(a, g)
 	}
-	one := call{op: c.op, attrs: c.attrs, outs: []Tensor{out}, ins: []Tensor{a, b}}
-	return runMatmul(&one)
+	product, err := runMatmul(&call{op: c.op, attrs: c.attrs, outs: []Tensor{out}, ins: []Tensor{a, b}})
+	if err != nil {
+		return err
+	}
+	return product()
 }
 
 // matrix is number g of a batch.

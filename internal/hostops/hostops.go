@@ -44,10 +44,20 @@ import (
 type kernel struct {
 	minIn, maxIn int // operands accepted; maxIn < 0: any number
 	outs         int // results
-	run          func(*call) error
+	// bind checks a call and lays it out.
+	bind func(*call) (job, error)
 }
 
-// call is one execution of a kernel: what its function gets to see.
+// job computes what a call is bound to: it reads the operands and fills the results, whenever
+// it is called.
+type job = func() error
+
+// late is a kernel that is checked and laid out by each job.
+func late(run func(*call) error) func(*call) (job, error) {
+	return func(c *call) (job, error) { return func() error { return run(c) }, nil }
+}
+
+// call is what a kernel computes on: what its function gets to see.
 type call struct {
 	op        string
 	attrs     attr.List
@@ -61,9 +71,9 @@ var kernels = func() map[string]kernel {
 		"addmm":              {3, 3, 1, runAddmm},
 		"amax":               {1, 1, 1, runReduction(redMax)},
 		"amin":               {1, 1, 1, runReduction(redMin)},
-		"argmax":             {1, 1, 1, runArgmax},
-		"attention":          {3, 4, 4, runAttention},
-		"attention_backward": {8, 9, 3, runAttentionBackward},
+		"argmax":             {1, 1, 1, late(runArgmax)},
+		"attention":          {3, 4, 4, late(runAttention)},
+		"attention_backward": {8, 9, 3, late(runAttentionBackward)},
 		"bitcast":            {1, 1, 1, runBitcast},
 		"bitwise_and":        {1, 2, 1, runBits(func(a, b int64) int64 { return a & b })},
 		"bitwise_not":        {1, 1, 1, runBitwiseNot},
@@ -73,39 +83,39 @@ var kernels = func() map[string]kernel {
 		"clamp":              {1, 1, 1, runClamp},
 		"clone":              {1, 1, 1, runClone},
 		"constant":           {0, 0, 1, runConstant},
-		"convolution":        {2, 2, 1, runConvolution},
-		"cumsum":             {1, 1, 1, runCumsum},
-		"embedding":          {2, 2, 1, runEmbedding},
+		"convolution":        {2, 2, 1, late(runConvolution)},
+		"cumsum":             {1, 1, 1, late(runCumsum)},
+		"embedding":          {2, 2, 1, late(runEmbedding)},
 		"fma":                {3, 3, 1, runFma},
 		"full":               {0, 0, 1, runFull},
-		"gather":             {2, 2, 1, runGather},
+		"gather":             {2, 2, 1, late(runGather)},
 		"gelu":               {1, 1, 1, runGelu},
-		"grouped_matmul":     {3, 3, 1, runGroupedMatmul},
-		"index":              {2, -1, 1, runIndex},
-		"index_add":          {3, 3, 1, runIndexAdd},
-		"index_put":          {3, -1, 1, runIndexPut},
-		"iota":               {0, 0, 1, runIota},
-		"log_softmax":        {1, 1, 1, runSoftmax},
+		"grouped_matmul":     {3, 3, 1, late(runGroupedMatmul)},
+		"index":              {2, -1, 1, late(runIndex)},
+		"index_add":          {3, 3, 1, late(runIndexAdd)},
+		"index_put":          {3, -1, 1, late(runIndexPut)},
+		"iota":               {0, 0, 1, late(runIota)},
+		"log_softmax":        {1, 1, 1, late(runSoftmax)},
 		"matmul":             {2, 2, 1, runMatmul},
 		"mean":               {1, 1, 1, runReduction(redMean)},
 		"prod":               {1, 1, 1, runReduction(redProd)},
-		"read_size":          {1, 1, 1, func(c *call) error { return runUnary(c, unaryOps["convert"]) }},
-		"reduce_window":      {1, 2, 1, runReduceWindow},
-		"rand":               {0, 0, 1, runRand},
-		"scatter":            {2, 3, 1, runScatter},
+		"read_size":          {1, 1, 1, func(c *call) (job, error) { return runUnary(c, unaryOps["convert"]) }},
+		"reduce_window":      {1, 2, 1, late(runReduceWindow)},
+		"rand":               {0, 0, 1, late(runRand)},
+		"scatter":            {2, 3, 1, late(runScatter)},
 		"shift_left":         {1, 2, 1, runBits(shiftLeft)},
 		"shift_right":        {1, 2, 1, runShiftRight},
-		"slice_scatter":      {2, 2, 1, runSliceScatter},
-		"softmax":            {1, 1, 1, runSoftmax},
+		"slice_scatter":      {2, 2, 1, late(runSliceScatter)},
+		"softmax":            {1, 1, 1, late(runSoftmax)},
 		"sum":                {1, 1, 1, runReduction(redSum)},
-		"topk":               {1, 1, 2, runTopk},
+		"topk":               {1, 1, 2, late(runTopk)},
 		"where":              {3, 3, 1, runWhere},
 	}
 	for name, op := range unaryOps {
-		all[name] = kernel{1, 1, 1, func(c *call) error { return runUnary(c, op) }}
+		all[name] = kernel{1, 1, 1, func(c *call) (job, error) { return runUnary(c, op) }}
 	}
 	for name, op := range binaryOps {
-		all[name] = kernel{1, 2, 1, func(c *call) error { return runBinary(c, op) }}
+		all[name] = kernel{1, 2, 1, func(c *call) (job, error) { return runBinary(c, op) }}
 	}
 	return all
 }()
@@ -114,28 +124,39 @@ var kernels = func() map[string]kernel {
 func Names() []string { return slices.Sorted(maps.Keys(kernels)) }
 
 // Has reports whether Run knows name.
-func Has(name string) bool { return kernels[name].run != nil }
+func Has(name string) bool { return kernels[name].bind != nil }
 
 // Run executes the kernel called name: it reads ins and fills outs. Attributes the
 // kernel does not know are ignored. Every error is an *Error that names the
 // operation and, where one is to blame, the operand or result; after an error the
 // contents of outs are unspecified.
 func Run(name string, attrs attr.List, outs, ins []Tensor) error {
+	run, err := Bind(name, attrs, outs, ins)
+	if err != nil {
+		return err
+	}
+	return run()
+}
+
+// Bind readies the kernel called name for any number of runs on the same tensors, whose
+// slices it keeps. What does not depend on their contents is checked once. The runs must
+// not overlap in time.
+func Bind(name string, attrs attr.List, outs, ins []Tensor) (run func() error, err error) {
 	k, ok := kernels[name]
 	if !ok {
-		return &Error{Op: name, Kind: ErrUnknownOp, Operand: -1, Result: -1, Msg: "no host kernel of this name"}
+		return nil, &Error{Op: name, Kind: ErrUnknownOp, Operand: -1, Result: -1, Msg: "no host kernel of this name"}
 	}
 	c := &call{op: name, attrs: attrs, outs: outs, ins: ins}
 	if len(ins) < k.minIn || k.maxIn >= 0 && len(ins) > k.maxIn {
-		return c.fail(ErrArity, "%s", arityText("operand", len(ins), k.minIn, k.maxIn))
+		return nil, c.fail(ErrArity, "%s", arityText("operand", len(ins), k.minIn, k.maxIn))
 	}
 	if len(outs) != k.outs {
-		return c.fail(ErrArity, "%s", arityText("result", len(outs), k.outs, k.outs))
+		return nil, c.fail(ErrArity, "%s", arityText("result", len(outs), k.outs, k.outs))
 	}
 	if err := c.validate(); err != nil {
-		return err
+		return nil, err
 	}
-	return k.run(c)
+	return k.bind(c)
 }
 
 // validate checks every operand and result by itself.

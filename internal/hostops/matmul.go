@@ -13,39 +13,39 @@ const (
 	nTile  = 2 // columns: 8 accumulators, 6 operands and a product fill 15 registers; see vectorTile
 )
 
-func runMatmul(c *call) error {
+func runMatmul(c *call) (job, error) {
 	return matmul(c, &c.ins[0], &c.ins[1], 0, nil, number{}.or(1), number{}.or(0))
 }
 
 // runAddmm computes beta*c + alpha*(a@b); c broadcasts to the result, and is not
 // read if beta is 0.
-func runAddmm(c *call) error {
+func runAddmm(c *call) (job, error) {
 	alpha, beta := c.numAttr("alpha").or(1), c.numAttr("beta").or(1)
 	if c.bad != nil {
-		return c.bad
+		return nil, c.bad
 	}
 	return matmul(c, &c.ins[1], &c.ins[2], 1, &c.ins[0], alpha, beta)
 }
 
 // matmul multiplies the last two dimensions of a and b, operands first and
 // first+1; leading dimensions are batches and must be equal.
-func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta number) error {
+func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta number) (job, error) {
 	out := &c.outs[0]
 	r := len(a.Shape)
 	if r < 2 {
-		return c.inErr(first, ErrShape, "%v, want at least two dimensions", a.Shape)
+		return nil, c.inErr(first, ErrShape, "%v, want at least two dimensions", a.Shape)
 	}
 	if len(b.Shape) != r || !slices.Equal(a.Shape[:r-2], b.Shape[:r-2]) || a.Shape[r-1] != b.Shape[r-2] {
-		return c.inErr(first+1, ErrShape, "%v does not multiply with %v", b.Shape, a.Shape)
+		return nil, c.inErr(first+1, ErrShape, "%v does not multiply with %v", b.Shape, a.Shape)
 	}
 	want := append(slices.Clone(a.Shape[:r-1]), b.Shape[r-1])
 	if !slices.Equal(out.Shape, want) {
-		return c.outErr(0, ErrShape, "%v, want %v", out.Shape, want)
+		return nil, c.outErr(0, ErrShape, "%v, want %v", out.Shape, want)
 	}
 	if bias != nil {
 		s, ok := bias.broadcast(out.Shape)
 		if !ok {
-			return c.inErr(0, ErrShape, "%v does not broadcast to the result's %v", bias.Shape, out.Shape)
+			return nil, c.inErr(0, ErrShape, "%v does not broadcast to the result's %v", bias.Shape, out.Shape)
 		}
 		bias = &Tensor{DType: bias.DType, Shape: out.Shape, Strides: s, Offset: bias.Offset, Data: bias.Data}
 	} else {
@@ -53,13 +53,11 @@ func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta number) 
 	}
 	switch operandDomain(c, out.DType, alpha, beta) {
 	case domF64:
-		multiply(&product[float64]{out, a, b, bias, alpha.f, beta.f})
+		return multiply(&product[float64]{out, a, b, bias, alpha.f, beta.f}), nil
 	case domF32:
-		multiply(&product[float32]{out, a, b, bias, float32(alpha.f), float32(beta.f)})
-	default:
-		multiply(&product[int64]{out, a, b, bias, alpha.i, beta.i})
+		return multiply(&product[float32]{out, a, b, bias, float32(alpha.f), float32(beta.f)}), nil
 	}
-	return nil
+	return multiply(&product[int64]{out, a, b, bias, alpha.i, beta.i}), nil
 }
 
 // product is out = beta*bias + alpha*(a@b) on checked tensors; bias has the shape
@@ -72,7 +70,7 @@ type product[T num] struct {
 // multiply computes every batch in panels of mBlock rows. Each element is the sum
 // over ascending k, one rounded multiplication and one rounded addition at a time,
 // whatever the strides, the block sizes and the number of goroutines.
-func multiply[T num](p *product[T]) {
+func multiply[T num](p *product[T]) job {
 	r := len(p.out.Shape)
 	m, n, k := p.a.Shape[r-2], p.b.Shape[r-1], p.a.Shape[r-1]
 	var cur []cursor
@@ -80,24 +78,27 @@ func multiply[T num](p *product[T]) {
 		cur = append(cur, cursor{t.Offset, t.Strides[:r-2]})
 	}
 	batches := newNest(p.out.Shape[:r-2], false, cur...)
-	if n == 0 || m == 0 {
-		return
-	}
 	panels := (m + mBlock - 1) / mBlock
-	parallel(batches.size()*panels, min(m, mBlock)*n*max(k, 1)/2, func(lo, hi int64) {
-		w := newPanel(p, m, n, k)
+	items := batches.size() * panels
+	if n == 0 {
+		items = 0
+	}
+	width, tile := tileOf[T]()
+	part := func(mem *memory, lo, hi int64) {
+		w := panel[T]{p: p, n: n, k: k, width: width, tile: tile}
+		w.room(mem, m)
+		batch := batches.walk(mem, 1)
 		for item := lo; item < hi; {
-			batch, panel := item/panels, item%panels
-			end := min(hi, (batch+1)*panels)
-			batches.each(batch, batch+1, 1, func(off []int64, _ int64) {
-				for ; item < end; item++ {
-					row := panel * mBlock
-					w.rows(off, row, min(mBlock, m-row))
-					panel++
-				}
-			})
+			end := min(hi, (item/panels+1)*panels)
+			batch.from(item/panels, item/panels+1)
+			batch.next()
+			for ; item < end; item++ {
+				row := item % panels * mBlock
+				w.rows(batch.off, row, min(mBlock, m-row))
+			}
 		}
-	})
+	}
+	return func() error { parallel(items, min(m, mBlock)*n*max(k, 1)/2, part); return nil }
 }
 
 // panel holds the buffers with which one goroutine multiplies.
@@ -112,15 +113,21 @@ type panel[T num] struct {
 	tile    func(sum []T, stride int64, a, b []T)
 }
 
-func newPanel[T num](p *product[T], m, n, k int64) *panel[T] {
-	w := &panel[T]{p: p, n: n, k: k, width: nTile, tile: tile[T]}
-	if v, ok := any(w).(*panel[float32]); ok && vectorTile() > 0 {
-		v.width, v.tile = vectorTile(), tileVector
+// tileOf is the width of the register tile, and what computes one.
+func tileOf[T num]() (int64, func(sum []T, stride int64, a, b []T)) {
+	f := tile[T]
+	if v, ok := any(&f).(*func([]float32, int64, []float32, []float32)); ok && vectorTile() > 0 {
+		*v = tileVector
+		return vectorTile(), f
 	}
-	mb, nb, kb := roundUp(min(m, mBlock), mTile), roundUp(min(n, nBlock), w.width), min(k, kBlock)
+	return nTile, f
+}
+
+// room takes the buffers for products of m rows.
+func (w *panel[T]) room(mem *memory, m int64) {
+	mb, nb, kb := roundUp(min(m, mBlock), mTile), roundUp(min(w.n, nBlock), w.width), min(w.k, kBlock)
 	w.bufN = nb
-	w.a, w.b, w.sum, w.scratch = make([]T, mb*kb), make([]T, nb*kb), make([]T, mb*nb), make([]T, max(mb, nb, kb))
-	return w
+	w.a, w.b, w.sum, w.scratch = take[T](mem, mb*kb), take[T](mem, nb*kb), take[T](mem, mb*nb), take[T](mem, max(mb, nb, kb))
 }
 
 func roundUp(v, to int64) int64 { return (v + to - 1) / to * to }

@@ -16,7 +16,11 @@ func Copy(dst, src Tensor) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	return runClone(c)
+	copied, err := runClone(c)
+	if err != nil {
+		return err
+	}
+	return copied()
 }
 
 // ErrRepeats refuses numbers for a tensor that repeats elements, such as a view that was
@@ -142,7 +146,7 @@ func CopyRange(dst Tensor, dstAt int64, src Tensor, srcAt, n int64) error {
 	}
 	if slices.Equal(dst.Shape, src.Shape) && dstAt == srcAt {
 		w := newNest(dst.Shape, false, cursorOf(&dst), cursorOf(&src))
-		copyNest(w, &dst, &src, srcAt, srcAt+n)
+		copyNest(nil, w, &dst, &src, srcAt, srcAt+n)
 		return nil
 	}
 	// The runs of both sides differ: for each run of dst, walk the runs of src.
@@ -169,42 +173,45 @@ func (c *call) sameType(i int) error {
 	return nil
 }
 
-func runClone(c *call) error {
+func runClone(c *call) (job, error) {
 	if err := c.sameType(0); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.sameShape(); err != nil {
-		return err
+		return nil, err
 	}
-	copyAll(&c.outs[0], &c.ins[0])
-	return nil
+	return copying(&c.outs[0], &c.ins[0]), nil
 }
 
 // runBitcast copies elements as they are into a result of another type of their size.
-func runBitcast(c *call) error {
+func runBitcast(c *call) (job, error) {
 	out, x := c.outs[0], &c.ins[0]
 	if out.DType.Size() != x.DType.Size() || out.DType == dtype.Bool || x.DType == dtype.Bool {
-		return c.outErr(0, ErrDType, "cannot bitcast %v to %v", x.DType, out.DType)
+		return nil, c.outErr(0, ErrDType, "cannot bitcast %v to %v", x.DType, out.DType)
 	}
 	if err := c.sameShape(); err != nil {
-		return err
+		return nil, err
 	}
-	copyAll(&out, x)
-	return nil
+	return copying(&out, x), nil
 }
 
-// copyAll copies between checked tensors of one shape and element type.
-func copyAll(dst, src *Tensor) {
+// copying is a copy between checked tensors of one shape and element type.
+func copying(dst, src *Tensor) job {
 	w := newNest(dst.Shape, true, cursorOf(dst), cursorOf(src))
-	copyNest(w, dst, src, 0, w.size())
+	part := func(m *memory, lo, hi int64) { copyNest(m, w, dst, src, lo, hi) }
+	return func() error { within(part, 0, w.size()); return nil }
 }
 
-func copyNest(w *nest, dst, src *Tensor, lo, hi int64) {
+// copyAll makes such a copy.
+func copyAll(dst, src *Tensor) { copying(dst, src)() }
+
+func copyNest(m *memory, w *nest, dst, src *Tensor, lo, hi int64) {
 	size := dst.DType.Size()
 	sd, ss := w.inner(0), w.inner(1)
-	w.each(lo, hi, 1<<40, func(off []int64, n int64) {
-		copyRun(dst.Data, off[0], sd, src.Data, off[1], ss, n, size)
-	})
+	k := w.walk(m, 1<<40)
+	for k.from(lo, hi); k.next(); {
+		copyRun(dst.Data, k.off[0], sd, src.Data, k.off[1], ss, k.n, size)
+	}
 }
 
 // copyRun moves n elements of size bytes between two strided runs.
@@ -241,46 +248,52 @@ func copyRun(dst []byte, do, ds int64, src []byte, so, ss, n int64, size int) {
 
 // runCat joins the operands along attribute dim. As in PyTorch an operand of shape
 // [0] is skipped whatever the rank of the others.
-func runCat(c *call) error {
+func runCat(c *call) (job, error) {
 	out := c.outs[0]
 	dim := c.dimAttr(0, len(out.Shape))
 	if c.bad != nil {
-		return c.bad
+		return nil, c.bad
 	}
 	if len(out.Shape) == 0 {
-		return c.outErr(0, ErrShape, "cannot join tensors of rank 0")
+		return nil, c.outErr(0, ErrShape, "cannot join tensors of rank 0")
 	}
 	at := int64(0)
+	var parts []job
 	for i := range c.ins {
 		x := &c.ins[i]
 		if err := c.sameType(i); err != nil {
-			return err
+			return nil, err
 		}
 		if len(x.Shape) == 1 && x.Shape[0] == 0 {
 			continue
 		}
 		if len(x.Shape) != len(out.Shape) {
-			return c.inErr(i, ErrShape, "%v, but the result is %v", x.Shape, out.Shape)
+			return nil, c.inErr(i, ErrShape, "%v, but the result is %v", x.Shape, out.Shape)
 		}
 		for d := range x.Shape {
 			if d != dim && x.Shape[d] != out.Shape[d] {
-				return c.inErr(i, ErrShape, "%v differs from the result's %v in dimension %d", x.Shape, out.Shape, d)
+				return nil, c.inErr(i, ErrShape, "%v differs from the result's %v in dimension %d", x.Shape, out.Shape, d)
 			}
 		}
 		if x.Shape[dim] > out.Shape[dim]-at {
-			return c.inErr(i, ErrShape, "%v at %d goes beyond the result's %v in dimension %d", x.Shape, at, out.Shape, dim)
+			return nil, c.inErr(i, ErrShape, "%v at %d goes beyond the result's %v in dimension %d", x.Shape, at, out.Shape, dim)
 		}
 		part, err := out.Narrow(dim, at, at+x.Shape[dim])
 		if err != nil {
-			return err
+			return nil, err
 		}
-		copyAll(&part, x)
+		parts = append(parts, copying(&part, x))
 		at += x.Shape[dim]
 	}
 	if at != out.Shape[dim] {
-		return c.outErr(0, ErrShape, "%v, but the operands have %d elements together in dimension %d", out.Shape, at, dim)
+		return nil, c.outErr(0, ErrShape, "%v, but the operands have %d elements together in dimension %d", out.Shape, at, dim)
 	}
-	return nil
+	return func() error {
+		for _, part := range parts {
+			part()
+		}
+		return nil
+	}, nil
 }
 
 // runSliceScatter writes src (operand 1) over x[start:end:step] of dimension dim.

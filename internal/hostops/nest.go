@@ -91,38 +91,66 @@ func (w *nest) inner(op int) int64 { return w.stride[op][len(w.dims)-1] }
 // most maxRun tuples; off holds each operand's element number at its start and is
 // reused between calls.
 func (w *nest) each(lo, hi, maxRun int64, fn func(off []int64, n int64)) {
-	if lo >= hi {
+	k := w.walk(nil, maxRun)
+	for k.from(lo, hi); k.next(); {
+		fn(k.off, k.n)
+	}
+}
+
+// walk goes through a nest run by run.
+type walk struct {
+	*nest
+	off     []int64 // each operand's element number at the start of the run
+	n       int64   // tuples of the run
+	idx     []int64
+	left    int64 // tuples from the start of the run on
+	longest int64
+}
+
+// walk makes one of runs of at most longest tuples. It begins with from.
+func (w *nest) walk(m *memory, longest int64) walk {
+	return walk{nest: w, off: take[int64](m, int64(len(w.base))), idx: take[int64](m, int64(len(w.dims))), longest: longest}
+}
+
+// from makes the index tuples lo <= i < hi the next ones.
+func (k *walk) from(lo, hi int64) {
+	k.n, k.left = 0, max(hi-lo, 0)
+	copy(k.off, k.base)
+	if lo == 0 || k.left == 0 {
+		clear(k.idx)
 		return
 	}
-	last := len(w.dims) - 1
-	idx := make([]int64, len(w.dims))
-	off := slices.Clone(w.base)
-	for d, rest := last, lo; d >= 0; d-- {
-		idx[d] = rest % w.dims[d]
-		rest /= w.dims[d]
-		for k := range off {
-			off[k] += idx[d] * w.stride[k][d]
+	for d, rest := len(k.dims)-1, lo; d >= 0; d-- {
+		k.idx[d] = rest % k.dims[d]
+		rest /= k.dims[d]
+		for i := range k.off {
+			k.off[i] += k.idx[d] * k.stride[i][d]
 		}
 	}
-	for pos := lo; ; {
-		n := min(w.dims[last]-idx[last], hi-pos, maxRun)
-		fn(off, n)
-		pos += n
-		if pos >= hi {
-			return
+}
+
+// next goes on to the next run, false if there is none.
+func (k *walk) next() bool {
+	k.left -= k.n
+	if k.left <= 0 {
+		return false
+	}
+	last := len(k.dims) - 1
+	if k.n > 0 {
+		k.idx[last] += k.n
+		for i := range k.off {
+			k.off[i] += k.n * k.stride[i][last]
 		}
-		idx[last] += n
-		for k := range off {
-			off[k] += n * w.stride[k][last]
-		}
-		for d := last; d > 0 && idx[d] == w.dims[d]; d-- {
-			idx[d] = 0
-			idx[d-1]++
-			for k := range off {
-				off[k] += w.stride[k][d-1] - w.dims[d]*w.stride[k][d]
+		for d := last; d > 0 && k.idx[d] == k.dims[d]; d-- {
+			k.idx[d] = 0
+			k.idx[d-1]++
+			for i := range k.off {
+				k.off[i] += k.stride[i][d-1] - k.dims[d]*k.stride[i][d]
 			}
 		}
 	}
+	k.n = min(k.dims[last]-k.idx[last], k.left, k.longest)
+	return true
 }
 
 // parallelWork is the number of elementary steps under which starting a goroutine
@@ -130,23 +158,23 @@ func (w *nest) each(lo, hi, maxRun int64, fn func(off []int64, n int64)) {
 const parallelWork = 1 << 18
 
 // parallel splits 0 <= i < n into contiguous ranges and calls fn once for each, on
-// several goroutines if n items of the given work are worth it. fn must not panic
-// and its effect must not depend on the split.
-func parallel(n, workPerItem int64, fn func(lo, hi int64)) {
+// several goroutines, each with memory of its own, if n items of the given work are
+// worth it. fn must not panic and its effect must not depend on the split.
+func parallel(n, workPerItem int64, fn func(m *memory, lo, hi int64)) {
 	parts := min(int64(runtime.GOMAXPROCS(0)), n)
 	if workPerItem < parallelWork {
 		parts = min(parts, n/(parallelWork/max(workPerItem, 1)))
 	}
 	if parts <= 1 {
 		if n > 0 {
-			fn(0, n)
+			within(fn, 0, n)
 		}
 		return
 	}
 	var wg sync.WaitGroup
 	for p := range parts {
 		lo, hi := n/parts*p+min(p, n%parts), n/parts*(p+1)+min(p+1, n%parts)
-		wg.Go(func() { fn(lo, hi) })
+		wg.Go(func() { within(fn, lo, hi) })
 	}
 	wg.Wait()
 }

@@ -7,49 +7,99 @@ import "github.com/seed-ee968945/concert/internal/dtype"
 // spread over them.
 const chunk = 512
 
-// pointwise computes out = f(ins...) elementwise in the domain T. Every operand of
-// a chunk is loaded before its results are stored, which is what makes exact
-// aliases of an operand safe.
-func pointwise[T num](c *call, out *Tensor, ins []*Tensor, f func(dst []T, src [][]T)) error {
+// elementwise computes out = f(operands...) elementwise in the domain T. Every operand of
+// a chunk is loaded before its results are stored, and f reads elements before it writes
+// those of the same index, which is what makes exact aliases of an operand safe.
+type elementwise[T num] struct {
+	*nest
+	out elements[T]
+	ins []elements[T]
+	f   func(dst, a, b, c []T)
+}
+
+// elements is a tensor whose elements are computed with as T.
+type elements[T num] struct {
+	*Tensor
+	flat   []T   // all of its memory, nil where that does not hold such numbers
+	stride int64 // along a run
+}
+
+func elementsOf[T num](t *Tensor, stride int64) elements[T] {
+	return elements[T]{t, view[T](t, 0, int64(len(t.Data)/t.DType.Size())), stride}
+}
+
+// at is n elements from number off on: where they are, or in buf.
+func (e *elements[T]) at(off, n int64, buf []T) []T {
+	if e.flat != nil && e.stride == 1 {
+		return e.flat[off : off+n]
+	}
+	load(buf[:n], e.Tensor, off, e.stride)
+	return buf[:n]
+}
+
+func pointwise[T num](c *call, ins []*Tensor, f func(dst, a, b, c []T)) (*elementwise[T], error) {
+	out := &c.outs[0]
 	cur := []cursor{cursorOf(out)}
 	for i, t := range ins {
 		s, ok := t.broadcast(out.Shape)
 		if !ok {
-			return c.inErr(i, ErrShape, "%v does not broadcast to the result's %v", t.Shape, out.Shape)
+			return nil, c.inErr(i, ErrShape, "%v does not broadcast to the result's %v", t.Shape, out.Shape)
 		}
 		cur = append(cur, cursor{t.Offset, s})
 	}
-	w := newNest(out.Shape, true, cur...)
-	parallel(w.size(), 4, func(lo, hi int64) {
-		n := min(hi-lo, chunk)
-		dst := make([]T, n)
-		bufs := make([][]T, len(ins))
-		src := make([][]T, len(ins))
-		for i := range bufs {
-			bufs[i] = make([]T, n)
+	p := &elementwise[T]{nest: newNest(out.Shape, true, cur...), f: f}
+	p.out = elementsOf[T](out, p.inner(0))
+	for i, t := range ins {
+		p.ins = append(p.ins, elementsOf[T](t, p.inner(i+1)))
+	}
+	return p, nil
+}
+
+// job is the computation; a kernel may pass on the error of pointwise.
+func (p *elementwise[T]) job(err error) (job, error) {
+	if err != nil {
+		return nil, err
+	}
+	part, n := p.part, p.size()
+	return func() error { parallel(n, 4, part); return nil }, nil
+}
+
+// part computes elements lo to hi.
+func (p *elementwise[T]) part(m *memory, lo, hi int64) {
+	n := min(hi-lo, chunk)
+	var bufs, src [3][]T
+	var full [3]struct{ at, n int64 } // the buffer has n times the element at-1
+	for i := range p.ins {
+		if e := &p.ins[i]; e.flat == nil || e.stride != 1 {
+			bufs[i] = take[T](m, n)
 		}
-		repeats := make([]int64, len(ins)) // the element that bufs[i] is full of, plus one
-		w.each(lo, hi, chunk, func(off []int64, n int64) {
-			for i, t := range ins {
-				at, stride := off[i+1], w.inner(i+1)
-				if stride == 1 {
-					if src[i] = view[T](t, at, n); src[i] != nil {
-						continue
-					}
-				}
-				src[i] = bufs[i][:n]
-				if stride != 0 {
-					load(src[i], t, at, stride)
-				} else if repeats[i] != at+1 {
-					load(bufs[i], t, at, 0)
-					repeats[i] = at + 1
-				}
+	}
+	var dst []T
+	direct := p.out.flat != nil && p.out.stride == 1
+	if !direct {
+		dst = take[T](m, n)
+	}
+	k := p.walk(m, chunk)
+	for k.from(lo, hi); k.next(); {
+		for i := range p.ins {
+			e, at := &p.ins[i], k.off[i+1]
+			if e.stride != 0 {
+				src[i] = e.at(at, k.n, bufs[i])
+				continue
 			}
-			f(dst[:n], src)
-			store(out, off[0], w.inner(0), dst[:n])
-		})
-	})
-	return nil
+			if full[i].at != at+1 || full[i].n < k.n {
+				load(bufs[i][:k.n], e.Tensor, at, 0)
+				full[i].at, full[i].n = at+1, k.n
+			}
+			src[i] = bufs[i][:k.n]
+		}
+		if direct {
+			p.f(p.out.flat[k.off[0]:k.off[0]+k.n], src[0], src[1], src[2])
+			continue
+		}
+		p.f(dst[:k.n], src[0], src[1], src[2])
+		store(p.out.Tensor, k.off[0], p.out.stride, dst[:k.n])
+	}
 }
 
 // unaryOp gives an operation of one operand in each domain. A nil i64 means that
@@ -61,24 +111,28 @@ type unaryOp struct {
 	u64 func(dst, a []uint64)
 }
 
-func runUnary(c *call, op unaryOp) error {
+func runUnary(c *call, op unaryOp) (job, error) {
 	out, x := &c.outs[0], &c.ins[0]
 	dom := domainOf(out.DType, x.DType)
 	if dom.isInt() && op.i64 == nil {
 		dom = domF64
 	}
-	ins := []*Tensor{x}
 	switch dom {
 	case domU64:
 		if op.u64 != nil {
-			return pointwise(c, out, ins, func(d []uint64, s [][]uint64) { op.u64(d, s[0]) })
+			return runUnaryIn(c, op.u64)
 		}
 	case domF64:
-		return pointwise(c, out, ins, func(d []float64, s [][]float64) { op.f64(d, s[0]) })
+		return runUnaryIn(c, op.f64)
 	case domF32:
-		return pointwise(c, out, ins, func(d []float32, s [][]float32) { op.f32(d, s[0]) })
+		return runUnaryIn(c, op.f32)
 	}
-	return pointwise(c, out, ins, func(d []int64, s [][]int64) { op.i64(d, s[0]) })
+	return runUnaryIn(c, op.i64)
+}
+
+func runUnaryIn[T num](c *call, f func(dst, a []T)) (job, error) {
+	p, err := pointwise(c, []*Tensor{&c.ins[0]}, func(d, a, _, _ []T) { f(d, a) })
+	return p.job(err)
 }
 
 // binaryOp gives an operation of two operands in each domain. A nil i64 means that
@@ -96,17 +150,17 @@ type binaryOp struct {
 // runBinary reads the attributes scalar, reverse and alpha. With one operand the
 // other is the scalar: op(x, scalar), or op(scalar, x) if reverse is set; with two
 // operands reverse swaps them.
-func runBinary(c *call, op binaryOp) error {
+func runBinary(c *call, op binaryOp) (job, error) {
 	out := &c.outs[0]
 	scalar, alpha, reverse := c.numAttr("scalar"), c.numAttr("alpha").or(1), c.boolAttr("reverse", false)
 	if c.bad != nil {
-		return c.bad
+		return nil, c.bad
 	}
 	if len(c.ins) == 1 && !scalar.set {
-		return c.fail(ErrArity, "got one operand and no attribute scalar for the other")
+		return nil, c.fail(ErrArity, "got one operand and no attribute scalar for the other")
 	}
 	if len(c.ins) == 2 && scalar.set {
-		return c.fail(ErrArity, "got two operands and attribute scalar as well")
+		return nil, c.fail(ErrArity, "got two operands and attribute scalar as well")
 	}
 	if !op.alpha {
 		alpha = number{}.or(1)
@@ -149,28 +203,26 @@ func operandDomain(c *call, out dtype.DType, scalars ...number) domain {
 	return dom
 }
 
-func runBinaryIn[T num](c *call, f func(dst, a, b []T), scalar, alpha number, reverse bool) error {
-	al := as[T](alpha)
-	var fixed []T
+func runBinaryIn[T num](c *call, f func(dst, a, b []T), scalar, alpha number, reverse bool) (job, error) {
 	ins := []*Tensor{&c.ins[0]}
+	var fixed []T
 	if scalar.set {
-		fixed = make([]T, chunk)
+		fixed = make([]T, min(c.outs[0].NumElems(), chunk))
 		for i := range fixed {
 			fixed[i] = as[T](scalar)
 		}
 	} else {
 		ins = append(ins, &c.ins[1])
 	}
-	return pointwise(c, &c.outs[0], ins, func(d []T, s [][]T) {
-		a, b := s[0], fixed[:min(len(d), len(fixed))]
-		if len(s) == 2 {
-			b = s[1]
+	al := as[T](alpha)
+	p, err := pointwise(c, ins, func(d, a, b, _ []T) {
+		if fixed != nil {
+			b = fixed[:len(d)]
 		}
 		if reverse {
 			a, b = b, a
 		}
 		if al != 1 {
-			// d is free until f writes it, and f reads element i before writing it.
 			for i := range d {
 				d[i] = al * b[i]
 			}
@@ -178,15 +230,19 @@ func runBinaryIn[T num](c *call, f func(dst, a, b []T), scalar, alpha number, re
 		}
 		f(d, a, b)
 	})
+	if err == nil && al != 1 {
+		p.out.flat = nil // f needs a result that is no operand
+	}
+	return p.job(err)
 }
 
-func runClamp(c *call) error {
+func runClamp(c *call) (job, error) {
 	lo, hi := c.numAttr("min"), c.numAttr("max")
 	if c.bad != nil {
-		return c.bad
+		return nil, c.bad
 	}
 	if !lo.set && !hi.set {
-		return c.fail(ErrAttr, "neither min nor max is given")
+		return nil, c.fail(ErrAttr, "neither min nor max is given")
 	}
 	switch operandDomain(c, c.outs[0].DType, lo, hi) {
 	case domF64:
@@ -200,10 +256,10 @@ func runClamp(c *call) error {
 }
 
 // clampIn keeps NaN; where min exceeds max the result is max, as in PyTorch.
-func clampIn[T num](c *call, lo, hi number) error {
+func clampIn[T num](c *call, lo, hi number) (job, error) {
 	l, h := as[T](lo), as[T](hi)
-	return pointwise(c, &c.outs[0], []*Tensor{&c.ins[0]}, func(d []T, s [][]T) {
-		for i, v := range s[0] {
+	p, err := pointwise(c, []*Tensor{&c.ins[0]}, func(d, a, _, _ []T) {
+		for i, v := range a {
 			if lo.set && v < l {
 				v = l
 			}
@@ -213,11 +269,12 @@ func clampIn[T num](c *call, lo, hi number) error {
 			d[i] = v
 		}
 	})
+	return p.job(err)
 }
 
-func runWhere(c *call) error {
+func runWhere(c *call) (job, error) {
 	if t := c.ins[0].DType; t != dtype.Bool && t != dtype.U8 {
-		return c.inErr(0, ErrDType, "the condition is %v, want bool", t)
+		return nil, c.inErr(0, ErrDType, "the condition is %v, want bool", t)
 	}
 	switch operandDomain(c, c.outs[0].DType) {
 	case domF64:
@@ -228,18 +285,21 @@ func runWhere(c *call) error {
 	return whereIn[int64](c)
 }
 
-func whereIn[T num](c *call) error {
-	return pointwise(c, &c.outs[0], []*Tensor{&c.ins[0], &c.ins[1], &c.ins[2]}, func(d []T, s [][]T) {
-		for i, cond := range s[0] {
-			d[i] = s[2][i]
-			if cond != 0 {
-				d[i] = s[1][i]
+func whereIn[T num](c *call) (job, error) {
+	p, err := pointwise(c, []*Tensor{&c.ins[0], &c.ins[1], &c.ins[2]}, func(d, cond, yes, no []T) {
+		yes, no = yes[:len(cond)], no[:len(cond)]
+		for i, v := range cond {
+			x := no[i]
+			if v != 0 {
+				x = yes[i]
 			}
+			d[i] = x
 		}
 	})
+	return p.job(err)
 }
 
-func runFma(c *call) error {
+func runFma(c *call) (job, error) {
 	switch operandDomain(c, c.outs[0].DType) {
 	case domF64:
 		return fmaIn[float64](c, fma64)
@@ -249,23 +309,24 @@ func runFma(c *call) error {
 	return fmaIn[int64](c, func(a, b, z int64) int64 { return a*b + z })
 }
 
-func fmaIn[T num](c *call, f func(a, b, z T) T) error {
-	return pointwise(c, &c.outs[0], []*Tensor{&c.ins[0], &c.ins[1], &c.ins[2]}, func(d []T, s [][]T) {
-		for i, a := range s[0] {
-			d[i] = f(a, s[1][i], s[2][i])
+func fmaIn[T num](c *call, f func(a, b, z T) T) (job, error) {
+	p, err := pointwise(c, []*Tensor{&c.ins[0], &c.ins[1], &c.ins[2]}, func(d, a, b, z []T) {
+		for i, v := range a {
+			d[i] = f(v, b[i], z[i])
 		}
 	})
+	return p.job(err)
 }
 
-func runGelu(c *call) error {
+func runGelu(c *call) (job, error) {
 	switch approx := c.strAttr("approximate", "none"); {
 	case c.bad != nil:
-		return c.bad
+		return nil, c.bad
 	case approx == "none":
 		return runUnary(c, opGelu)
 	case approx == "tanh":
 		return runUnary(c, opGeluTanh)
 	default:
-		return c.fail(ErrAttr, "approximate=%q, want \"none\" or \"tanh\"", approx)
+		return nil, c.fail(ErrAttr, "approximate=%q, want \"none\" or \"tanh\"", approx)
 	}
 }

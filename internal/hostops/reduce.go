@@ -103,37 +103,34 @@ func largest(t dtype.DType) (int64, float64) {
 }
 
 // runReduction reduces over attribute dims (absent: all) with or without keepdim.
-func runReduction(r reduction) func(*call) error {
-	return func(c *call) error {
+func runReduction(r reduction) func(*call) (job, error) {
+	return func(c *call) (job, error) {
 		out, x := &c.outs[0], &c.ins[0]
 		dims := c.dimsAttr("dims", len(x.Shape))
 		keep := c.boolAttr("keepdim", false)
 		if c.bad != nil {
-			return c.bad
+			return nil, c.bad
 		}
 		s, err := c.splitDims(dims, keep)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if r.mean && !out.DType.IsFloat() {
-			return c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
+			return nil, c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
 		}
 		dom := domainOf(out.DType, x.DType)
 		r := r.of(x.DType)
 		if r.mean || !dom.isInt() {
-			scale := 1.0
-			if r.mean {
-				scale = float64(s.count)
+			var finish func(float64) float64
+			if scale := float64(s.count); r.mean {
+				finish = func(a float64) float64 { return a / scale }
 			}
-			reduceIn(c, s, r.f, func(a float64) float64 { return a / scale })
-			return nil
+			return reduceIn(c, s, r.f, finish), nil
 		}
 		if dom == domU64 && r.u != nil {
-			reduceIn(c, s, *r.u, func(a uint64) uint64 { return a })
-			return nil
+			return reduceIn(c, s, *r.u, nil), nil
 		}
-		reduceIn(c, s, r.i, func(a int64) int64 { return a })
-		return nil
+		return reduceIn(c, s, r.i, nil), nil
 	}
 }
 
@@ -174,40 +171,42 @@ func (c *call) splitDims(dims []int, keep bool) (split, error) {
 }
 
 // reduceIn folds the elements of each result in row-major order of the reduced
-// dimensions. Where the operand is denser along the dimensions that stay, it folds
-// a chunk of results at once, which reads memory in order; the order of the
-// operations on each result, and so its bits, are the same.
-func reduceIn[A acc](c *call, s split, f fold[A], finish func(A) A) {
+// dimensions, and passes each result to finish, if that is set. Where the operand is denser
+// along the dimensions that stay, it folds a chunk of results at once, which reads memory in
+// order; the order of the operations on each result, and so its bits, are the same.
+func reduceIn[A acc](c *call, s split, f fold[A], finish func(A) A) job {
 	out, x := &c.outs[0], &c.ins[0]
 	columns := s.count > 1 && s.kept.dims[len(s.kept.dims)-1] >= 8 && absU(s.kept.inner(1)) < absU(s.gone.inner(0))
-	maxRun := int64(1)
+	maxRun, maxGone, along := int64(1), int64(chunk), s.gone.inner(0)
 	if columns {
-		maxRun = chunk
+		maxRun, maxGone, along = chunk, 1, s.kept.inner(1)
 	}
-	parallel(s.kept.size(), 2*s.count, func(lo, hi int64) {
-		as, xs := make([]A, maxRun), make([]A, chunk)
-		s.kept.each(lo, hi, maxRun, func(off []int64, n int64) {
-			as := as[:n]
+	e := elementsOf[A](x, along)
+	part := func(m *memory, lo, hi int64) {
+		sums, xs := take[A](m, maxRun), take[A](m, chunk)
+		kept, gone := s.kept.walk(m, maxRun), s.gone.walk(m, maxGone)
+		for kept.from(lo, hi); kept.next(); {
+			as := sums[:kept.n]
 			for i := range as {
 				as[i] = f.init
 			}
-			if columns {
-				s.gone.each(0, s.count, 1, func(g []int64, _ int64) {
-					load(xs[:n], x, off[1]+g[0], s.kept.inner(1))
-					f.column(as, xs[:n])
-				})
-			} else {
-				s.gone.each(0, s.count, chunk, func(g []int64, m int64) {
-					load(xs[:m], x, off[1]+g[0], s.gone.inner(0))
-					as[0] = f.row(as[0], xs[:m])
-				})
+			for gone.from(0, s.count); gone.next(); {
+				at := kept.off[1] + gone.off[0]
+				if columns {
+					f.column(as, e.at(at, kept.n, xs))
+				} else {
+					as[0] = f.row(as[0], e.at(at, gone.n, xs))
+				}
 			}
-			for i := range as {
-				as[i] = finish(as[i])
+			if finish != nil {
+				for i := range as {
+					as[i] = finish(as[i])
+				}
 			}
-			store(out, off[0], s.kept.inner(0), as)
-		})
-	})
+			store(out, kept.off[0], s.kept.inner(0), as)
+		}
+	}
+	return func() error { parallel(s.kept.size(), 2*s.count, part); return nil }
 }
 
 // runArgmax writes the position of the largest element along attribute dim, or of
@@ -355,8 +354,8 @@ func runSoftmax(c *call) error {
 	}
 	l := lanesOf(dim, out, x)
 	isLog := c.op == "log_softmax"
-	parallel(l.others.size(), 16*l.n, func(lo, hi int64) {
-		xs := make([]float64, l.n)
+	parallel(l.others.size(), 16*l.n, func(m *memory, lo, hi int64) {
+		xs := take[float64](m, l.n)
 		l.others.each(lo, hi, 1, func(off []int64, _ int64) {
 			load(xs, x, off[1], l.step[1])
 			softmax(xs, isLog)

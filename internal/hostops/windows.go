@@ -87,7 +87,7 @@ func reduceWindows[A acc](w *sliding, f fold[A], argmax bool) {
 	}
 	width := out.Shape[last]
 	rows := newNest(out.Shape[:last], false, cursor{out.Offset, out.Strides[:last]})
-	parallel(rows.size(), width*taps, func(lo, hi int64) {
+	parallel(rows.size(), width*taps, func(_ *memory, lo, hi int64) {
 		r := &windowRow[A]{x: &x, dims: dims, f: f, argmax: argmax, acc: make([]A, width), at: make([]int64, width), xs: make([]A, width), index: make([]int64, last)}
 		if len(w.c.ins) > 1 {
 			p := atLeast1(w.c.ins[1])
