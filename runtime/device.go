@@ -177,6 +177,12 @@ type Func struct {
 	GPU func(c *FuncCall) error
 }
 
+// Preparer is a Device that readies a launch which is made many times: each call of launch is a
+// Launch. The kernel does not change.
+type Preparer interface {
+	Prepare(s Stream, k *Kernel) (launch func() error, err error)
+}
+
 // FuncRunner is a device that computes calls: its RunsFunc says which functions it can use.
 type FuncRunner interface{ RunsFunc(f Func) bool }
 

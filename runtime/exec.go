@@ -228,11 +228,18 @@ func (x *Exec) launch(stream string, k *Kernel, c *called) {
 			return
 		}
 	}
-	if k.Op != "rand" { // whose attributes depend on the run
-		x.remember(c, made{stream: s, kernel: k})
+	m := made{stream: s, kernel: k}
+	if dev, ok := x.r.dev.(Preparer); ok {
+		var err error
+		if m.launch, err = dev.Prepare(s, k); err != nil {
+			x.done(err)
+			return
+		}
 	}
-	x.done(x.r.dev.Launch(s, k))
-	x.reads(s, k)
+	if k.Op != "rand" { // whose attributes depend on the run
+		x.remember(c, m)
+	}
+	x.again(&m)
 }
 
 // AllReduce reduces ins elementwise over the subgroup into outs, on every rank:

@@ -20,6 +20,7 @@ type memo struct {
 type made struct {
 	stream Stream
 	kernel *Kernel
+	launch func() error // of the kernel, on a device that prepares launches
 	coll   *Collective
 }
 
@@ -39,6 +40,9 @@ func (x *Exec) memory(p *program.Program) []made {
 // again enqueues an instruction that has been enqueued before; false if it has not.
 func (x *Exec) again(m *made) bool {
 	switch {
+	case m.launch != nil:
+		x.done(m.launch())
+		x.reads(m.stream, m.kernel)
 	case m.kernel != nil:
 		x.done(x.r.dev.Launch(m.stream, m.kernel))
 		x.reads(m.stream, m.kernel)

@@ -8,11 +8,12 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// OnHost readies a launch for a device whose arena the host sees: arena gives the bytes lo
-// to hi of it, in which the launch's tensors have been found. A fused kernel is its
-// operations one after the other, on the parameters and on temporary memory: the results
-// are, bit for bit, those of launching them one by one. The error says that no host kernel
-// computes an operation, or that a temporary is malformed.
+// OnHost readies a launch, which may run any number of times, for a device whose arena the
+// host sees: arena gives the bytes lo to hi of it, in which the launch's tensors have been
+// found. A fused kernel is its operations one after the other, on the parameters and on
+// temporary memory: the results are, bit for bit, those of launching them one by one. The
+// error says that no host kernel computes an operation, or that a temporary is malformed;
+// what else is wrong with the launch is an error of run.
 func (k *Kernel) OnHost(arena func(lo, hi int64) []byte) (run func() error, err error) {
 	view := func(t Tensor) hostops.Tensor { return t.over(arena) }
 	if k.Op == program.OpFused && k.Code != nil {
@@ -21,7 +22,11 @@ func (k *Kernel) OnHost(arena func(lo, hi int64) []byte) (run func() error, err 
 	if !hostops.Has(k.Op) {
 		return nil, fmt.Errorf("no host kernel: %w", ErrUnsupported)
 	}
-	return func() error { return hostops.Run(k.Op, k.Attrs, views(k.Outs, view), views(k.Ins, view)) }, nil
+	run, wrong := hostops.Bind(k.Op, k.Attrs, views(k.Outs, view), views(k.Ins, view))
+	if wrong != nil {
+		return func() error { return wrong }, nil
+	}
+	return run, nil
 }
 
 func views(ts []Tensor, view func(Tensor) hostops.Tensor) []hostops.Tensor {

@@ -213,30 +213,62 @@ func (d *Device) call(op string, err error) error {
 
 // Launch implements runtime.Device.
 func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
-	st, err := d.stream(s)
+	launch, err := d.Prepare(s, k)
 	if err != nil {
 		return err
 	}
+	return launch()
+}
+
+// Prepare implements runtime.Preparer. A launch is laid out anew when the arena has changed.
+func (d *Device) Prepare(s rt.Stream, k *rt.Kernel) (func() error, error) {
+	st, err := d.stream(s)
+	if err != nil {
+		return nil, err
+	}
+	pieces := d.pieces.Load()
+	work, err := d.work(st, k)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := d.failure(); err != nil {
+			return err
+		}
+		if now := d.pieces.Load(); now != pieces {
+			again, err := d.work(st, k)
+			if err != nil {
+				return err
+			}
+			pieces, work = now, again
+		}
+		st.push(work)
+		return nil
+	}, nil
+}
+
+// work is a launch as a stream does it.
+func (d *Device) work(st *stream, k *rt.Kernel) (func() error, error) {
 	if err := d.inArena(k.Outs, k.Ins); err != nil {
-		return d.call(k.Name(), err)
+		return nil, d.call(k.Name(), err)
 	}
 	var run func() error
+	var err error
 	if k.Op == "call" {
 		run, err = d.function(k)
 	} else {
 		run, err = k.OnHost(d.ownBytes)
 	}
 	if err != nil {
-		return d.call(k.Name(), err)
+		return nil, d.call(k.Name(), err)
 	}
-	st.push(func() error {
+	return func() error {
 		st.hook()
 		if err := run(); err != nil {
 			return d.call(k.Name(), err)
 		}
 		return nil
-	})
-	return nil
+	}, nil
 }
 
 // RunsStages implements runtime.StageRunner: who moves operands says where they are.
