@@ -177,3 +177,13 @@ def ctc(r):
                 nll, alpha = r.call("aten._ctc_loss." + name, x, y, *how, 0, False)
                 for zero in [False, True]:
                     r.call("aten._ctc_loss_backward." + name, r.data(dt, n), x, y, *how, nll, alpha, 0, zero)
+
+
+def eigenvalues(r):
+    """Of symmetric matrices."""
+    for dt in [torch.float32, torch.float64]:
+        for shape in [(1, 1), (2, 2), (5, 5), (2, 2, 3, 3)]:
+            for side in ["L", "U"]:
+                r.call("aten._linalg_eigh.default", r.data(dt, *shape), side)
+            r.call("aten._linalg_eigh.default", r.data(dt, *shape), "L", False)
+        r.call("aten._linalg_eigh.default", torch.diag(torch.tensor([3.0, -1.0, 2.0], dtype=dt)))

@@ -117,7 +117,7 @@ func special(f func(to decompose.Emitter, x *ir.Value) *ir.Value) func(c *call) 
 		if err != nil {
 			return err
 		}
-		return c.Settle(f(emitter{c}, xs[0]))
+		return c.Settle(f(traced.Emitter{Call: c.Call}, xs[0]))
 	}
 }
 
@@ -127,7 +127,7 @@ func polygamma(c *call) error {
 	if err != nil {
 		return err
 	}
-	y := decompose.Polygamma(math.Inf(1))(emitter{c}, c.Filled(attr.Int(n), ir.F64), xs[0])
+	y := decompose.Polygamma(math.Inf(1))(traced.Emitter{Call: c.Call}, c.Filled(attr.Int(n), ir.F64), xs[0])
 	return c.Settle(c.In(xs[0].Type().DType(), y))
 }
 
@@ -138,7 +138,7 @@ func specials(f func(to decompose.Emitter, x, y *ir.Value) *ir.Value) func(c *ca
 		if err != nil {
 			return err
 		}
-		return c.Settle(f(emitter{c}, xs[0], xs[1]))
+		return c.Settle(f(traced.Emitter{Call: c.Call}, xs[0], xs[1]))
 	}
 }
 

@@ -4,6 +4,7 @@ package aten
 import (
 	"strings"
 
+	"github.com/seed-ee968945/concert/ir/fx/internal/matrices"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 	"github.com/seed-ee968945/concert/ir/fx/internal/training"
 	"github.com/seed-ee968945/concert/ir/fx/internal/windows"
@@ -35,7 +36,8 @@ var Operators = func() map[string]Operator {
 	}
 	windows.Each(other)
 	training.Each(other)
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	matrices.Each(other)
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build}

@@ -38,6 +38,14 @@ func (c *Call) MakeAs(op ir.Op, group *ir.Group, attrs attr.List, args []*ir.Val
 	return c.Helper(op, attrs, ts[0], args...)
 }
 
+// Emitter makes what package decompose emits helpers of the traced node.
+type Emitter struct{ *Call }
+
+// Op appends an operation of one result.
+func (e Emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
+	return []*ir.Value{e.MakeAs(op, group, attrs, args, types...)}
+}
+
 // None is what an operation gives after an error.
 func (c *Call) None() *ir.Value { return c.Filled(attr.Int(0), dtype.F32) }
 

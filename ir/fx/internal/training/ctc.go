@@ -18,9 +18,6 @@ var ctcOps = []row{
 		"grad log_probs targets input_lengths target_lengths neg_log_likelihood log_alpha blank zero_infinity", ctcBackward},
 }
 
-// maxSteps is how many steps the paths have at most, each of which is a few operations.
-const maxSteps = 4096
-
 // paths are the places that paths may be in: a blank, a label, a blank, and so on.
 type paths struct {
 	*call
@@ -38,7 +35,7 @@ func (c *call) paths(places int64) (paths, error) {
 		return paths{}, c.Err
 	}
 	xs, ys := traced.Static(x), traced.Static(y)
-	if len(xs) != 3 || slices.Contains(xs, 0) || xs[0] > maxSteps || places%2 == 0 || !x.Type().DType().IsFloat() {
+	if len(xs) != 3 || slices.Contains(xs, 0) || places%2 == 0 || !x.Type().DType().IsFloat() {
 		return paths{}, traced.ErrForm
 	}
 	p := paths{call: c, steps: xs[0], batch: xs[1], classes: xs[2], places: places, dt: traced.AccType(x.Type().DType())}
@@ -125,39 +122,41 @@ func (p paths) sum(xs ...*ir.Value) *ir.Value {
 // walk gives for each step the logarithm of the probability of all paths that are in a place then,
 // from the first step on, [steps, batch, places], or of what is left of them up to the last step.
 func (p paths) walk(back bool) *ir.Value {
-	n := p.places
-	at := p.Counting(n)
-	starts, leaps := p.With(ir.OpLt, at, 2), p.leaps
-	ahead, state := p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, 2), p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, n+2)
+	n, steps := p.places, p.steps
+	starts, leaps := p.With(ir.OpLt, p.Counting(n), 2), p.leaps
 	if back {
 		starts = p.last()
 		if leaps = p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, min(n, 2)); n > 2 {
 			leaps = p.Make(ir.OpCat, traced.DimAttr(1), p.Slice(p.leaps, 1, 2, n), leaps)
 		}
 	}
-	start := p.Make(ir.OpWhere, nil, starts, p.Filled(attr.Int(0), p.dt), p.never())
-	out := make([]*ir.Value, p.steps)
-	for k := range p.steps {
-		t, from := k, p.Slice(state, 1, 2, n+2)
-		one, two := p.Slice(state, 1, 1, n+1), p.Slice(state, 1, 0, n)
-		if back {
-			t, from, two = p.steps-1-k, two, from
-		}
-		if back || k > 0 {
-			from = p.sum(from, one, p.Add(two, leaps))
-		}
-		if back {
-			from = p.Make(ir.OpWhere, nil, p.With(ir.OpEq, p.input, float64(t+1)), start, from)
-		} else if k == 0 {
-			from, _ = p.Broadcast(start, []int64{p.batch, n})
-		}
-		from = p.Add(from, p.Shaped(p.Slice(p.log, 0, t, t+1), p.batch, n))
-		out[t] = p.Shaped(from, 1, p.batch, n)
-		if state = p.Make(ir.OpCat, traced.DimAttr(1), ahead, from); back {
-			state = p.Make(ir.OpCat, traced.DimAttr(1), from, ahead)
-		}
+	start, _ := p.Broadcast(p.Make(ir.OpWhere, nil, starts, p.Filled(attr.Int(0), p.dt), p.never()), []int64{p.batch, n})
+	lengths := p.Filled(attr.Int(1), ir.I64, p.batch, 1) // paths begin in the first step, or end in the last
+	if back {
+		lengths = p.input
 	}
-	return p.Make(ir.OpCat, traced.DimAttr(0), out...)
+	// With two places that no path is in before the others, or behind them.
+	state := []*ir.Value{p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, n+2), p.Filled(attr.Int(0), p.dt, steps, p.batch, n)}
+	return p.Loop(steps, state, []*ir.Value{p.log, leaps, start, lengths}, func(b *traced.Call, t *ir.Value, state, fixed []*ir.Value) []*ir.Value {
+		p := p
+		p.call = &call{b}
+		log, leaps, start, lengths := fixed[0], fixed[1], fixed[2], fixed[3]
+		from, one, two := p.Slice(state[0], 1, 2, n+2), p.Slice(state[0], 1, 1, n+1), p.Slice(state[0], 1, 0, n)
+		if back {
+			from, two = two, from
+			t = p.With(ir.OpAdd, p.Make(ir.OpNeg, nil, t), float64(steps-1))
+		}
+		begins := p.Make(ir.OpEq, nil, lengths, p.With(ir.OpAdd, t, 1))
+		from = p.Make(ir.OpWhere, nil, begins, start, p.sum(from, one, p.Add(two, leaps)))
+		rows := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+		from = p.Add(from, p.Shaped(p.Make(ir.OpIndex, rows, log, t), p.batch, n))
+		ahead := p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, 2)
+		next := p.Make(ir.OpCat, traced.DimAttr(1), ahead, from)
+		if back {
+			next = p.Make(ir.OpCat, traced.DimAttr(1), from, ahead)
+		}
+		return []*ir.Value{next, p.Make(ir.OpIndexPut, rows, state[1], p.Shaped(from, 1, p.batch, n), t)}
+	})[1]
 }
 
 // last tells in which places paths may end, bool [batch, places].

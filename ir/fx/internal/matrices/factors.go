@@ -1,4 +1,4 @@
-package aten
+package matrices
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
 
-// matrixOps factor and solve by halves.
-var matrixOps = []row{
+// factorOps factor and solve by halves.
+var factorOps = []row{
 	{"aten.linalg_cholesky_ex.default", "self * upper check_errors", cholesky},
 	{"aten.cholesky.default", "self upper", cholesky},
 	{"aten.cholesky_solve.default", "B self upper", choleskySolve},
@@ -30,7 +30,7 @@ var matrixOps = []row{
 		if c.Err != nil {
 			return c.Err
 		}
-		packed, tau, err := decompose.Reflections(emitter{c}, a)
+		packed, tau, err := decompose.Reflections(traced.Emitter{Call: c.Call}, a)
 		return c.settledOr(err, packed, tau)
 	}},
 	{"aten.linalg_householder_product.default aten.orgqr.default", "self tau", func(c *call) error {
@@ -38,7 +38,7 @@ var matrixOps = []row{
 		if c.Err != nil {
 			return c.Err
 		}
-		q, err := decompose.Reflected(emitter{c}, a, tau)
+		q, err := decompose.Reflected(traced.Emitter{Call: c.Call}, a, tau)
 		return c.settledOr(err, q)
 	}},
 	{"aten.ormqr.default", "self tau other left transpose", func(c *call) error {
@@ -46,7 +46,7 @@ var matrixOps = []row{
 		if c.Err != nil {
 			return c.Err
 		}
-		y, err := decompose.Reflect(emitter{c}, a, tau, b, left, transpose)
+		y, err := decompose.Reflect(traced.Emitter{Call: c.Call}, a, tau, b, left, transpose)
 		return c.settledOr(err, y)
 	}},
 	{"aten.linalg_matrix_exp.default", "self", func(c *call) error {
@@ -54,19 +54,12 @@ var matrixOps = []row{
 		if c.Err != nil {
 			return c.Err
 		}
-		y, err := decompose.MatrixExp(emitter{c}, a)
+		y, err := decompose.MatrixExp(traced.Emitter{Call: c.Call}, a)
 		return c.settledOr(err, y)
 	}},
 	{"aten.triangular_solve.default", "B self upper transpose unitriangular", legacySolve},
 	{"aten.cholesky_inverse.default", "self upper", choleskyInverse},
 	{"aten.lu_unpack.default", "LU pivots unpack_data unpack_pivots", unpackFactors},
-}
-
-// emitter makes what package decompose emits helpers of the traced node.
-type emitter struct{ *call }
-
-func (e emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
-	return []*ir.Value{e.MakeAs(op, group, attrs, args, types...)}
 }
 
 // cholesky gives the factor: where a matrix is not positive definite it is not a number from the
@@ -83,7 +76,7 @@ func cholesky(c *call) error {
 	if len(ts) > 2 || x.Type().Rank() < 2 {
 		return traced.ErrForm
 	}
-	l, err := decompose.Cholesky(emitter{c}, x, !c.Bool("upper", false))
+	l, err := decompose.Cholesky(traced.Emitter{Call: c.Call}, x, !c.Bool("upper", false))
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -115,7 +108,7 @@ func legacySolve(c *call) error {
 	if !ok {
 		return traced.ErrForm
 	}
-	x, err := decompose.TriangularSolve(emitter{c}, a, b, true, !upper, ones, transpose)
+	x, err := decompose.TriangularSolve(traced.Emitter{Call: c.Call}, a, b, true, !upper, ones, transpose)
 	return c.settledOr(err, x, a)
 }
 
@@ -140,7 +133,7 @@ func unpackFactors(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
+	f, err := decompose.PivotedFactors(traced.Emitter{Call: c.Call}, lu, pivots)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -181,9 +174,9 @@ func choleskySolve(c *call) error {
 
 // solveByFactor gives what solves for b by Cholesky's factor and its transpose.
 func (c *call) solveByFactor(l, b *ir.Value, upper bool) error {
-	y, err := decompose.TriangularSolve(emitter{c}, l, b, true, !upper, false, upper)
+	y, err := decompose.TriangularSolve(traced.Emitter{Call: c.Call}, l, b, true, !upper, false, upper)
 	if err == nil {
-		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
+		y, err = decompose.TriangularSolve(traced.Emitter{Call: c.Call}, l, y, true, !upper, false, !upper)
 	}
 	return c.settledOr(err, y)
 }
@@ -198,7 +191,7 @@ func solveTriangular(c *call) error {
 	if !ok {
 		return traced.ErrForm
 	}
-	x, err := decompose.TriangularSolve(emitter{c}, a, b, left, !upper, ones, false)
+	x, err := decompose.TriangularSolve(traced.Emitter{Call: c.Call}, a, b, left, !upper, ones, false)
 	return c.settledOr(err, x)
 }
 
@@ -257,7 +250,7 @@ func factored(f func(c *call, f decompose.Factors) []*ir.Value) func(c *call) er
 			}
 			a = c.asFactored(a)
 		}
-		lu, err := decompose.LU(emitter{c}, a)
+		lu, err := decompose.LU(traced.Emitter{Call: c.Call}, a)
 		if err != nil {
 			return traced.Unknown(err)
 		}
@@ -321,7 +314,7 @@ func inverse(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	f, err := decompose.LU(emitter{c}, a)
+	f, err := decompose.LU(traced.Emitter{Call: c.Call}, a)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -330,7 +323,7 @@ func inverse(c *call) error {
 	if !fits {
 		return traced.ErrForm
 	}
-	x, err := decompose.SolveLU(emitter{c}, f, unit, true, false)
+	x, err := decompose.SolveLU(traced.Emitter{Call: c.Call}, f, unit, true, false)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -346,7 +339,7 @@ func solve(c *call) error {
 	if len(as) < 2 {
 		return traced.ErrForm
 	}
-	f, err := decompose.LU(emitter{c}, a)
+	f, err := decompose.LU(traced.Emitter{Call: c.Call}, a)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -358,7 +351,7 @@ func solve(c *call) error {
 	if !ok || again != f.LU {
 		return traced.ErrForm
 	}
-	x, err := decompose.SolveLU(emitter{c}, f, b, left, false)
+	x, err := decompose.SolveLU(traced.Emitter{Call: c.Call}, f, b, left, false)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -375,7 +368,7 @@ func solveFactored(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	f, err := decompose.PivotedFactors(emitter{c}, lu, pivots)
+	f, err := decompose.PivotedFactors(traced.Emitter{Call: c.Call}, lu, pivots)
 	if err != nil {
 		return traced.Unknown(err)
 	}
@@ -383,7 +376,7 @@ func solveFactored(c *call) error {
 	if !ok || again != lu {
 		return traced.ErrForm
 	}
-	x, err := decompose.SolveLU(emitter{c}, f, b, left, adjoint)
+	x, err := decompose.SolveLU(traced.Emitter{Call: c.Call}, f, b, left, adjoint)
 	return c.settledOr(err, x)
 }
 
@@ -395,6 +388,6 @@ func qr(c *call) error {
 	if s := traced.Static(a); mode != "reduced" && (mode != "complete" || len(s) < 2 || s[len(s)-2] > s[len(s)-1]) {
 		return traced.ErrForm
 	}
-	q, r, err := decompose.QR(emitter{c}, a)
+	q, r, err := decompose.QR(traced.Emitter{Call: c.Call}, a)
 	return c.settledOr(err, q, r)
 }
