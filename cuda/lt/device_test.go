@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -331,4 +332,43 @@ func TestEnqueueEmpty(t *testing.T) {
 	if got := b.read(c, 4*n*n); string(got) != string(make([]byte, 4*n*n)) {
 		t.Error("a sum over nothing is not zero")
 	}
+}
+
+// A handle's end, which waits for all work of the context, leaves other worlds' captures alone.
+func TestCloseDuringCapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drv := fake.New(1)
+		ctx, err := drv.CtxRetain(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Open(drv, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := l.NewHandle(ctx, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := drv.StreamCreate(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := drv.CaptureBegin(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- h.Close() }()
+		synctest.Wait()
+		if len(closed) > 0 {
+			t.Error("the handle ended while a stream captured")
+		}
+		g, err := drv.CaptureEnd(ctx, s)
+		if err := errors.Join(err, <-closed, drv.GraphDestroy(ctx, g), drv.StreamDestroy(ctx, s), drv.CtxRelease(0)); err != nil {
+			t.Error(err)
+		}
+		if l := drv.Leaks().String(); l != "" {
+			t.Error(l)
+		}
+	})
 }

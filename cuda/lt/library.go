@@ -194,7 +194,9 @@ func (h *Handle) Close() error {
 	for _, s := range streams {
 		errs = append(errs, h.lib.drv.MemFree(h.ctx, h.workspace[s].at))
 	}
-	errs = append(errs, h.unload(), h.lib.lib.destroy(h.ctx, h.h))
+	// cublasLtDestroy waits for all work of the context, and does not say that it failed to.
+	destroyed := h.lib.drv.Shared().SyncContext(h.ctx, func() error { return h.lib.lib.destroy(h.ctx, h.h) })
+	errs = append(errs, h.unload(), destroyed)
 	h.plans, h.old, h.workspace, h.kernels = map[planKey]*Plan{}, nil, map[driver.Stream]workspace{}, map[Skinny]kernel{}
 	return errors.Join(errs...)
 }

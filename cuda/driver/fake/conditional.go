@@ -95,7 +95,7 @@ func (f *Driver) CaptureDivide(c driver.Ctx, s driver.Stream, by driver.Conditio
 }
 
 // CaptureInto begins a capture that becomes an item of g.
-func (f *Driver) CaptureInto(_ driver.Ctx, s driver.Stream, to driver.Graph, behind driver.Node) error {
+func (f *Driver) CaptureInto(c driver.Ctx, s driver.Stream, to driver.Graph, behind driver.Node) error {
 	const call = "cuStreamBeginCaptureToGraph"
 	st, err := f.stream(call, s)
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *Driver) CaptureInto(_ driver.Ctx, s driver.Stream, to driver.Graph, beh
 	if int(behind) != len(g.ops) {
 		return invalid(call, "behind node %d of %d, which is not the last", behind, len(g.ops))
 	}
-	return f.begin(call, s, st, &graph{id: f.captures.Add(1), into: g, streams: []*stream{st}})
+	return f.begin(c, call, s, st, &graph{id: f.captures.Add(1), into: g, streams: []*stream{st}})
 }
 
 // target is the graph that a capture becomes a part of.

@@ -117,7 +117,7 @@ func (f *Driver) Leaks() Leaks {
 }
 
 type (
-	primaryContext struct{ dev int }
+	primaryContext struct{ dev, retained int }
 	module         struct {
 		names func() map[string]bool
 	}
@@ -166,6 +166,11 @@ func (f *Driver) call() error {
 func (f *Driver) put(o any) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.add(o)
+}
+
+// add is put for a caller that holds mu.
+func (f *Driver) add(o any) uint64 {
 	h := f.next
 	f.next++
 	f.objects[h] = o
@@ -257,7 +262,7 @@ func (f *Driver) CanAccessPeer(dev, peer int) (bool, error) {
 	return ok, f.call()
 }
 
-// CtxRetain gives a device's primary context.
+// CtxRetain gives a device's primary context, the same one while it is retained.
 func (f *Driver) CtxRetain(dev int) (driver.Ctx, error) {
 	if err := f.call(); err != nil {
 		return 0, err
@@ -268,21 +273,38 @@ func (f *Driver) CtxRetain(dev int) (driver.Ctx, error) {
 	if err := f.streams.Reserve(driver.Ctx(dev), f.queues.count(), f.makeStream(dev)); err != nil {
 		return 0, err
 	}
-	return driver.Ctx(f.put(&primaryContext{dev: dev})), nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h, c := f.primary(dev)
+	if c == nil {
+		c = &primaryContext{dev: dev}
+		h = f.add(c)
+	}
+	c.retained++
+	return driver.Ctx(h), nil
 }
 
-// CtxRelease gives back one retained context of the device.
-func (f *Driver) CtxRelease(dev int) error {
-	f.mu.Lock()
-	found := uint64(0)
+// primary is the device's context, if there is one. The caller holds mu.
+func (f *Driver) primary(dev int) (uint64, *primaryContext) {
 	for h, o := range f.objects {
-		if c, ok := o.(*primaryContext); ok && c.dev == dev && (found == 0 || h < found) {
-			found = h
+		if c, ok := o.(*primaryContext); ok && c.dev == dev {
+			return h, c
 		}
 	}
-	delete(f.objects, found)
+	return 0, nil
+}
+
+// CtxRelease undoes one CtxRetain.
+func (f *Driver) CtxRelease(dev int) error {
+	f.mu.Lock()
+	h, c := f.primary(dev)
+	if c != nil {
+		if c.retained--; c.retained == 0 {
+			delete(f.objects, h)
+		}
+	}
 	f.mu.Unlock()
-	if found == 0 {
+	if c == nil {
 		return invalid("cuDevicePrimaryCtxRelease", "device %d has no context", dev)
 	}
 	return f.call()
@@ -297,7 +319,7 @@ func (f *Driver) CtxSync(c driver.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return f.common.SyncContext(driver.Ctx(ctx.dev), func() error { return f.syncAll(ctx) })
+	return f.common.SyncContext(c, func() error { return f.syncAll(ctx) })
 }
 
 func (f *Driver) syncAll(ctx *primaryContext) error {

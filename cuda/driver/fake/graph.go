@@ -28,16 +28,16 @@ type graph struct {
 type executable struct{ graph *graph }
 
 // CaptureBegin starts to collect a stream's work into a graph.
-func (f *Driver) CaptureBegin(_ driver.Ctx, s driver.Stream) error {
+func (f *Driver) CaptureBegin(c driver.Ctx, s driver.Stream) error {
 	st, err := f.stream("cuStreamBeginCapture", s)
 	if err != nil {
 		return err
 	}
-	return f.begin("cuStreamBeginCapture", s, st, &graph{id: f.captures.Add(1), streams: []*stream{st}})
+	return f.begin(c, "cuStreamBeginCapture", s, st, &graph{id: f.captures.Add(1), streams: []*stream{st}})
 }
 
-func (f *Driver) begin(call string, s driver.Stream, st *stream, g *graph) error {
-	return f.common.BeginCapture(driver.Ctx(st.dev), s, func() error {
+func (f *Driver) begin(c driver.Ctx, call string, s driver.Stream, st *stream, g *graph) error {
+	return f.common.BeginCapture(c, s, func() error {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		if st.graph != nil {
@@ -62,7 +62,7 @@ func (st *stream) invalidate() bool {
 // CaptureEnd ends the capture of all streams that joined it. As with the driver it has to
 // be called for the stream that began it, and fails if another stream has work that this
 // one has not waited for.
-func (f *Driver) CaptureEnd(_ driver.Ctx, s driver.Stream) (driver.Graph, error) {
+func (f *Driver) CaptureEnd(c driver.Ctx, s driver.Stream) (driver.Graph, error) {
 	st, err := f.stream("cuStreamEndCapture", s)
 	if err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (f *Driver) CaptureEnd(_ driver.Ctx, s driver.Stream) (driver.Graph, error)
 		k.graph = nil
 		k.mu.Unlock()
 	}
-	f.common.CaptureEnded(driver.Ctx(st.dev), s)
+	f.common.CaptureEnded(c, s)
 	if g.invalid.Load() {
 		return 0, &driver.Error{Call: "cuStreamEndCapture", Code: 901, Name: "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", Text: "the context was synchronised meanwhile"}
 	}
