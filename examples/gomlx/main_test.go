@@ -127,7 +127,8 @@ func TestResume(t *testing.T) {
 	same(t, "resumed", step, loss)
 }
 
-// When a process is killed the other ends and says which, and one device goes on from the checkpoint.
+// When a process is killed the other says which has died, and one device goes on from the checkpoint. Who
+// had not heard of it after Grace would be killed in silence: the deadline of what waits for a rank is far.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -135,7 +136,7 @@ func TestKill(t *testing.T) {
 	var victim *os.Process
 	var killed time.Time
 	err := launch.Run(t.Context(), launch.Spec{
-		World: 2, Env: []string{"GOMLX_EXAMPLE=1"},
+		World: 2, Env: []string{"GOMLX_EXAMPLE=1"}, Grace: time.Minute,
 		Args:    append([]string{"-data=2", "-fsdp", "-options=launch=env", "-steps=1000000", "-every=10", "-checkpoint=" + dir}, small...),
 		Started: func(rank int, p *os.Process) { mu.Lock(); defer mu.Unlock(); victim = p },
 		Stdout: writer(func(text []byte) {
@@ -149,7 +150,7 @@ func TestKill(t *testing.T) {
 		}),
 	})
 	t.Logf("ended %v after the kill", time.Since(killed))
-	if e := launch.ErrorOf(err, 0); e == nil || !strings.Contains(e.Stderr, "rank 1") {
+	if e := launch.ErrorOf(err, 0); e == nil || !strings.Contains(e.Stderr, "rank 1 died") {
 		t.Fatalf("rank 0 ends with %v", err)
 	}
 	step, _ := last(t, out.String())

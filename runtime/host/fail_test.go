@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,15 +112,24 @@ func testTimeout(t *testing.T, opts host.Options) {
 
 func TestLeave(t *testing.T) { onHosts(t, testLeave) }
 
+// Those who wait for a rank that is gone hear of it within a second of the bubble's time, whatever
+// their deadline is.
 func testLeave(t *testing.T, opts host.Options) {
+	var gone atomic.Pointer[time.Time]
 	errs := each(t, 3, rt.Config{UserBytes: 512}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
 		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); err != nil {
 			return err
 		}
 		if r.Info().Rank == 2 {
+			time.Sleep(time.Minute) // the others wait
+			gone.Store(new(time.Now()))
 			return nil // and Close
 		}
-		return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+		err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+		if took := time.Since(*gone.Load()); took >= time.Second {
+			t.Errorf("rank %d hears of it after %v", r.Info().Rank, took)
+		}
+		return err
 	})
 	for i, err := range errs[:2] {
 		var pe *rt.PeerLostError
