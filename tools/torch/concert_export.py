@@ -23,6 +23,7 @@ import operator
 import os
 import struct
 import unittest.mock
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -68,7 +69,10 @@ def backend(out, costs=False):
 
 
 def pretend(world, rank=0):
-    """Makes this one process rank `rank` of a default process group of `world` ranks; collectives give arbitrary values."""
+    """Makes this one process rank `rank` of a default process group of `world` ranks; collectives give arbitrary values.
+
+    What a program makes of its rank then stands for all ranks; traced by all ranks, such programs are refused.
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
 
@@ -256,6 +260,7 @@ class _Step:
 
         def save(ms):
             document = w.document("%s.%s" % (self.name.rsplit("/", 1)[-1], half), ms)  # on all ranks: they agree on groups
+            _agree(document)
             if rank != 0:
                 return
             self.save(document, "%s.%s.graph.json.gz" % (self.name, half))
@@ -696,6 +701,20 @@ def _of_all(value):
     with unset_fake_temporarily():  # backends are called while tensors are faked
         dist.all_gather_object(every, value)
     return every
+
+
+def _agree(document):
+    """Refuses what only some ranks have traced, such as numbers made of a rank: the program that is written is rank 0's."""
+    if not dist.is_initialized() or dist.get_backend() == "fake":
+        return
+    mine = [" ".join([n["name"], n["target"], n["args"], n["kwargs"]]) for n in document["nodes"] if n["kind"] != "collective"]  # groups' names differ
+    first = _of_all([zlib.crc32(m.encode()) for m in mine])
+    at = next((k for k in range(max(map(len, first))) if len({r[k] if k < len(r) else None for r in first}) > 1), None)
+    if at is None:
+        return
+    have = _of_all(mine[at] if at < len(mine) else "nothing more")
+    other = next(r for r, h in enumerate(have) if h != have[0])
+    raise ValueError("rank 0 has traced %r, rank %d %r: the program must be the same on all ranks, pass what differs as a tensor" % (have[0], other, have[other]))
 
 
 def _partition(name):
