@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,23 +54,7 @@ func TestNumbered(t *testing.T) {
   return %b, %t, %i : tensor<2xbf16>, tensor<f32>, tensor<2xi32>
 }
 `
-	record := func(dir, what string, ts ...interp.Tensor) {
-		t.Helper()
-		file := &safetensors.File{}
-		for i, x := range ts {
-			file.Tensors = append(file.Tensors, safetensors.Tensor{Name: "00" + string(rune('0'+i)), DType: x.DType, Shape: x.Shape, Data: x.Data})
-		}
-		if err := safetensors.WriteFile(filepath.Join(dir, "small."+what+".safetensors"), file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tensor := func(vals ...float32) interp.Tensor {
-		x, err := interp.FromSlice(vals, int64(len(vals)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
+	tensor := func(vals ...float32) interp.Tensor { return floats(t, vals) }
 	ints, err := interp.FromSlice([]int32{0, 1}, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +62,8 @@ func TestNumbered(t *testing.T) {
 	for _, device := range []string{"interp", "host"} {
 		for last, want := range map[float32]error{65536 * 3: nil, 65536 * 3.1: ErrFindings} {
 			dir := t.TempDir()
-			record(dir, "in", tensor(1, 2), tensor(3))
-			record(dir, "out", tensor(2, 4.01), tensor(last), ints)
+			record(t, dir, "in", tensor(1, 2), tensor(3))
+			record(t, dir, "out", tensor(2, 4.01), tensor(last), ints)
 			p, err := readProgram(stablehlo.Parse, "small", text)
 			if err != nil {
 				t.Fatal(err)
@@ -86,6 +71,69 @@ func TestNumbered(t *testing.T) {
 			if out, err := recorded(t, "small", p, device, dir); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v\n%s", device, err, want, out)
 			}
+		}
+	}
+}
+
+func floats(t *testing.T, vals []float32) interp.Tensor {
+	t.Helper()
+	x, err := interp.FromSlice(vals, int64(len(vals)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// record writes the inputs or the results of a program that is called small.
+func record(t *testing.T, dir, what string, ts ...interp.Tensor) {
+	t.Helper()
+	file := &safetensors.File{}
+	for i, x := range ts {
+		file.Tensors = append(file.Tensors, safetensors.Tensor{Name: "00" + string(rune('0'+i)), DType: x.DType, Shape: x.Shape, Data: x.Data})
+	}
+	if err := safetensors.WriteFile(filepath.Join(dir, "small."+what+".safetensors"), file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A result that would be zero but for rounding agrees with one that was rounded otherwise, and with
+// no other; one with digits keeps its limit.
+func TestNoise(t *testing.T) {
+	const text = `func.func @main(%x: tensor<64xf32>) -> (tensor<f32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %n = stablehlo.constant dense<64.0> : tensor<f32>
+  %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<f32>
+  %mean = stablehlo.divide %sum, %n : tensor<f32>
+  %all = stablehlo.broadcast_in_dim %mean, dims = [] : (tensor<f32>) -> tensor<64xf32>
+  %d = stablehlo.subtract %x, %all : tensor<64xf32>
+  %r = stablehlo.reduce(%d init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<f32>
+  return %r, %sum : tensor<f32>, tensor<f32>
+}
+`
+	var x []float32
+	var sum float64
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 64 {
+		x = append(x, rng.Float32())
+		sum += float64(x[len(x)-1])
+	}
+	for _, c := range []struct {
+		zero, sum float32 // how far the recording is off
+		want      error
+	}{{3e-6, 0, nil}, {3e-3, 0, ErrFindings}, {0, 3e-2, ErrFindings}} {
+		dir := t.TempDir()
+		record(t, dir, "in", floats(t, x))
+		record(t, dir, "out", floats(t, []float32{c.zero}), floats(t, []float32{float32(sum) + c.sum}))
+		p, err := readProgram(stablehlo.Parse, "small", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := recorded(t, "small", p, "host", dir)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v\n%s", c, err, out)
+		}
+		if noted := strings.Contains(out, "1 of them are rounding errors"); noted != (c.want == nil) {
+			t.Errorf("%+v: noted: %v\n%s", c, noted, out)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // Diff is how far a tensor is from the one that was wanted.
 type Diff struct {
-	Rel     float64 // 2-norm of got-want over the 2-norm of want; over 1 where want is all zeros
+	Error   float64 // 2-norm of got-want
+	Rel     float64 // the same over the 2-norm of want; over 1 where want is all zeros
 	MaxAbs  float64 // largest magnitude of a difference
 	At      int64   // row-major index of that element, else of the first that has other bits; -1 if there is none
 	Bitwise bool    // every byte is equal
@@ -65,9 +66,9 @@ func Compare(got, want Tensor) (Diff, error) {
 			norm += w[i] * w[i]
 		}
 	}
-	d.Rel = math.Sqrt(sum)
-	if norm > 0 {
-		d.Rel = math.Sqrt(sum) / math.Sqrt(norm)
+	d.Error = math.Sqrt(sum)
+	if d.Rel = d.Error; norm > 0 {
+		d.Rel = d.Error / math.Sqrt(norm)
 	}
 	return d, nil
 }

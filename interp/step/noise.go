@@ -1,0 +1,176 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Precise is a copy of the step that computes in float64 what the step computes in narrower
+// floating-point types. Inputs and results keep their types, and so does what is about bits or
+// has code of its own: constants, random numbers, bitcasts, calls. They are converted.
+func (p *Pair) Precise() (*Pair, error) {
+	out := &Pair{Name: p.Name}
+	var err, bwErr error
+	out.Forward, err = precise(p.Forward)
+	if p.Backward != nil {
+		out.Backward, bwErr = precise(p.Backward)
+	}
+	return out, errors.Join(err, bwErr)
+}
+
+func precise(f *ir.Func) (*ir.Func, error) {
+	main := f.Clone()
+	for _, g := range main.Module().Funcs() {
+		was := f
+		if g != main {
+			was = f.Module().Func(g.Name)
+		}
+		for _, n := range slices.Clone(g.Order()) {
+			switch {
+			case n.Op() == ir.OpReturn && g == main:
+				convertArgs(g, n, was)
+			case n.Op() == ir.OpInput && g == main || ownType(n):
+				convertArgs(g, n, was)
+				convertResults(g, n)
+			default:
+				for _, v := range n.Results() {
+					g.SetType(v, wide(v.Type()))
+				}
+			}
+		}
+	}
+	if err := main.Module().Verify(); err != nil {
+		return nil, fmt.Errorf("step: in float64: %w", err)
+	}
+	return main, nil
+}
+
+// ownType reports whether n, whose operands are wide by now, is about the bits of its type, or
+// does not have such a type.
+func ownType(n *ir.Node) bool {
+	switch n.Op() {
+	case ir.OpConstant, ir.OpRand, ir.OpBitcast, ir.OpCall, ir.OpAsyncCall:
+		return true
+	case ir.OpInput, ir.OpWhile, ir.OpCase:
+		return false
+	}
+	var args, results []ir.Type
+	for _, v := range n.Args() {
+		args = append(args, wide(v.Type()))
+	}
+	for _, v := range n.Results() {
+		results = append(results, wide(v.Type()))
+	}
+	got, err := ir.Infer(n.Op(), n.Group(), n.Attrs(), args, results...)
+	return err != nil || !slices.EqualFunc(got, results, ir.Type.Equal)
+}
+
+func isNarrow(t ir.Type) bool { return !t.IsAsync() && t.DType().IsFloat() && t.DType() != ir.F64 }
+
+func wide(t ir.Type) ir.Type {
+	switch {
+	case t.IsAsync():
+		var elems []ir.Type
+		for _, e := range t.Elems() {
+			elems = append(elems, wide(e))
+		}
+		return ir.Async(elems...)
+	case isNarrow(t):
+		return t.WithDType(ir.F64)
+	}
+	return t
+}
+
+// convertArgs gives n, which is in f, the types that it had in was.
+func convertArgs(f *ir.Func, n *ir.Node, was *ir.Func) {
+	for i, v := range was.NodeByID(n.ID()).Args() {
+		if x := n.Arg(i); !x.Type().Equal(v.Type()) {
+			f.SetArg(n, i, f.InsertBefore(n, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{x}, Results: []ir.Type{v.Type()}}).Result(0))
+		}
+	}
+}
+
+// convertResults gives those who use n's results float64. All inputs come first.
+func convertResults(f *ir.Func, n *ir.Node) {
+	at := n
+	if n.Op() == ir.OpInput {
+		at = f.Inputs()[len(f.Inputs())-1]
+	}
+	for _, v := range n.Results() {
+		if isNarrow(v.Type()) {
+			c := f.InsertAfter(at, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{v}, Results: []ir.Type{wide(v.Type())}})
+			f.ReplaceUses(v, c.Result(0))
+			f.SetArg(c, 0, v)
+		}
+	}
+}
+
+// Noise is how far rounding alone takes the step's results, by the reference interpreter on all
+// ranks: the 2-norm of the difference between each output tensor and the same computed in
+// float64, and the 2-norm of the latter, by rank and output of a half.
+type Noise struct{ Forward, Backward [][]Rounded }
+
+// Rounded is an output's norm, and that of what rounding changes of it.
+type Rounded struct{ Norm, Error float64 }
+
+// MeasureNoise runs the step twice. It fails where the interpreter does, or the step cannot be
+// computed in float64.
+func (p *Pair) MeasureNoise(ctx context.Context, o interp.Options, in [][]interp.Tensor) (*Noise, error) {
+	q, err := p.Precise()
+	if err != nil {
+		return nil, err
+	}
+	fw, bw, err := p.Run(ctx, Interpret(o), in)
+	if err != nil {
+		return nil, err
+	}
+	exact, exactBW, err := q.Run(ctx, Interpret(o), in)
+	if err != nil {
+		return nil, err
+	}
+	return &Noise{rounded(fw, exact), rounded(bw, exactBW)}, nil
+}
+
+func rounded(got, exact [][]interp.Tensor) [][]Rounded {
+	out := make([][]Rounded, len(got))
+	for r := range got {
+		for k := range got[r] {
+			var x Rounded
+			g, e := got[r][k].Float64s(), exact[r][k].Float64s()
+			for i := range e {
+				x.Norm, x.Error = x.Norm+e[i]*e[i], x.Error+(g[i]-e[i])*(g[i]-e[i])
+			}
+			out[r] = append(out[r], Rounded{math.Sqrt(x.Norm), math.Sqrt(x.Error)})
+		}
+	}
+	return out
+}
+
+// unlike is how many times as far as its own rounding errors a result may be from somebody
+// else's, who adds in another order.
+const unlike = 8
+
+// Allow widens the bounds of outputs that no run could keep to, because rounding alone takes
+// the result farther from what float64 gives. Such is a gradient that is zero but for rounding:
+// that of a bias in front of a normalisation, or of the keys of an attention.
+func (n *Noise) Allow(rs []Result) {
+	for i, r := range rs {
+		of := n.Forward
+		if r.Backward {
+			of = n.Backward
+		}
+		x := of[r.Rank][r.Output]
+		if r.OK() || r.Bound.Bits || !(x.Error > r.Bound.Rel*x.Norm) || math.IsInf(x.Error, 0) {
+			continue
+		}
+		if d := r.Diff; d.Error <= unlike*x.Error {
+			rs[i].Bound = Bound{Rel: d.Rel, Noise: true}
+		}
+	}
+}
