@@ -91,9 +91,7 @@ func (f *Driver) flags(s driver.Stream, a []uint64) error {
 				hostmem.Store32(at, v)
 				continue
 			}
-			for int32(hostmem.Load32(at)-v) < 0 {
-				f.rest()
-			}
+			f.await(at, v)
 		}
 		return nil
 	})

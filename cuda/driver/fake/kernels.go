@@ -188,15 +188,13 @@ func (b *block) poll(peer, want uint32, ready func() (bool, uint32)) error {
 			continue
 		}
 		if start.IsZero() {
+			start = time.Now()
 			defer b.f.guard.waits(b, peer)()
 		}
-		b.f.rest()
+		b.f.rest(start)
 		b.f.pause()
 		if b.aborted() {
 			return errFakeAborted
-		}
-		if start.IsZero() {
-			start = time.Now()
 		}
 		elapsed := uint64(time.Since(start))
 		host := b.a.Host != 0 && word(b.a.Host+kernels.CtlAbort) != 0

@@ -288,14 +288,16 @@ func (f *Driver) StreamWrite32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v u
 	return f.work("cuStreamWriteValue32", s, func() error { hostmem.Store32(uintptr(at), v); return nil })
 }
 
+// await returns when int32(*at - v) >= 0.
+func (f *Driver) await(at uintptr, v uint32) {
+	for start := time.Now(); int32(hostmem.Load32(at)-v) < 0; {
+		f.rest(start)
+	}
+}
+
 // StreamWait32 holds the stream until int32(*at - v) >= 0.
 func (f *Driver) StreamWait32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v uint32) error {
-	return f.work("cuStreamWaitValue32", s, func() error {
-		for int32(hostmem.Load32(uintptr(at))-v) < 0 {
-			f.rest()
-		}
-		return nil
-	})
+	return f.work("cuStreamWaitValue32", s, func() error { f.await(uintptr(at), v); return nil })
 }
 
 // CopyIn copies from host memory and waits.
@@ -380,17 +382,19 @@ func (f *Driver) Launch(_ driver.Ctx, s driver.Stream, fn driver.Func, grid, blo
 	return f.work("kernel "+name, s, run)
 }
 
-// rest is a microsecond's sleep of something that polls for another process. A few take a
-// thread each: Go's own timers are a millisecond late where all else sleeps. More do not,
-// so that a hundred waiting blocks are not a hundred threads.
-func (f *Driver) rest() {
-	const threads = 4
+// rest sleeps between two looks of something that polls since start for what a stream or another
+// process does: a microsecond at first, later an eighth of what it has waited, which leaves the
+// cores to those that it waits for. A few take a thread each: Go's own timers are a millisecond
+// late where all else sleeps. More do not, so that a hundred waiting blocks are not a hundred threads.
+func (f *Driver) rest(start time.Time) {
+	const threads, longest = 4, 250 * time.Microsecond
+	d := min(max(time.Since(start)/8, time.Microsecond), longest)
 	defer f.resting.Add(-1)
 	if f.resting.Add(1) > threads {
-		time.Sleep(time.Microsecond)
+		time.Sleep(d)
 		return
 	}
-	hostmem.Sleep(time.Microsecond)
+	hostmem.Sleep(d)
 }
 
 // pause sleeps a little, when jitter is on.
