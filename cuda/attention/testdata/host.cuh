@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
-#include <deque>
-#include <vector>
 typedef unsigned u32;
 typedef unsigned short u16;
 typedef long long i64;
@@ -30,14 +28,16 @@ struct copy {
 	u32 to;
 	const void *from;
 	bool there;
+	int group;
 };
+static const int most_copies = 256;
 struct fiber {
 	index3 thread;
 	jmp_buf at;
 	ucontext_t start;
 	bool started, done;
-	std::deque<std::vector<copy>> groups;
-	std::vector<copy> open;
+	copy copies[most_copies]; // under way, by group
+	int count_copies, groups; // the group that is open is no. groups
 	const void *give;
 	void *take;
 };
@@ -86,7 +86,8 @@ static void leave()
 static void thread_main()
 {
 	entry();
-	if (!fibers[current].open.empty())
+	const fiber &f = fibers[current];
+	if (f.count_copies && f.copies[f.count_copies - 1].group == f.groups)
 		fail("ends with copies that no group holds");
 	leave();
 }
@@ -269,22 +270,25 @@ FN void copy_async(u32 to, const void *from, bool there)
 {
 	if ((i64)from % 16)
 		fail("a copy from an address that is no multiple of 16");
-	fibers[current].open.push_back({to, from, there});
+	fiber &f = fibers[current];
+	if (f.count_copies == most_copies)
+		fail("more copies under way than the machine keeps");
+	f.copies[f.count_copies++] = {to, from, there, f.groups};
 }
-FN void copies_end()
-{
-	fibers[current].groups.push_back(fibers[current].open);
-	fibers[current].open.clear();
-}
+FN void copies_end() { fibers[current].groups++; }
 template <int N> FN void copies_wait()
 {
-	auto &g = fibers[current].groups;
-	for (; g.size() > N; g.pop_front())
-		for (const copy &c : g.front())
-			if (c.there)
-				memcpy(inside(c.to, 16), c.from, 16);
-			else
-				memset(inside(c.to, 16), 0, 16);
+	fiber &f = fibers[current];
+	int n = 0;
+	for (; n < f.count_copies && f.copies[n].group < f.groups - N; n++) {
+		const copy &c = f.copies[n];
+		if (c.there)
+			memcpy(inside(c.to, 16), c.from, 16);
+		else
+			memset(inside(c.to, 16), 0, 16);
+	}
+	f.count_copies -= n;
+	memmove(f.copies, f.copies + n, f.count_copies * sizeof *f.copies);
 }
 FN void store_word(u32 at, u32 v) { memcpy(inside(at, 4), &v, 4); }
 FN u32 load_word(u32 at) { return *(const u32 *)inside(at, 4); }
@@ -311,8 +315,7 @@ static void run(void (*f)(), int grid, int block)
 			fiber &x = fibers[t];
 			x.thread.x = t;
 			x.started = x.done = false;
-			x.groups.clear();
-			x.open.clear();
+			x.count_copies = x.groups = 0;
 			getcontext(&x.start);
 			x.start.uc_stack.ss_sp = stacks + (size_t)t * stack_bytes;
 			x.start.uc_stack.ss_size = stack_bytes;
