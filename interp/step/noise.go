@@ -152,13 +152,14 @@ func rounded(got, exact [][]interp.Tensor) [][]Rounded {
 	return out
 }
 
-// unlike is how many times as far as its own rounding errors a result may be from somebody
-// else's, who adds in another order.
-const unlike = 8
+const (
+	digit  = 0.1 // of a result's norm: with errors beyond that it has no digit
+	unlike = 8   // how many times as far as its own errors such a result may be from somebody else's
+)
 
-// Allow widens the bounds of outputs that no run could keep to, because rounding alone takes
-// the result farther from what float64 gives. Such is a gradient that is zero but for rounding:
-// that of a bias in front of a normalisation, or of the keys of an attention.
+// Allow widens the bounds of outputs that no run could keep to, because rounding alone leaves no
+// digit of what float64 gives. Such is a gradient that is zero but for rounding: that of a bias
+// in front of a normalisation, or of the keys of an attention.
 func (n *Noise) Allow(rs []Result) {
 	for i, r := range rs {
 		of := n.Forward
@@ -166,7 +167,7 @@ func (n *Noise) Allow(rs []Result) {
 			of = n.Backward
 		}
 		x := of[r.Rank][r.Output]
-		if r.OK() || r.Bound.Bits || !(x.Error > r.Bound.Rel*x.Norm) || math.IsInf(x.Error, 0) {
+		if r.OK() || r.Bound.Bits || !(x.Error > digit*x.Norm) || math.IsInf(x.Error, 0) {
 			continue
 		}
 		if d := r.Diff; d.Error <= unlike*x.Error {
