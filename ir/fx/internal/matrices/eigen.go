@@ -42,9 +42,11 @@ func symmetric(c *call) error {
 		a = c.Make(ir.OpCat, traced.DimAttr(1), a, c.Filled(attr.Int(0), ir.F64, b, 1, even))
 	}
 	v, _ := c.Broadcast(c.In(ir.F64, c.unit(even)), []int64{b, even, even})
-	sweeps := int64(6 + bits.Len64(uint64(n)))
-	done := c.Loop(sweeps*max(even-1, 1), []*ir.Value{a, v}, nil, func(l *traced.Call, _ *ir.Value, state, _ []*ir.Value) []*ir.Value {
-		return (&call{l}).rotated(state[0], state[1])
+	sweeps, rounds := int64(6+bits.Len64(uint64(n))), max(even-1, 1)
+	still := c.Filled(attr.Int(0), ir.I64, 1) // rounds in turn that have found nothing to turn
+	more := func(l *traced.Call, state []*ir.Value) *ir.Value { return l.With(ir.OpLt, state[2], float64(rounds)) }
+	done := c.Loop(sweeps*rounds, []*ir.Value{a, v, still}, nil, more, func(l *traced.Call, _ *ir.Value, state, _ []*ir.Value) []*ir.Value {
+		return (&call{l}).rotated(state[0], state[1], state[2])
 	})
 	values, v := c.diagonal(done[0]), done[1]
 	key := values
@@ -73,7 +75,7 @@ func symmetric(c *call) error {
 // so that what the two have in common vanishes, and exchanges rows so that the next pairs are others
 // (Brent and Luk, The solution of singular-value and symmetric eigenvalue problems on multiprocessor
 // arrays, 1985): all have met after one round less than there are rows.
-func (c *call) rotated(a, v *ir.Value) []*ir.Value {
+func (c *call) rotated(a, v, still *ir.Value) []*ir.Value {
 	s := traced.Static(a)
 	b, n := s[0], s[1]
 	h := n / 2
@@ -102,5 +104,9 @@ func (c *call) rotated(a, v *ir.Value) []*ir.Value {
 		}
 		return c.Make(ir.OpCat, traced.DimAttr(int64(d)), list...)
 	}
-	return []*ir.Value{turn(turn(a, 2), 1), turn(v, 2)}
+	largest := c.Make(ir.OpMaximum, nil, c.Over(ir.OpAmax, c.Make(ir.OpAbs, nil, p), true, 1), c.Over(ir.OpAmax, c.Make(ir.OpAbs, nil, q), true, 1))
+	turns := c.Make(ir.OpGt, nil, c.Make(ir.OpAbs, nil, pq), c.With(ir.OpMul, largest, 0x1p-54))
+	turned := c.Shaped(c.Over(ir.OpAmax, c.In(ir.I64, turns), false), 1)
+	still = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, turned, 1), c.Filled(attr.Int(0), ir.I64), c.With(ir.OpAdd, still, 1))
+	return []*ir.Value{turn(turn(a, 2), 1), turn(v, 2), still}
 }
