@@ -46,13 +46,31 @@ type rankKey struct {
 	job int32
 }
 
-// sorted sorts jobs by the bits of their tails, digit by digit, from the reference order.
+// sorted sorts jobs by their tails, those with equal ones in the reference order.
 func (e *engine) sorted(tail []float64) []rankKey {
-	const width, digits = 11, 6
+	const few = 128 // jobs whose digits take longer to count than the jobs to insert
 	n := e.p.n()
 	if e.keys[0] == nil {
 		e.keys = [2][]rankKey{make([]rankKey, n), make([]rankKey, n)}
 	}
+	if n > few {
+		return e.byDigits(tail)
+	}
+	keys := e.keys[0]
+	for at, j := range e.cert.ref {
+		k := descending(tail[j])
+		for ; at > 0 && keys[at-1].key > k; at-- {
+			keys[at] = keys[at-1]
+		}
+		keys[at] = rankKey{k, j}
+	}
+	return keys
+}
+
+// byDigits sorts many jobs by the bits of their tails, digit by digit, from the reference order.
+func (e *engine) byDigits(tail []float64) []rankKey {
+	const width, digits = 11, 6
+	n := e.p.n()
 	from, to := e.keys[0], e.keys[1]
 	var count [digits][1 << width]int32
 	for at, j := range e.cert.ref {
