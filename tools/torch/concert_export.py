@@ -125,6 +125,8 @@ def fsdp(model, group=None, reduce_dtype=None):
                 shared[p] = torch.nn.Parameter(part, requires_grad=p.requires_grad), whole
             part, whole = shared[p]
             setattr(module, name, part)
+            if torch.nn.utils.parametrize.is_parametrized(module):  # by the model: weight norms, say
+                module.parametrizations.__class__ = _ByName
             with unittest.mock.patch.object(torch.nn.utils.parametrize, "ModuleDict", _ByName):
                 torch.nn.utils.parametrize.register_parametrization(module, name, _Sharded(group, size, whole, reduce_dtype), unsafe=True)
         if isinstance(module, torch.nn.RNNBase):
