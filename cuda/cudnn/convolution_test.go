@@ -70,37 +70,48 @@ type convCase struct {
 	groups                            int64
 	last                              bool   // channels last
 	plain                             bool   // but of the filter
-	moves                             [3]int // tensors that are copied: forward, of the image, of the filter
+	odd                               bool   // an element more of padding behind, as by SAME
+	moves                             [4]int // tensors that are copied, by calls
 }
 
 var convCases = []convCase{
-	{"1d", []int64{2, 8, 19}, 16, []int64{3}, []int64{1}, []int64{1}, []int64{1}, 1, false, false, [3]int{}},
-	{"1d/stride", []int64{2, 8, 20}, 16, []int64{4}, []int64{3}, []int64{2}, []int64{2}, 1, false, false, [3]int{}},
-	{"1d/groups", []int64{3, 8, 16}, 16, []int64{3}, []int64{1}, []int64{0}, []int64{1}, 8, false, false, [3]int{}},
-	{"2d", []int64{2, 8, 9, 7}, 8, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/last", []int64{2, 8, 9, 7}, 8, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 1, true, false, [3]int{}},
-	{"2d/1x1", []int64{2, 16, 7, 7}, 24, []int64{1, 1}, []int64{1, 1}, []int64{0, 0}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/1x1/stride", []int64{2, 16, 8, 8}, 24, []int64{1, 1}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/stem", []int64{1, 3, 16, 16}, 8, []int64{7, 7}, []int64{2, 2}, []int64{3, 3}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/patches", []int64{2, 3, 16, 16}, 16, []int64{4, 4}, []int64{4, 4}, []int64{0, 0}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/all", []int64{2, 8, 7, 7}, 16, []int64{7, 7}, []int64{1, 1}, []int64{0, 0}, []int64{1, 1}, 1, false, false, [3]int{}},
-	{"2d/uneven", []int64{1, 8, 11, 10}, 16, []int64{3, 5}, []int64{2, 3}, []int64{0, 2}, []int64{2, 1}, 1, false, false, [3]int{}},
-	{"2d/dilated", []int64{2, 8, 15, 15}, 8, []int64{3, 3}, []int64{1, 1}, []int64{2, 2}, []int64{2, 2}, 1, true, false, [3]int{}},
-	{"2d/filter first", []int64{2, 8, 8, 8}, 16, []int64{2, 2}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, true, true, [3]int{1, 1, 1}},
-	{"2d/groups/filter first", []int64{2, 8, 8, 8}, 16, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 2, true, true, [3]int{1, 1, 1}},
-	{"2d/groups", []int64{2, 16, 9, 9}, 32, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, [3]int{0, 1, 0}},
-	{"2d/depthwise", []int64{1, 16, 8, 8}, 16, []int64{7, 7}, []int64{1, 1}, []int64{3, 3}, []int64{1, 1}, 16, false, false, [3]int{}},
-	{"2d/depthwise/last", []int64{1, 16, 8, 8}, 16, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 16, true, false, [3]int{}},
-	{"2d/depthwise/stride", []int64{1, 4, 12, 12}, 4, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, [3]int{0, 2, 0}},
-	{"3d", []int64{1, 8, 5, 6, 7}, 8, []int64{3, 3, 3}, []int64{1, 1, 1}, []int64{1, 1, 1}, []int64{1, 1, 1}, 1, false, false, [3]int{}},
-	{"3d/stride/last", []int64{2, 8, 5, 8, 7}, 16, []int64{1, 3, 2}, []int64{1, 2, 2}, []int64{0, 1, 0}, []int64{1, 1, 1}, 1, true, false, [3]int{}},
+	{"1d", []int64{2, 8, 19}, 16, []int64{3}, []int64{1}, []int64{1}, []int64{1}, 1, false, false, false, [4]int{}},
+	{"1d/stride", []int64{2, 8, 20}, 16, []int64{4}, []int64{3}, []int64{2}, []int64{2}, 1, false, false, false, [4]int{}},
+	{"1d/groups", []int64{3, 8, 16}, 16, []int64{3}, []int64{1}, []int64{0}, []int64{1}, 8, false, false, false, [4]int{}},
+	{"2d", []int64{2, 8, 9, 7}, 8, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 1, false, false, false, [4]int{}},
+	{"2d/last", []int64{2, 8, 9, 7}, 8, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 1, true, false, false, [4]int{}},
+	{"2d/1x1", []int64{2, 16, 7, 7}, 24, []int64{1, 1}, []int64{1, 1}, []int64{0, 0}, []int64{1, 1}, 1, false, false, false, [4]int{}},
+	{"2d/1x1/stride", []int64{2, 16, 8, 8}, 24, []int64{1, 1}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, false, false, false, [4]int{}},
+	{"2d/stem", []int64{1, 3, 16, 16}, 8, []int64{7, 7}, []int64{2, 2}, []int64{3, 3}, []int64{1, 1}, 1, false, false, false, [4]int{}},
+	{"2d/patches", []int64{2, 3, 16, 16}, 16, []int64{4, 4}, []int64{4, 4}, []int64{0, 0}, []int64{1, 1}, 1, false, false, false, [4]int{}},
+	{"2d/all", []int64{2, 8, 7, 7}, 16, []int64{7, 7}, []int64{1, 1}, []int64{0, 0}, []int64{1, 1}, 1, false, false, false, [4]int{0, 0, 0, 1}},
+	{"2d/uneven", []int64{1, 8, 11, 10}, 16, []int64{3, 5}, []int64{2, 3}, []int64{0, 2}, []int64{2, 1}, 1, false, false, false, [4]int{}},
+	{"2d/dilated", []int64{2, 8, 15, 15}, 8, []int64{3, 3}, []int64{1, 1}, []int64{2, 2}, []int64{2, 2}, 1, true, false, false, [4]int{}},
+	{"2d/filter first", []int64{2, 8, 8, 8}, 16, []int64{2, 2}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, true, true, false, [4]int{1, 1, 1, 1}},
+	{"2d/groups/filter first", []int64{2, 8, 8, 8}, 16, []int64{3, 3}, []int64{1, 1}, []int64{1, 1}, []int64{1, 1}, 2, true, true, false, [4]int{1, 1, 1}},
+	{"2d/groups", []int64{2, 16, 9, 9}, 32, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, false, [4]int{0, 1, 0}},
+	{"2d/depthwise", []int64{1, 16, 8, 8}, 16, []int64{7, 7}, []int64{1, 1}, []int64{3, 3}, []int64{1, 1}, 16, false, false, false, [4]int{}},
+	{"2d/depthwise/last", []int64{1, 16, 8, 8}, 16, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 16, true, false, false, [4]int{}},
+	{"2d/depthwise/stride", []int64{1, 4, 12, 12}, 4, []int64{3, 3}, []int64{2, 2}, []int64{1, 1}, []int64{1, 1}, 4, false, false, false, [4]int{0, 2, 0}},
+	{"3d", []int64{1, 8, 5, 6, 7}, 8, []int64{3, 3, 3}, []int64{1, 1, 1}, []int64{1, 1, 1}, []int64{1, 1, 1}, 1, false, false, false, [4]int{}},
+	{"3d/stride/last", []int64{2, 8, 5, 8, 7}, 16, []int64{1, 3, 2}, []int64{1, 2, 2}, []int64{0, 1, 0}, []int64{1, 1, 1}, 1, true, false, false, [4]int{}},
+	{"2d/same", []int64{2, 8, 16, 16}, 16, []int64{3, 3}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, false, false, true, [4]int{}},
+	{"2d/same/last", []int64{4, 16, 16, 16}, 8, []int64{3, 3}, []int64{2, 2}, []int64{0, 0}, []int64{1, 1}, 1, true, false, true, [4]int{}},
+}
+
+// behind is the padding behind the image's elements.
+func (c *convCase) behind(d int) int64 {
+	if c.odd {
+		return c.padding[d] + 1
+	}
+	return c.padding[d]
 }
 
 // result is how many windows there are along each dimension.
 func (c *convCase) result() []int64 {
 	var out []int64
 	for d, n := range c.image[2:] {
-		out = append(out, (n+2*c.padding[d]-(c.filter[d]-1)*c.dilation[d]-1)/c.stride[d]+1)
+		out = append(out, (n+c.padding[d]+c.behind(d)-(c.filter[d]-1)*c.dilation[d]-1)/c.stride[d]+1)
 	}
 	return out
 }
@@ -114,7 +125,8 @@ type convCall struct {
 	out   library.Tensor
 }
 
-// calls are the convolution and the gradients of its image and filter, over tensors of the
+// calls are the convolution and the gradients of its image and filter, and that of the filter of
+// the transposed convolution, whose gradient is this one, over tensors of the
 // numbers that the cuDNN's ports name.
 func (c *convCase) calls(typ dtype.DType) []convCall {
 	tensor := func(shape ...int64) library.Tensor {
@@ -130,13 +142,14 @@ func (c *convCase) calls(typ dtype.DType) []convCall {
 		}
 		return l
 	}
-	var plain, data, filter []int64
+	var plain, data, filter, transposed []int64
 	for d, p := range c.padding {
 		reach := (c.filter[d] - 1) * c.dilation[d]
 		low := reach - p
-		plain = append(plain, p, p)
+		plain = append(plain, p, c.behind(d))
 		data = append(data, low, c.image[2+d]+reach-(q[d]-1)*c.stride[d]-1-low)
 		filter = append(filter, p, reach+(q[d]-1)*c.stride[d]+1-c.image[2+d]-p)
+		transposed = append(transposed, low, reach+c.image[2+d]-(q[d]-1)*c.stride[d]-1-low)
 	}
 	turn := slices.Repeat([]int64{1}, len(q))
 	per := swapFirstTwo(w) // rows are channels: [c, k/groups, ...]
@@ -149,11 +162,15 @@ func (c *convCase) calls(typ dtype.DType) []convCall {
 			per.Strides[0] = w.Strides[0] / (c.image[1] / g)
 		}
 	}
-	return []convCall{
+	calls := []convCall{
 		{"forward", list("strides", c.stride, "padding", plain, "window_dilation", c.dilation).With("groups", attr.Int(c.groups)), [2]library.Tensor{x, w}, y},
 		{"image", list("base_dilation", c.stride, "padding", data, "window_dilation", c.dilation, "reverse", turn).With("groups", attr.Int(c.groups)), [2]library.Tensor{y, per}, x},
 		{"filter", list("strides", c.dilation, "padding", filter, "window_dilation", c.stride).With("batch_groups", attr.Int(c.groups)), [2]library.Tensor{swapFirstTwo(x), swapFirstTwo(y)}, swapFirstTwo(w)},
 	}
+	if c.groups == 1 {
+		calls = append(calls, convCall{"transposed filter", list("strides", c.dilation, "base_dilation", c.stride, "padding", transposed), [2]library.Tensor{swapFirstTwo(y), swapFirstTwo(x)}, w})
+	}
+	return calls
 }
 
 // held gives a tensor memory and a call's operand.
@@ -206,7 +223,11 @@ func TestConvolutionGraphs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want := convForward + nodeKind(i); v.kind != want {
+				want := []nodeKind{convForward, convData, convFilter, convFilter}[i]
+				if i == 3 && slices.Equal(c.image[2:], c.filter) { // as many windows as places
+					want = convData
+				}
+				if v.kind != want {
 					t.Errorf("is read as kind %d, want %d", v.kind, want)
 				}
 				g, moves := v.graph(false)
@@ -214,6 +235,9 @@ func TestConvolutionGraphs(t *testing.T) {
 					t.Errorf("%d tensors are copied, want %d", len(moves), c.moves[i])
 				}
 				ports := map[port]hostops.Tensor{}
+				if i == 3 && want == convFilter { // the window is the image
+					slices.Reverse(ins)
+				}
 				for k, x := range g.nodes[0].ins {
 					ports[x.port] = hostMoved(moves, x, ins[k])
 				}
