@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -20,7 +21,7 @@ type CompileError struct {
 	Name string // of the unit
 	Code int    // nvrtcResult
 	Text string // the library's words for the code
-	Log  string // the compiler's messages; lines count from 1 in the source
+	Log  string // the compiler's messages but for warnings; lines count from 1 in the source
 	// Lines are the source's lines that the messages name, with their numbers, at most
 	// a dozen.
 	Lines []string
@@ -39,6 +40,14 @@ func (e *CompileError) Error() string {
 		s += "\n" + strings.Join(e.Lines, "\n")
 	}
 	return s
+}
+
+// compileError leaves warnings out of the log, messages between blank lines: a program has hundreds
+// of them, and its error after them.
+func compileError(name, source string, code int, text, log string) *CompileError {
+	messages := slices.DeleteFunc(strings.Split(log, "\n\n"), func(m string) bool { return strings.Contains(m, "): warning #") })
+	log = strings.Join(messages, "\n\n")
+	return &CompileError{Name: name, Code: code, Text: text, Log: log, Lines: linesOf(log, source)}
 }
 
 // linesOf picks the lines of the source that messages such as `k.cu(12): error` name.

@@ -24,8 +24,9 @@ func (f *fakeCompiler) version() string { return f.v }
 func (f *fakeCompiler) compile(name, source string, options []string) ([]byte, error) {
 	f.calls.Add(1)
 	if f.fail {
-		log := name + `.cu(2): error: identifier "y" is undefined`
-		return nil, &CompileError{Name: name, Code: 6, Text: "compilation failed", Log: log, Lines: linesOf(log, source)}
+		log := strings.Repeat(name+".cu(1): warning #177-D: variable \"j\" was declared but never referenced\n  line one\n       ^\n\n", 100) +
+			name + `.cu(2): error: identifier "y" is undefined`
+		return nil, compileError(name, source, 6, "compilation failed", log)
 	}
 	return []byte(source + strings.Join(options, " ")), nil
 }
@@ -122,7 +123,7 @@ func TestCompileError(t *testing.T) {
 	c := newCompiler(&fakeCompiler{fail: true}, t.TempDir())
 	_, _, err := c.Compile("unit", "line one\nx = y;\n", nil)
 	var ce *CompileError
-	if !errors.As(err, &ce) || !strings.Contains(err.Error(), "unit.cu(2)") || !strings.Contains(err.Error(), "    2 | x = y;") {
+	if !errors.As(err, &ce) || !strings.Contains(err.Error(), "unit.cu(2)") || !strings.Contains(err.Error(), "    2 | x = y;") || strings.Contains(err.Error(), "warning") {
 		t.Errorf("%v", err)
 	}
 }

@@ -112,5 +112,5 @@ func (l *lib) log(p C.rtc_program) string {
 }
 
 func (l *lib) failed(name, source string, rc C.int, log string) error {
-	return &CompileError{Name: name, Code: int(rc), Text: C.GoString(C.rtc_error(l.fn, rc)), Log: log, Lines: linesOf(log, source)}
+	return compileError(name, source, int(rc), C.GoString(C.rtc_error(l.fn, rc)), log)
 }

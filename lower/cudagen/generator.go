@@ -286,12 +286,17 @@ func (g *generator) eachElement(lines []string) []string {
 	return append(append(out, indent(lines)...), "}")
 }
 
-// before is the scope in which the loop over a thread's consecutive elements stands.
+// before is the scope in which the loop over a thread's consecutive elements stands, or that of
+// the statements at hand where these are not in that loop.
 func (g *generator) before() *scope {
-	if g.elem == nil {
-		return g.body
+	if g.elem != nil {
+		for s := g.body; s != nil; s = s.parent {
+			if s == g.elem.scope.parent {
+				return s
+			}
+		}
 	}
-	return g.elem.scope.parent
+	return g.body
 }
 
 // nested writes a loop, or a block, that computes what is at an index before the statements

@@ -14,7 +14,7 @@ import (
 // steps, of what is given, computed, or read from the table.
 func written(r *rand.Rand) (*ir.Module, error) {
 	some := func(of ...int64) int64 { return of[r.IntN(len(of))] }
-	n, width, d := some(2, 5, 9, 16, 33), some(1, 2, 3, 4, 8, 32), int64(1)
+	n, width, d := some(2, 5, 9, 16, 33), some(1, 1, 2, 3, 4, 8, 32), int64(1)
 	shape := [][]int64{{n, width}, {width, n}, {1, n, width}, {2, n, width}}[r.IntN(4)]
 	if shape[0] == n {
 		d = 0
@@ -43,6 +43,14 @@ func written(r *rand.Rand) (*ir.Module, error) {
 		if at += span; r.IntN(8) == 0 {
 			table = op(ir.OpClone, nil, table)
 		}
+	}
+	if last := int64(len(shape) - 1); shape[last] == 1 && d != last { // known before a loop over vectors
+		input := func(name string, n int64) *ir.Value {
+			return f.Input(name, ir.Tensor(whole.DType(), append(shape[:last:last], n)...))
+		}
+		all := op(ir.OpCat, ir.A("dim", last), table, input("z", 5))
+		f.Return(op(ir.OpAmax, ir.A("dims", []int64{last}), op(ir.OpMaximum, nil, all, input("m", 6))))
+		return b.Finish()
 	}
 	f.Return(op(ir.OpAdd, nil, table, table))
 	return b.Finish()
