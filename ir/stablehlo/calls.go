@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/lapack"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -46,6 +47,9 @@ func (im *importer) called(o *mlir.Operation, target string, operands int) func(
 	case "shape_assertion":
 		return shapeAssertion
 	}
+	if f, n := lapack.Find(target); f != nil && n == operands {
+		return linearAlgebra(f)
+	}
 	family, name, _ := strings.Cut(target, ".")
 	switch r := im.rules["chlo."+name]; {
 	case family == "check" || family == "concert":
@@ -54,6 +58,20 @@ func (im *importer) called(o *mlir.Operation, target string, operands int) func(
 		return r.run
 	}
 	return nil
+}
+
+func linearAlgebra(f lapack.Function) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+		args, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		return im.decomposed(f(im.cur, func(name string) (int64, bool) {
+			a, ok := settings(o).Get(name)
+			n, err := im.m.Integer(a)
+			return n, ok && err == nil
+		}, args))
+	}
 }
 
 // settings are the names and values that configure a call.

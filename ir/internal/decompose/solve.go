@@ -68,6 +68,13 @@ func Cholesky(to Emitter, a *ir.Value, lower bool) (*ir.Value, error) {
 	return s.convert(s.view(x, sizes(a)), a.Type().DType()), nil
 }
 
+// AnyNaN is 1 for each matrix of [..., m, n] with an element that is NaN, else 0, of type i32: a
+// factor has some where there is none.
+func AnyNaN(to Emitter, a *ir.Value) *ir.Value {
+	e, r := emit{to}, int64(a.Type().Rank())
+	return e.one(ir.OpAmax, ir.A("dims", []int64{r - 2, r - 1}), []*ir.Value{e.convert(e.binary(ir.OpNe, a, a), ir.I32)})
+}
+
 // solver works on batches of matrices [batch, n, n].
 type solver struct {
 	emit

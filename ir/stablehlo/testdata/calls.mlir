@@ -49,3 +49,44 @@ module {
     return %p : tensor<i1>
   }
 }
+
+// -----
+
+func.func @lapack() {
+  %spd = stablehlo.constant dense<[[4.0, 2.0], [2.0, 5.0]]> : tensor<2x2xf32>
+  %l, %good = stablehlo.custom_call @lapack_spotrf_ffi(%spd) {mhlo.backend_config = {uplo = 76 : ui8}} : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<i32>)
+  check.expect_almost_eq_const %l, dense<[[2.0, 0.0], [1.0, 2.0]]> : tensor<2x2xf32>
+  check.expect_eq_const %good, dense<0> : tensor<i32>
+  %u, %well = stablehlo.custom_call @cusolver_potrf_ffi(%spd) {mhlo.backend_config = {lower = false}} : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<i32>)
+  check.expect_almost_eq_const %u, dense<[[2.0, 1.0], [0.0, 2.0]]> : tensor<2x2xf32>
+  %negative = stablehlo.negate %spd : tensor<2x2xf32>
+  %nan, %bad = stablehlo.custom_call @lapack_spotrf_ffi(%negative) {mhlo.backend_config = {uplo = 85 : ui8}} : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<i32>)
+  check.expect_eq_const %bad, dense<1> : tensor<i32>
+  %b = stablehlo.constant dense<[[2.0, 4.0], [5.0, 8.0]]> : tensor<2x2xf32>
+  %forward = stablehlo.custom_call @lapack_strsm_ffi(%l, %b) {mhlo.backend_config = {diag = 78 : ui8, side = 76 : ui8, trans_x = 78 : ui8, uplo = 76 : ui8}} : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  check.expect_almost_eq_const %forward, dense<[[1.0, 2.0], [2.0, 3.0]]> : tensor<2x2xf32>
+  %right = stablehlo.custom_call @lapack_strsm_ffi(%l, %b) {mhlo.backend_config = {diag = 85 : ui8, side = 82 : ui8, trans_x = 84 : ui8, uplo = 76 : ui8}} : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  check.expect_almost_eq_const %right, dense<[[2.0, 2.0], [5.0, 3.0]]> : tensor<2x2xf32>
+  func.return
+}
+
+// -----
+
+func.func @factors() {
+  %a = stablehlo.constant dense<[[[0.0, 2.0], [3.0, 4.0], [1.5, 3.0]]]> : tensor<1x3x2xf64>
+  %lu, %pivots, %info = stablehlo.custom_call @lapack_dgetrf_ffi(%a) {mhlo.backend_config = {}} : (tensor<1x3x2xf64>) -> (tensor<1x3x2xf64>, tensor<1x2xi32>, tensor<1xi32>)
+  check.expect_almost_eq_const %lu, dense<[[[3.0, 4.0], [0.0, 2.0], [0.5, 0.5]]]> : tensor<1x3x2xf64>
+  check.expect_eq_const %pivots, dense<[[2, 2]]> : tensor<1x2xi32>
+  check.expect_eq_const %info, dense<[0]> : tensor<1xi32>
+  %qr, %tau = stablehlo.custom_call @cusolver_geqrf_ffi(%a) {mhlo.backend_config = {}} : (tensor<1x3x2xf64>) -> (tensor<1x3x2xf64>, tensor<1x2xf64>)
+  %q = stablehlo.custom_call @lapack_dorgqr_ffi(%qr, %tau) {mhlo.backend_config = {}} : (tensor<1x3x2xf64>, tensor<1x2xf64>) -> tensor<1x3x2xf64>
+  %qtq = stablehlo.dot_general %q, %q, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<1x3x2xf64>, tensor<1x3x2xf64>) -> tensor<1x2x2xf64>
+  check.expect_almost_eq_const %qtq, dense<[[[1.0, 0.0], [0.0, 1.0]]]> : tensor<1x2x2xf64>
+  %r = stablehlo.custom_call @lapack_dormqr_ffi(%qr, %tau, %a) {mhlo.backend_config = {side = 76 : ui8, trans = 84 : ui8}} : (tensor<1x3x2xf64>, tensor<1x2xf64>, tensor<1x3x2xf64>) -> tensor<1x3x2xf64>
+  %below = stablehlo.slice %r [0:1, 1:3, 0:1] : (tensor<1x3x2xf64>) -> tensor<1x2x1xf64>
+  check.expect_almost_eq_const %below, dense<0.0> : tensor<1x2x1xf64>
+  %upper = stablehlo.slice %r [0:1, 0:2, 0:2] : (tensor<1x3x2xf64>) -> tensor<1x2x2xf64>
+  %again = stablehlo.dot_general %q, %upper, batching_dims = [0] x [0], contracting_dims = [2] x [1] : (tensor<1x3x2xf64>, tensor<1x2x2xf64>) -> tensor<1x3x2xf64>
+  check.expect_almost_eq %again, %a : tensor<1x3x2xf64>
+  func.return
+}
