@@ -113,7 +113,7 @@ func (t *table) swapped(v *view) bool {
 	}
 	p, q := e.root(v.inner), b.root(in)
 	inOrder := q.Dim == digits.None || p.Dim > q.Dim || p.Dim == q.Dim && p.Stride >= q.Stride
-	if c := (&view{arg: arg{base: b}, inner: e.below(v.inner, 0)}); inOrder && (v.fill != nil || v.single() < 0 || !c.computed()) {
+	if c := (&view{arg: arg{base: b}, inner: e.below(v.inner, 0)}); inOrder && (v.fill != nil || v.single() < 0 || v.axes[v.single()].coef > 1 || !c.computed()) {
 		return false
 	}
 	x := view{arg: e.args[0], inner: e.below(v.inner, 0), off: v.off, dil: v.dil, fill: v.fill, part: v.part, axes: []axis{{in.Size, in, 0}}}

@@ -133,11 +133,14 @@ func (t *table) extremes(dt ir.DType) (arg, arg) {
 	return t.integer(lo), t.integer(hi)
 }
 
-// convolution is a sum over channels and windows of products; batches and rows are loops.
+// convolution is a sum over channels and windows of products; batches and rows are loops,
+// and groups, of the channels or of the batch, are one of both operands.
 func (u *use) convolution() {
-	if u.int("batch_groups", 1) != 1 {
+	switch {
+	case digits.Attempt(u.products):
+	case u.int("batch_groups", 1) != 1:
 		u.alone()
-	} else if !digits.Attempt(u.products) {
+	default:
 		u.convolved()
 	}
 }
@@ -156,15 +159,16 @@ func (u *use) products() bool {
 		at = append(at, k)
 	}
 	x := u.of(p, u.in[1])
-	groups := u.int("groups", 1)
+	groups, batches := u.int("groups", 1), u.int("batch_groups", 1)
 	group, channels, ok := digits.Minor(p.dims[1], u.sizes(1)[1])
-	group2, rows, ok2 := digits.Minor(u.in[1].dims[0], u.sizes(1)[0]/groups)
-	if !ok || !ok2 {
+	major, batch, ok2 := digits.Minor(p.dims[0], u.sizes(0)[0]/batches)
+	group2, rows, ok3 := digits.Minor(u.in[1].dims[0], u.sizes(1)[0]/(groups*batches))
+	if !ok || !ok2 || !ok3 {
 		return false
 	}
 	list := func(l []digits.Digit) []digits.Digit { return append([]digits.Digit{}, l...) }
-	out := [][]int{x.one(0, 0), nil}
-	g := x.loopsOf([][]digits.Digit{list(group), list(group2)}, false)
+	out := [][]int{x.loopsOf([][]digits.Digit{list(batch), nil}, false), nil}
+	g := x.loopsOf([][]digits.Digit{append(list(major), group...), list(group2)}, false)
 	out[1] = append(g, x.loopsOf([][]digits.Digit{nil, list(rows)}, false)...)
 	x.loopsOf([][]digits.Digit{list(channels), list(u.in[1].dims[1])}, true)
 	for d, k := range at {
