@@ -83,7 +83,8 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%d inputs became %d", len(a), len(b))
 	}
 	t := newTable(o.Budget)
-	one, many := &side{t: t, name: "device", f: device}, &side{t: t, name: "ranks", g: g, f: ranks}
+	lost := map[*expr]string{}
+	one, many := &side{t: t, name: "device", f: device, lost: lost}, &side{t: t, name: "ranks", g: g, f: ranks, lost: lost}
 	if g.World > 1 && device.Module().World == g.World { // all ranks run it, with all of every input
 		one.g = g
 	}
@@ -139,7 +140,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			}
 		}
 		if why != "" {
-			findings = append(findings, Finding{i, why, many.steps(has[i].base, known)})
+			findings = append(findings, many.finding(i, why, w.base, has[i].base, known))
 		}
 	}
 	if findings != nil {
@@ -210,8 +211,19 @@ func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
 			panic(r)
 		}
 	}()
+	atoms, err := want.atoms(s.g, at)
+	if err != nil {
+		return err.Error()
+	}
+	for _, l := range atoms {
+		for _, a := range l {
+			if a < len(want.held) && want.held[a].Dim != digits.None {
+				return "ranks that should have pieces of it differ in the program of one device already"
+			}
+		}
+	}
 	if !digits.Attempt(func() bool {
-		has = s.gatheredAll(want, has, at)
+		has = s.gatheredAll(want, has, atoms)
 		for d := range at {
 			if len(at[d]) > 0 {
 				want, has = s.t.rejoined(want, d), s.t.rejoined(has, d)
@@ -241,11 +253,7 @@ func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
 }
 
 // gatheredAll is a tensor by its pieces, one after the other as they should lie.
-func (s *side) gatheredAll(want, p *piece, at placement.Placement) *piece {
-	atoms, err := want.atoms(s.g, at)
-	if err != nil {
-		panic(digits.Uneven{})
-	}
+func (s *side) gatheredAll(want, p *piece, atoms [][]int) *piece {
 	u := &use{s: s, t: s.t}
 	for d, l := range atoms {
 		p = s.gathered(p, l, d)
@@ -261,31 +269,36 @@ func (s *side) gatheredAll(want, p *piece, at placement.Placement) *piece {
 // maxSteps bounds the steps that a finding names.
 const maxSteps = 3
 
-// steps are the nodes that made what of a base is new, in their order, where all that they
-// read is of the program of one device.
-func (s *side) steps(e *expr, known int) []string {
+// finding names the unknown nodes that a result depends on in either program or, without any, the
+// nodes that made what of it is new, where all that they read is of the program of one device.
+func (s *side) finding(result int, why string, want, has *expr, known int) Finding {
 	seen := map[*expr]bool{}
-	var first []*expr
+	var all []*expr
 	var walk func(e *expr)
 	walk = func(e *expr) {
-		if seen[e] || e.id < known {
+		if seen[e] {
 			return
 		}
-		seen[e] = true
-		old := true
+		seen[e], all = true, append(all, e)
 		for _, a := range e.args {
-			old = old && a.base.id < known
 			walk(a.base)
 		}
-		if old && e.id < len(s.made) && s.made[e.id] != nil {
-			first = append(first, e)
+	}
+	walk(want)
+	walk(has)
+	slices.SortFunc(all, func(a, b *expr) int { return a.id - b.id })
+	var unknown, first []string
+	for _, e := range all {
+		if n, ok := s.lost[e]; ok {
+			unknown = append(unknown, n)
+		}
+		newer := func(a arg) bool { return a.base.id >= known }
+		if e.id >= known && e.id < len(s.made) && s.made[e.id] != nil && !slices.ContainsFunc(e.args, newer) {
+			first = append(first, s.made[e.id].String())
 		}
 	}
-	walk(e)
-	slices.SortFunc(first, func(a, b *expr) int { return a.id - b.id })
-	var out []string
-	for _, e := range first[:min(len(first), maxSteps)] {
-		out = append(out, s.made[e.id].String())
+	if unknown != nil && s.t.work <= s.t.most {
+		why, first = "it depends on unknown steps, so it may be right or wrong", unknown
 	}
-	return out
+	return Finding{result, why, first[:min(len(first), maxSteps)]}
 }

@@ -25,7 +25,8 @@ type side struct {
 	f       *ir.Func
 	vals    [][]*piece // by value: one for each tensor
 	unknown []Unknown
-	made    []*ir.Node // by expression: the node that first made it
+	made    []*ir.Node       // by expression: the node that first made it
+	lost    map[*expr]string // the nodes of what is unknown
 }
 
 // Unknown is a step of which no rule says what its ranks compute.
@@ -94,6 +95,9 @@ func (s *side) node(n *ir.Node) {
 		s.unknown = append(s.unknown, Unknown{n.String(), why})
 		for i, v := range n.Results() {
 			s.vals[v.ID()] = s.unknowns(v, fmt.Sprintf("%s %d", n.Name(), i))
+			for _, p := range s.vals[v.ID()] {
+				s.lost[p.base] = n.String()
+			}
 		}
 	}()
 	if n.Effects()&(ir.EffectWrites|ir.EffectRandom) != 0 && !(s.g == nil && n.Op() == ir.OpRand) {
@@ -194,9 +198,6 @@ func (p *piece) atoms(g *placement.Grid, at placement.Placement) ([][]int, error
 			for _, a := range atoms {
 				if used[a] {
 					return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
-				}
-				if a < len(p.held) && p.held[a].Dim != digits.None {
-					return nil, fmt.Errorf("dimension %d differs along axis %q already", d, name)
 				}
 				used[a] = true
 			}
