@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +25,15 @@ import (
 // recorded runs a program on recordings, and returns what is printed.
 func recorded(t *testing.T, name string, p *stablehlo.Program, device, dir string) (string, error) {
 	t.Helper()
-	r, err := compile.Compile(t.Context(), p.Module, compile.Target{}, compile.Options{})
+	var target compile.Target
+	if device == "cuda" {
+		target.Device = compile.GPU
+	}
+	r, err := compile.Compile(t.Context(), p.Module, target, compile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	j, err := New(Config{Device: device, Steps: 1, Inputs: dir, Expect: dir, Random: "valid", Timeout: 30 * time.Second, StableHLO: p}, name, r.Funcs[0])
+	j, err := New(Config{Device: device, FakeGPUs: p.Module.World, Steps: 1, Inputs: dir, Expect: dir, Random: "valid", Timeout: 30 * time.Second, StableHLO: p}, name, r.Funcs[0])
 	if err != nil {
 		return "", err
 	}
@@ -138,20 +143,25 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// JAX's own programs give JAX's own numbers, after they were written as StableHLO and read
-// again, too. What is missing is named in the log.
+// JAX's programs give JAX's numbers, after they were written as StableHLO and read again, too:
+// ours, which tools/jax/programs.py writes, and others where they are.
 func TestJAX(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const dir = "../../shared/jax"
-	files, err := filepath.Glob(dir + "/*.gz")
-	if err != nil || len(files) == 0 {
-		t.Skip("JAX's programs are not here: ", dir, err)
+	ours, err := filepath.Glob("../testdata/jax/*.gz")
+	if err != nil || len(ours) < 20 {
+		t.Fatalf("%d programs, %v", len(ours), err)
 	}
-	for _, path := range files {
-		name, kind, _ := strings.Cut(filepath.Base(path), ".")
+	others, err := filepath.Glob("../../shared/jax/*.gz")
+	if err != nil || len(others) == 0 {
+		t.Log("programs of others are not here: ", err)
+	}
+	for _, path := range append(ours, others...) {
+		dir, file := filepath.Split(path)
+		name, kind, _ := strings.Cut(file, ".")
 		t.Run(name+"."+kind, func(t *testing.T) {
+			t.Parallel()
 			packed, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -180,6 +190,11 @@ func TestJAX(t *testing.T) {
 			}
 			if out, err := recorded(t, name, p, "host", dir); err != nil {
 				t.Errorf("%v\n%s", err, out)
+			}
+			if slices.Contains(ours, path) {
+				if out, err := recorded(t, name, p, "cuda", dir); err != nil {
+					t.Errorf("on the fake driver: %v\n%s", err, out)
+				}
 			}
 		})
 	}
