@@ -72,7 +72,7 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 		return t.checkStages(all, opts)
 	}
 	p := all[0]
-	end := t.busy.phase("checking @" + p.Name)
+	end := t.busy.Phase("checking @" + p.Name)
 	rep, err := program.CheckWith(p, opts)
 	end()
 	if err != nil {

@@ -38,5 +38,5 @@ func (t tool) highlight(message string) string {
 
 // warn writes a warning.
 func (t tool) warn(about any) {
-	fmt.Fprintf(t.busy.over(t.err), "%s: %v\n", t.coloured(t.err, magenta, "warning"), about)
+	fmt.Fprintf(t.busy.Over(t.err), "%s: %v\n", t.coloured(t.err, magenta, "warning"), about)
 }

@@ -59,7 +59,7 @@ func (t tool) read(path string) ([]byte, string, error) {
 
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
-	defer t.busy.phase("reading " + name)()
+	defer t.busy.Phase("reading " + name)()
 	data, err := textOf(name, data)
 	if err != nil {
 		return nil, err
@@ -229,14 +229,14 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 		return nil, err
 	}
 	start := time.Now()
-	o := compile.Options{Pipeline: p, Manager: passes.Manager{Input: in.path, Validate: s.pricing.validate, Progress: t.busy.step, Clock: func() int64 { return int64(time.Since(start)) }}}
+	o := compile.Options{Pipeline: p, Manager: passes.Manager{Input: in.path, Validate: s.pricing.validate, Progress: t.busy.Step, Clock: func() int64 { return int64(time.Since(start)) }}}
 	if with != nil {
 		with(&o.Manager)
 	}
 	if t.env("GOGC") == "" { // much is garbage soon, and little stays
 		defer debug.SetGCPercent(debug.SetGCPercent(400))
 	}
-	end := t.busy.phase("passes")
+	end := t.busy.Phase("passes")
 	r, err := t.compiler(ctx, in.module, target, o)
 	end()
 	if err != nil {

@@ -72,7 +72,7 @@ func (t tool) text(c *compiled, f *lowerFlags) ([]byte, error) {
 
 // lowered is the program of what -func names.
 func (t tool) lowered(c *compiled) (*program.Program, error) {
-	defer t.busy.phase("lowering @" + c.function.Func.Name)()
+	defer t.busy.Phase("lowering @" + c.function.Func.Name)()
 	return c.function.Program()
 }
 

@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/seed-ee968945/concert/bench"
+	"github.com/seed-ee968945/concert/cmd/lowerdump/cli/internal/foreground"
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
@@ -40,7 +41,8 @@ func Main(args []string, table *passes.Table) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	return interruptible(signals, args, processTool(table))
+	t := processTool(table)
+	return foreground.Run(signals, t.err, strings.Join(append([]string{"lowerdump"}, args[:min(1, len(args))]...), " "), func(ctx context.Context) int { return run(ctx, args, t) })
 }
 
 // tool is what a command may use of the process it runs in.
@@ -48,8 +50,8 @@ type tool struct {
 	in       io.Reader
 	out, err io.Writer
 	env      func(string) string
-	table    *passes.Table // nil: the standard one
-	busy     *progress     // nil: nobody watches
+	table    *passes.Table        // nil: the standard one
+	busy     *foreground.Progress // nil: nobody watches
 	compiler compiler
 	global   bool // programs with shardings stay those of one device
 }
@@ -58,7 +60,7 @@ type tool struct {
 type compiler func(context.Context, *ir.Module, compile.Target, compile.Options) (*compile.Result, error)
 
 func processTool(table *passes.Table) tool {
-	return tool{compiler: compile.Compile, table: table, in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, busy: newProgress(os.Stderr, os.Getenv)}
+	return tool{compiler: compile.Compile, table: table, in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, busy: foreground.NewProgress(os.Stderr, os.Getenv)}
 }
 
 // command is one subcommand.
@@ -78,7 +80,7 @@ var errFindings = bench.ErrFindings
 
 // console is who a run of ranks speaks to.
 func (t tool) console() *bench.Console {
-	return &bench.Console{Out: t.out, Err: t.err, Env: t.env, Colour: t.colour, Phase: t.busy.phase}
+	return &bench.Console{Out: t.out, Err: t.err, Env: t.env, Colour: t.colour, Phase: t.busy.Phase}
 }
 
 func commands() []command {
@@ -102,7 +104,7 @@ func run(ctx context.Context, args []string, t tool) int {
 			continue
 		}
 		err := c.run(ctx, t, args[1:])
-		if err != nil && interrupted(ctx) {
+		if err != nil && foreground.Interrupted(ctx) {
 			return exitFindings // who noticed the signal says so
 		}
 		return finish(c, err, t)

@@ -37,7 +37,7 @@ Examples:
 			return err
 		}
 		c, err := t.compile(ctx, in, source{pipeline: f.pipeline, pricing: f.pricing, all: true}, func(g *passes.Manager) {
-			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.busy.over(t.err))
+			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.busy.Over(t.err))
 			g.Bisect, g.Limit, g.Repeat = f.bisect, f.limit, f.repeat
 			if f.check {
 				g.Hooks = append(g.Hooks, lower.CheckHook())

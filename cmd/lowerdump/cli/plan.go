@@ -82,7 +82,7 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	if f.fast {
 		opt.Steps = -1
 	}
-	end := t.busy.phase("placing buffers")
+	end := t.busy.Phase("placing buffers")
 	res, err := pack.Solve(ctx, *prob.problem, opt)
 	end()
 	if err != nil {

@@ -30,7 +30,7 @@ type stageFigures struct {
 // stageStats prints what each stage does.
 func (t tool) stageStats(c *compiled, json bool) error {
 	s := c.Module.Stages()[0]
-	end := t.busy.phase("simulating @" + s.Name)
+	end := t.busy.Phase("simulating @" + s.Name)
 	m, err := compile.MeasureStages(c.Module, s, c.Costs())
 	end()
 	if err != nil {
@@ -69,7 +69,7 @@ func (t tool) stageStats(c *compiled, json bool) error {
 // stages lowers the stages of a file.
 func (t tool) stages(c *compiled) (program.Stages, error) {
 	s := c.Module.Stages()[0]
-	defer t.busy.phase("lowering @" + s.Name)()
+	defer t.busy.Phase("lowering @" + s.Name)()
 	return c.Stages(s)
 }
 

@@ -189,7 +189,7 @@ func runStats(ctx context.Context, t tool, args []string) error {
 
 // figures simulates a function before and after the passes.
 func (t tool) figures(f *compile.Function) (before, after figures, err error) {
-	defer t.busy.phase("simulating @" + f.Func.Name)()
+	defer t.busy.Phase("simulating @" + f.Func.Name)()
 	b, err := f.Before()
 	if err != nil {
 		return before, after, err

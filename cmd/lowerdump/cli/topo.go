@@ -89,7 +89,7 @@ func runTopo(_ context.Context, t tool, args []string) error {
 // machine is the one that FILE describes, or this one.
 func (t tool) machine(files []string) (*topo.Machine, error) {
 	if len(files) == 0 {
-		defer t.busy.phase("reading the driver's topology")()
+		defer t.busy.Phase("reading the driver's topology")()
 		return nvml.Read(nvml.Options{})
 	}
 	data, name, err := t.read(files[0])

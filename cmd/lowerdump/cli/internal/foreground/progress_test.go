@@ -1,4 +1,4 @@
-package cli
+package foreground
 
 import (
 	"bytes"
@@ -13,15 +13,15 @@ import (
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		p := &progress{w: &b, delay: time.Second, every: 200 * time.Millisecond}
-		end := p.phase("reading x.ir")
+		p := &Progress{w: &b, delay: time.Second, every: 200 * time.Millisecond}
+		end := p.Phase("reading x.ir")
 		time.Sleep(900 * time.Millisecond)
 		end()
 		if b.Len() > 0 {
 			t.Errorf("drew %q within a second", b.String())
 		}
-		end = p.phase("passes")
-		p.step(2, 3, "overlap")
+		end = p.Phase("passes")
+		p.Step(2, 3, "overlap")
 		time.Sleep(5 * time.Second)
 		end()
 		if got := b.String(); !strings.Contains(got, "\r\x1b[K[2/3] overlap, 5 s") || !strings.HasSuffix(got, "\r\x1b[K") {
@@ -32,11 +32,11 @@ func TestProgress(t *testing.T) {
 
 // A command whose standard error is no terminal has no progress.
 func TestNoProgress(t *testing.T) {
-	p := newProgress(&bytes.Buffer{}, func(string) string { return "" })
+	p := NewProgress(&bytes.Buffer{}, func(string) string { return "" })
 	if p != nil {
 		t.Fatal("a buffer is not a terminal")
 	}
-	end := p.phase("reading")
-	p.step(1, 2, "x")
+	end := p.Phase("reading")
+	p.Step(1, 2, "x")
 	end()
 }

@@ -1,9 +1,13 @@
-package cli
+// Package foreground is a command before the person who waits for it: signals end it, a line on
+// the terminal says what it does. It has the goroutines of the command line and imports none of
+// the commands, so that the race detector runs it without them.
+package foreground
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 	"time"
@@ -25,7 +29,7 @@ func (e *interruption) status() int {
 	if n, ok := e.sig.(syscall.Signal); ok {
 		return 128 + int(n)
 	}
-	return exitFindings
+	return 1
 }
 
 // endGrace is how long a command may take to end in good order after a signal. Nothing is
@@ -33,12 +37,14 @@ func (e *interruption) status() int {
 // them, and folders of temporary files have guards.
 const endGrace = 50 * time.Millisecond
 
-// interruptible runs a command line until it is done or a signal arrives.
-func interruptible(signals <-chan os.Signal, args []string, t tool) int {
+// Run runs a command until it is done or a signal arrives, which it says on stderr under the
+// command's name, and returns the exit status. A command that has succeeded all the same has
+// its own status, 0.
+func Run(signals <-chan os.Signal, stderr io.Writer, name string, command func(context.Context) int) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	done := make(chan int, 1)
-	go func() { done <- run(ctx, args, t) }()
+	go func() { done <- command(ctx) }()
 	select {
 	case code := <-done:
 		return code
@@ -47,18 +53,18 @@ func interruptible(signals <-chan os.Signal, args []string, t tool) int {
 		cancel(why)
 		select {
 		case code := <-done:
-			if code == exitOK {
+			if code == 0 {
 				return code
 			}
 		case <-time.After(endGrace):
 		}
-		fmt.Fprintf(t.err, "lowerdump %s: %v\n", args[0], why)
+		fmt.Fprintf(stderr, "%s: %v\n", name, why)
 		return why.status()
 	}
 }
 
-// interrupted reports whether a signal has ended ctx.
-func interrupted(ctx context.Context) bool {
+// Interrupted reports whether a signal has ended ctx.
+func Interrupted(ctx context.Context) bool {
 	var why *interruption
 	return errors.As(context.Cause(ctx), &why)
 }

@@ -1,4 +1,4 @@
-package cli
+package foreground
 
 import (
 	"fmt"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// progress says on a terminal what has been going on for longer than a second:
-// one line, redrawn in place, gone once the work is done. A nil *progress, where
+// Progress says on a terminal what has been going on for longer than a second:
+// one line, redrawn in place, gone once the work is done. A nil *Progress, where
 // standard error is no terminal, does nothing.
-type progress struct {
+type Progress struct {
 	w     io.Writer
 	delay time.Duration // nothing is drawn before, counted from the first phase
 	every time.Duration
@@ -24,18 +24,18 @@ type progress struct {
 	drawn bool
 }
 
-// newProgress returns the progress of a command that writes errors to w.
-func newProgress(w io.Writer, env func(string) string) *progress {
+// NewProgress returns the progress of a command that writes errors to w.
+func NewProgress(w io.Writer, env func(string) string) *Progress {
 	f, ok := w.(*os.File)
 	if !ok || env("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}
-	return &progress{w: w, delay: time.Second, every: 200 * time.Millisecond}
+	return &Progress{w: w, delay: time.Second, every: 200 * time.Millisecond}
 }
 
-// phase announces work and returns what ends it, which also clears the line.
+// Phase announces work and returns what ends it, which also clears the line.
 // Phases do not overlap.
-func (p *progress) phase(what string) (end func()) {
+func (p *Progress) Phase(what string) (end func()) {
 	if p == nil {
 		return func() {}
 	}
@@ -69,8 +69,8 @@ func (p *progress) phase(what string) (end func()) {
 	}
 }
 
-// step says how far the phase is.
-func (p *progress) step(number, of int, what string) {
+// Step says how far the phase is.
+func (p *Progress) Step(number, of int, what string) {
 	if p == nil {
 		return
 	}
@@ -79,8 +79,8 @@ func (p *progress) step(number, of int, what string) {
 	p.what = fmt.Sprintf("[%d/%d] %s", number, of, what)
 }
 
-// over returns a writer to w, the terminal that p draws on, which clears the line first.
-func (p *progress) over(w io.Writer) io.Writer {
+// Over returns a writer to w, the terminal that p draws on, which clears the line first.
+func (p *Progress) Over(w io.Writer) io.Writer {
 	if p == nil {
 		return w
 	}
@@ -88,7 +88,7 @@ func (p *progress) over(w io.Writer) io.Writer {
 }
 
 type overProgress struct {
-	p *progress
+	p *Progress
 	w io.Writer
 }
 
@@ -100,14 +100,14 @@ func (o overProgress) Write(b []byte) (int, error) {
 }
 
 // clear removes the line; p.mu is held.
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	if p.drawn {
 		p.drawn = false
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
 
-func (p *progress) draw() {
+func (p *Progress) draw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	took := time.Since(p.start)
