@@ -11,9 +11,9 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Precise is a copy of the step that computes in float64 what the step computes in narrower
-// floating-point types. Inputs and results keep their types, and so does what is about bits or
-// has code of its own: constants, random numbers, bitcasts, calls. They are converted.
+// Precise is a copy of the step that takes, computes and gives float64 where the step has narrower
+// floating-point types. What is about bits or has code of its own keeps its type, and is converted:
+// constants, random numbers, bitcasts, calls.
 func (p *Pair) Precise() (*Pair, error) {
 	out := &Pair{Name: p.Name}
 	var err, bwErr error
@@ -32,16 +32,13 @@ func precise(f *ir.Func) (*ir.Func, error) {
 			was = f.Module().Func(g.Name)
 		}
 		for _, n := range slices.Clone(g.Order()) {
-			switch {
-			case n.Op() == ir.OpReturn && g == main:
-				convertArgs(g, n, was)
-			case n.Op() == ir.OpInput && g == main || ownType(n):
+			if ownType(n) {
 				convertArgs(g, n, was)
 				convertResults(g, n)
-			default:
-				for _, v := range n.Results() {
-					g.SetType(v, wide(v.Type()))
-				}
+				continue
+			}
+			for _, v := range n.Results() {
+				g.SetType(v, wide(v.Type()))
 			}
 		}
 	}
@@ -57,7 +54,7 @@ func ownType(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpConstant, ir.OpRand, ir.OpBitcast, ir.OpCall, ir.OpAsyncCall:
 		return true
-	case ir.OpInput, ir.OpWhile, ir.OpCase:
+	case ir.OpInput, ir.OpReturn, ir.OpWhile, ir.OpCase:
 		return false
 	}
 	var args, results []ir.Type
@@ -90,21 +87,22 @@ func wide(t ir.Type) ir.Type {
 // convertArgs gives n, which is in f, the types that it had in was.
 func convertArgs(f *ir.Func, n *ir.Node, was *ir.Func) {
 	for i, v := range was.NodeByID(n.ID()).Args() {
-		if x := n.Arg(i); !x.Type().Equal(v.Type()) {
-			f.SetArg(n, i, f.InsertBefore(n, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{x}, Results: []ir.Type{v.Type()}}).Result(0))
+		x, t := n.Arg(i), v.Type()
+		if x.Type().Equal(t) {
+			continue
 		}
+		if !t.NonOverlapping() {
+			t = ir.TensorOf(t.DType(), t.Shape())
+		}
+		f.SetArg(n, i, f.InsertBefore(n, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{x}, Results: []ir.Type{t}}).Result(0))
 	}
 }
 
-// convertResults gives those who use n's results float64. All inputs come first.
+// convertResults gives those who use n's results float64.
 func convertResults(f *ir.Func, n *ir.Node) {
-	at := n
-	if n.Op() == ir.OpInput {
-		at = f.Inputs()[len(f.Inputs())-1]
-	}
 	for _, v := range n.Results() {
 		if isNarrow(v.Type()) {
-			c := f.InsertAfter(at, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{v}, Results: []ir.Type{wide(v.Type())}})
+			c := f.InsertAfter(n, ir.NodeSpec{Op: ir.OpConvert, Args: []*ir.Value{v}, Results: []ir.Type{wide(v.Type())}})
 			f.ReplaceUses(v, c.Result(0))
 			f.SetArg(c, 0, v)
 		}
@@ -130,11 +128,33 @@ func (p *Pair) MeasureNoise(ctx context.Context, o interp.Options, in [][]interp
 	if err != nil {
 		return nil, err
 	}
-	exact, exactBW, err := q.Run(ctx, Interpret(o), in)
+	precise, err := doubles(in)
+	if err != nil {
+		return nil, err
+	}
+	exact, exactBW, err := q.Run(ctx, Interpret(o), precise)
 	if err != nil {
 		return nil, err
 	}
 	return &Noise{rounded(fw, exact), rounded(bw, exactBW)}, nil
+}
+
+// doubles are the tensors, in float64 where they are of floats.
+func doubles(in [][]interp.Tensor) ([][]interp.Tensor, error) {
+	out := make([][]interp.Tensor, len(in))
+	for r := range in {
+		for _, t := range in[r] {
+			var err error
+			if t.DType.IsFloat() {
+				t, err = interp.FromSlice(t.Float64s(), t.Shape...)
+			}
+			if err != nil {
+				return nil, err
+			}
+			out[r] = append(out[r], t)
+		}
+	}
+	return out, nil
 }
 
 func rounded(got, exact [][]interp.Tensor) [][]Rounded {
@@ -154,7 +174,7 @@ func rounded(got, exact [][]interp.Tensor) [][]Rounded {
 
 const (
 	digit  = 0.1 // of a result's norm: with errors beyond that it has no digit
-	unlike = 8   // how many times as far as its own errors such a result may be from somebody else's
+	unlike = 32  // how many times as far as its own errors such a result may be from somebody else's
 )
 
 // Allow widens the bounds of outputs that no run could keep to, because rounding alone leaves no

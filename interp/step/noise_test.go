@@ -3,6 +3,7 @@ package step
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,22 +91,28 @@ func @cond(%i: i32[], %x: f32[4]) -> (bool[]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(p *Pair) []interp.Tensor {
-		out, _, err := p.Run(t.Context(), Interpret(interp.Options{}), [][]interp.Tensor{{x, h}})
+	run := func(p *Pair, in [][]interp.Tensor) []interp.Tensor {
+		out, _, err := p.Run(t.Context(), Interpret(interp.Options{}), in)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
 	}
-	got, exact := run(p), run(q)
-	for k, want := range []bool{false, true, true} { // one rounding is not another
-		if interp.Equal(got[k], exact[k]) != want {
-			t.Errorf("output %d: %v, in float64 %v", k, got[k].Float64s(), exact[k].Float64s())
-		}
+	in := [][]interp.Tensor{{x, h}}
+	wide, err := doubles(in)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, v := range exact[0].Float64s() {
-		if want := float64(float32(x.Float64s()[i] + 100)); v != want {
-			t.Errorf("element %d: %v, want %v", i, v, want)
+	got, exact := run(p, in), run(q, wide)
+	if !interp.Equal(got[1], exact[1]) {
+		t.Errorf("other bits: %v, want %v", exact[1].Float64s(), got[1].Float64s())
+	}
+	for i, v := range x.Float64s() {
+		if want, e := v+100, exact[0].Float64s()[i]; math.Abs(e-want) > 1e-10 || math.Abs(got[0].Float64s()[i]-want) < 1e-6 {
+			t.Errorf("sum %d: %v in float64, want %v; %v in float32", i, e, want, got[0].Float64s()[i])
+		}
+		if v := h.Float64s()[i]; exact[2].Float64s()[i] != v*v {
+			t.Errorf("square %d: %v, want %v", i, exact[2].Float64s()[i], v*v)
 		}
 	}
 }
