@@ -85,11 +85,11 @@ func (t *turn) run(ctx context.Context, r *rt.Rank) (float64, error) {
 	return sum, err
 }
 
-// livingSteps are fewer with -short, as under the race detector, where a quarter of them covers the
-// same pairs of accesses: all programs were added and dropped many times by then.
+// livingSteps are fewer with -short, as under the race detector, where a tenth of them covers the
+// same pairs of accesses: all programs were added and dropped several times by then.
 func livingSteps() int {
 	if testing.Short() {
-		return 250
+		return 100
 	}
 	return 1000
 }
@@ -163,12 +163,12 @@ func TestKilledInALivingWorld(t *testing.T) {
 	for _, world := range []int{2, 4} {
 		t.Run(strconv.Itoa(world), func(t *testing.T) {
 			leak.Check(t)
-			victim := rand.IntN(world)
+			victim, last := rand.IntN(world), fmt.Sprint("step ", min(300, livingSteps()))
 			var procs sync.Map
 			var once sync.Once
 			out := &output{}
 			out.seen = func(line string) {
-				if strings.HasPrefix(line, fmt.Sprintf("[%d] step 300", victim)) {
+				if strings.HasPrefix(line, fmt.Sprintf("[%d] %s", victim, last)) {
 					once.Do(func() {
 						p, _ := procs.Load(victim)
 						p.(*os.Process).Signal(syscall.SIGKILL)
