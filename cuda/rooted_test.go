@@ -129,7 +129,7 @@ func TestRooted(t *testing.T) {
 			}
 			fan := [][2]int{{0, 0}, {0, n - 1}} // one rank to itself and to another
 			for i, algo := range []kernels.Algo{kernels.Auto, kernels.LL, kernels.Engine} {
-				for j, counts := range [][]int{{1}, {333}, {5, 2000, 17}, {0, 70001}} {
+				for j, counts := range [][]int{{1}, {333}, {5, 2000, 17}, {0, volume(70001)}} {
 					root, shift := (i+j)%n, uint64(4*(j%2))
 					cases := []rootedT{
 						{kind: kernels.Broadcast, t: dtype.BF16, counts: counts, root: root, shift: shift},
@@ -153,7 +153,7 @@ func TestRooted(t *testing.T) {
 						}
 					}
 					// What stages by kernels comes next, while peers may still be at it.
-					push := caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Push, counts: []int{40000}}
+					push := caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Push, counts: []int{volume(40000)}}
 					if err := r.runCase(push, rng); n != 3 && err != nil {
 						t.Fatalf("push after the others: %v", err)
 					}
@@ -170,7 +170,7 @@ func TestRooted(t *testing.T) {
 // runQueue enqueues many reduces to changing roots, each followed by an all_reduce that
 // stages, and then compares the last results.
 func (r *rigT) runQueue(rounds int, rng *rand.Rand) error {
-	n, count := r.w.Size(), 6000
+	n, count := r.w.Size(), volume(6000)
 	size := uint64(count * 4)
 	src, dst, sum := r.alloc(size), r.alloc(size), r.alloc(size)
 	var in [][]byte
