@@ -14,11 +14,12 @@ type captures struct {
 	mu       sync.Mutex
 	changed  sync.Cond
 	begun    map[Stream]bool
+	asking   int // waits before which captures have to end
 	entering int // waits that the driver may not have let in yet
 }
 
 const (
-	letIn   = time.Second      // far longer than a call takes to be inside the driver
+	letIn   = time.Second      // far longer than a call takes to be inside the driver, or a capture to end
 	longest = 30 * time.Second // that a wait leaves a capture time to end
 )
 
@@ -28,11 +29,27 @@ func newCaptures() *captures {
 	return x
 }
 
+// after is true some time after the call, unless stop has been called. The caller holds mu, and
+// is woken.
+func (x *captures) after(d time.Duration) (late *bool, stop func() bool) {
+	late = new(bool)
+	return late, time.AfterFunc(d, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		*late = true
+		x.changed.Broadcast()
+	}).Stop
+}
+
+// begin lets waits go first, or else they would never find a moment without a capture; but not
+// for long, since a capture that has begun may end only after this one.
 func (x *captures) begin(s Stream, begin func() error) error {
 	x.mu.Lock()
-	for x.entering > 0 {
+	late, stop := x.after(letIn)
+	for x.entering > 0 || x.asking > 0 && !*late {
 		x.changed.Wait()
 	}
+	stop()
 	again := x.begun[s] // an error, which does not end the first capture
 	x.begun[s] = true
 	x.mu.Unlock()
@@ -68,15 +85,15 @@ func (x *captures) wait(wait func() error) error {
 func (x *captures) enter() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	late := false
-	defer time.AfterFunc(longest, func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		late = true
+	late, stop := x.after(longest)
+	defer stop()
+	x.asking++
+	defer func() {
+		x.asking--
 		x.changed.Broadcast()
-	}).Stop()
+	}()
 	for len(x.begun) > 0 {
-		if late {
+		if *late {
 			return &Error{Call: "cuCtxSynchronize", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
 				Text: fmt.Sprintf("streams of the context have not ended their captures for %v", longest)}
 		}

@@ -30,6 +30,11 @@ func TestCapturesAndWaits(t *testing.T) {
 		if inside {
 			t.Error("a wait while a stream captures")
 		}
+		start := time.Now() // the wait is first, unless the capture before it needs this one
+		if err := f.BeginCapture(1, 14, func() error { return nil }); err != nil || time.Since(start) != letIn {
+			t.Errorf("a capture began %v after a wait that is to be first, %v", time.Since(start), err)
+		}
+		f.CaptureEnded(1, 14)
 		if err := f.SyncContext(2, func() error { return nil }); err != nil { // another context
 			t.Error(err)
 		}
@@ -40,7 +45,7 @@ func TestCapturesAndWaits(t *testing.T) {
 		if !inside {
 			t.Fatal("a destroyed stream is taken for one that captures")
 		}
-		start := time.Now()
+		start = time.Now()
 		if err := f.BeginCapture(1, 13, func() error { return nil }); err != nil {
 			t.Error(err)
 		}
