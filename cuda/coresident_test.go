@@ -52,6 +52,7 @@ func (g *coresidentT) fill(at, n uint64) {
 
 // TestCoresidentCopy copies pieces of many sizes at all alignments, alone and as one launch.
 func TestCoresidentCopy(t *testing.T) {
+	numbersOnly(t)
 	g := newCoresidentT(t)
 	sizes := []uint64{1, 3, 4, 15, 16, 17, 31, 100, 511, 512, 513, 4096, 9000, 70001, 1<<20 + 5}
 	if *onGPU {
@@ -109,6 +110,7 @@ func TestCoresidentCopy(t *testing.T) {
 // TestCoresidentReduce compares folds with the ones that kernels/src/staged.cu does of the same bytes,
 // bit by bit but for NaNs, and both with the sums of the host.
 func TestCoresidentReduce(t *testing.T) {
+	numbersOnly(t)
 	g := newCoresidentT(t)
 	counts := []int{1, 5, 7, 64, 333, 4097, 20001}
 	if *onGPU {
@@ -181,6 +183,7 @@ func (g *coresidentT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count
 // TestStagedSegments compares the fold of several tensors, one after the other in
 // staging, with the sums of the host, at sizes that fill no unit, and with nothing at all.
 func TestStagedSegments(t *testing.T) {
+	numbersOnly(t)
 	g := newCoresidentT(t)
 	cases := 0
 	for _, dt := range []dtype.DType{dtype.BF16, dtype.F32, dtype.F16, dtype.I8, dtype.F64, dtype.I32} {

@@ -329,6 +329,8 @@ func randomBytes(rng *rand.Rand, t dtype.DType, count int, special bool) []byte 
 }
 
 // want folds element by element in rank order: the reference of all reductions.
+//
+//go:norace
 func want(t dtype.DType, red kernels.Reduction, in [][]byte) []byte {
 	size := t.Size()
 	out := make([]byte, len(in[0]))
