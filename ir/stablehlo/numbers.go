@@ -133,23 +133,9 @@ func (im *importer) flag(name string) bool {
 	return ok && a.Text == "true"
 }
 
-// maxRows bounds the matrices of solvers, which take operations for each row.
-const maxRows = 4096
-
-// solvable says which matrix is too large for a solver.
-func (im *importer) solvable(a *ir.Value) error {
-	if s := sizes(a); len(s) > 0 && s[len(s)-1] > maxRows {
-		return im.errorf("%s of %s: %d rows at most", im.op.Name, a.Type(), maxRows)
-	}
-	return nil
-}
-
 func triangularSolve(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
-		return nil, err
-	}
-	if err := im.solvable(args[0]); err != nil {
 		return nil, err
 	}
 	transpose := im.enum("transpose_a", -1)
@@ -164,9 +150,6 @@ func triangularSolve(im *importer, _ *mlir.Operation, in []*value) ([]*value, er
 func cholesky(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
-		return nil, err
-	}
-	if err := im.solvable(x); err != nil {
 		return nil, err
 	}
 	return im.decomposed1(decompose.Cholesky(im.cur, x, im.flag("lower")))
