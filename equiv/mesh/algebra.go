@@ -36,10 +36,7 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 	loops = picked(loops, from)
 	inward, rest, times := inwards(loops, len(kept))
 	coef *= times
-	where := make([]digits.Digit, len(loops))
-	for i, l := range loops {
-		where[i] = digits.Repeated(l.size)
-	}
+	where := repeated(loops)
 	if len(kept) == 0 {
 		return coef, t.one, where
 	}
@@ -68,10 +65,7 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 	}
 	if len(kept) == 1 {
 		if !slices.ContainsFunc(loops, func(l loop) bool { return l.summed && l.at[0].Dim != digits.None }) {
-			for i, l := range loops {
-				where[i] = l.at[0]
-			}
-			return coef, kept[0].base, where
+			return coef, kept[0].base, firsts(loops)
 		}
 		if a, less, ok := t.trimmed("sum", kept[0], loops); ok {
 			c, e, w := t.multiply([]arg{a}, less)
@@ -128,6 +122,24 @@ func (t *table) inside(base *expr, ds []digits.Digit, loops []loop) (float64, *e
 		}
 	}
 	return s.coef, s.base, where, true
+}
+
+// repeated are digits of loops that a base does not have.
+func repeated(loops []loop) []digits.Digit {
+	out := make([]digits.Digit, len(loops))
+	for i, l := range loops {
+		out[i] = digits.Repeated(l.size)
+	}
+	return out
+}
+
+// firsts are the digits of operand 0.
+func firsts(loops []loop) []digits.Digit {
+	out := make([]digits.Digit, len(loops))
+	for i, l := range loops {
+		out[i] = l.at[0]
+	}
+	return out
 }
 
 // picked is loops with some of the operands, in an order, in memory of their own.
@@ -371,18 +383,11 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		}
 	}
 	loops = picked(loops, from)
-	where := make([]digits.Digit, len(loops))
 	switch len(kept) {
 	case 0:
-		for i, l := range loops {
-			where[i] = digits.Repeated(l.size)
-		}
-		return 0, t.one, where
+		return 0, t.one, repeated(loops)
 	case 1:
-		for i, l := range loops {
-			where[i] = l.at[0]
-		}
-		return kept[0].coef, kept[0].base, where
+		return kept[0].coef, kept[0].base, firsts(loops)
 	}
 	coef := kept[0].coef
 	for i := range kept {

@@ -12,7 +12,7 @@ import (
 // index, embedding and gather the first operand, of cat all, of convolution each of both, and
 // of put the values that are added at indices.
 const (
-	nameSlice  = "slice" // of several digits
+	nameFlat   = "flat" // of several dimensions
 	nameWindow = "window"
 	nameEdged  = "edged" // a window with another number than zero around it
 	nameLookup = "lookup"
@@ -29,7 +29,7 @@ func (e *expr) is(names ...string) bool {
 }
 
 // sums reports whether a sum may move into a block.
-func sums(e *expr) bool { return e.is(nameSlice, nameWindow, nameLookup, nameCat, nameConv, namePut) }
+func sums(e *expr) bool { return e.is(nameFlat, nameWindow, nameLookup, nameCat, nameConv, namePut) }
 
 // linearly makes a block. The factor of what it is linear in is the result's.
 func (t *table) linearly(s spec) (float64, *expr, []digits.Digit) {
@@ -45,7 +45,7 @@ func (t *table) linearly(s spec) (float64, *expr, []digits.Digit) {
 				s.args[k].coef = s.args[k].coef/coef + 0 // one zero, not two
 			}
 		}
-	case first == 0 && e.is(nameSlice, nameWindow, nameLookup, namePut, nameGradient):
+	case first == 0 && e.is(nameFlat, nameWindow, nameLookup, namePut, nameGradient):
 		coef, s.args = s.args[0].coef, slices.Clone(s.args)
 		s.args[0].coef = 1
 	}

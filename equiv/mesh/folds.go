@@ -22,26 +22,20 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 	if a.base.kind == fold && a.base.text == name && a.coef == 1 {
 		var tile []digits.Digit
 		var at []int
+		kept := 0
 		for _, sum := range []bool{false, true} {
 			for i, l := range loops {
 				if d := l.at[0]; l.summed == sum && d.Dim != digits.None {
-					tile, at = append(tile, d), append(at, i)
+					if tile, at = append(tile, d), append(at, i); !sum {
+						kept++
+					}
 				}
-			}
-		}
-		kept := 0
-		for _, i := range at {
-			if !loops[i].summed {
-				kept++
 			}
 		}
 		inner, _, ok := t.refine(a.base, tile, kept)
 		if ok {
 			c, e, w := t.folded(name, a.base.args[0], inner)
-			where := make([]digits.Digit, len(loops))
-			for i, l := range loops {
-				where[i] = digits.Repeated(l.size)
-			}
+			where := repeated(loops)
 			for j, i := range at {
 				where[i] = w[j]
 			}
@@ -56,11 +50,7 @@ func (t *table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 		left = left || l.summed && l.at[0].Dim != digits.None
 	}
 	if !left { // the largest of equals
-		where := make([]digits.Digit, len(loops))
-		for i, l := range loops {
-			where[i] = l.at[0]
-		}
-		return a.coef, a.base, where
+		return a.coef, a.base, firsts(loops)
 	}
 	if b, less, ok := t.trimmed(name, a, loops); ok && a.coef == 1 {
 		return t.folded(name, b, less)

@@ -204,12 +204,7 @@ func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digi
 	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.Size))
 	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, digits.Repeated(1), 1}}}
 	if front+back >= n {
-		where := make([]digits.Digit, len(loops)+1)
-		for i, l := range loops {
-			where[i] = digits.Repeated(l.size)
-		}
-		where[len(loops)] = digits.Repeated(n)
-		return v.fill.coef, v.fill.base, where
+		return v.fill.coef, v.fill.base, append(repeated(loops), digits.Repeated(n))
 	}
 	for _, l := range loops {
 		x.axes = append(x.axes, axis{l.size, l.at[0], 0})

@@ -43,13 +43,7 @@ func (t *table) through(v *view) bool {
 	}
 	out.off += times(step, v.off)
 	if v.outside() {
-		low, high := v.sides()
-		lo, hi := others.span()
-		n := out.inner.Size
-		switch {
-		case w.dil > 1 || step < 1 || v.dil > 1 && step != 1, w.fill != nil && !v.fill.equal(w.fill):
-			return false
-		case low && hi-step >= 0, high && lo+step*v.inner.Size < n: // it is there in what the view is of
+		if w.dil > 1 || step < 1 || v.dil > 1 && step != 1 || w.fill != nil && !v.fill.equal(w.fill) || v.finds(&others, step, out.inner.Size, 1) {
 			return false
 		}
 		out.dil, out.fill = v.dil, v.fill
@@ -57,6 +51,34 @@ func (t *table) through(v *view) bool {
 	*v = out
 	return true
 }
+
+// finds reports whether what is outside of a view, in steps of what that is of, is there in the n
+// places of that, which the others depend on, or may be. What both depend on, such as the rank, is
+// looked at one by one.
+func (v *view) finds(others *view, step, n, times int64) bool {
+	for i, a := range v.axes {
+		b := others.axes[i]
+		if times *= a.size; a.coef == 0 || b.coef == 0 || times > maxShared {
+			times /= a.size
+			continue
+		}
+		x, y := *v, *others
+		x.axes, y.axes = slices.Delete(slices.Clone(v.axes), i, i+1), slices.Delete(slices.Clone(others.axes), i, i+1)
+		for range a.size {
+			if x.finds(&y, step, n, times) {
+				return true
+			}
+			x.off, y.off = x.off+a.coef, y.off+b.coef
+		}
+		return false
+	}
+	low, high := v.sides()
+	lo, hi := others.span()
+	return low && hi-step >= 0 || high && lo+step*v.inner.Size < n
+}
+
+// maxShared bounds them.
+const maxShared = 1 << 10
 
 // beside makes a view along a loop of a view that is nowhere outside, such as the rank whose rows
 // are read, one of the dimension that both are of.

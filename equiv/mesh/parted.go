@@ -250,9 +250,6 @@ func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 	c, e, where := t.view(*a)
 	along := where[n]
 	at := digits.Singles(where[:n])
-	if len(args) == 2 {
-		return c, e, at, digits.Joined(along), true
-	}
 	rest := slices.Concat(args[:k], []arg{{base: e, coef: c}}, args[k+2:])
 	left := slices.Concat(lists[:k], [][]digits.Digit{digits.Joined(along)}, lists[k+2:])
 	next := make([]loop, n)

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -81,6 +80,23 @@ func (s seam) onto(k int, v view) (view, bool) {
 // join is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
 func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
+	if len(args) == 1 {
+		return args[0].coef, args[0].base, firsts(loops), digits.Joined(lists[0])
+	}
+	for k := range args {
+		if slices.ContainsFunc(args, func(a arg) bool { return a.base.reads(args[k].base) }) {
+			args, lists, loops = slices.Clone(args), slices.Clone(lists), slices.Clone(loops)
+			t.flatten(args, lists, loops, k)
+		}
+	}
+	if k := slices.IndexFunc(indices(len(args)-1), func(k int) bool { return t.isNumber(args[k].base) && args[k].equal(&args[k+1]) }); k >= 0 {
+		n := digits.Add(nil, digits.Repeated(digits.Places(lists[k])+digits.Places(lists[k+1])))
+		rest := make([]loop, len(loops))
+		for i, l := range loops {
+			rest[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Delete(slices.Clone(l.at), k, k+1)}
+		}
+		return t.join(slices.Delete(slices.Clone(args), k, k+1), slices.Replace(slices.Clone(lists), k, k+2, n), rest)
+	}
 	for k := 0; k+1 < len(args); k++ {
 		var c float64
 		var e *expr
@@ -356,88 +372,28 @@ func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 type span struct{ start, count, step int64 }
 
 // slice is a span of a dimension of an operand, which is given by its digits; the others are
-// loops. What is minor and taken whole is a loop, too. Of a joined operand it is one of a part,
-// if it lies in one. It returns the digits of the loops, and of the dimension.
+// loops. It returns the digits of the loops, and of the dimension.
 func (t *table) slice(a arg, along []digits.Digit, at span, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
-	plain := func() []digits.Digit {
-		var where []digits.Digit
-		for _, l := range loops {
-			where = append(where, l.at[0])
-		}
-		return where
-	}
 	along = digits.Joined(along)
 	n := digits.Places(along)
 	if at.start == 0 && at.count == n {
-		return a.coef, a.base, plain(), along
+		return a.coef, a.base, firsts(loops), along
 	}
 	if a.base == t.one || len(along) == 1 && along[0].Dim == digits.None {
-		return a.coef, a.base, plain(), digits.Add(nil, digits.Repeated(at.count))
+		return a.coef, a.base, firsts(loops), digits.Add(nil, digits.Repeated(at.count))
 	}
-	if len(along) == 1 {
-		v := view{arg: a, inner: along[0], off: at.start, dil: 1, axes: []axis{{at.count, digits.Repeated(at.count), at.step}}}
-		for _, l := range loops {
-			v.axes = append(v.axes, axis{l.size, l.at[0], 0})
-		}
-		c, e, where := t.view(v)
-		return c, e, digits.Singles(where[1:]), digits.Joined(where[0])
+	if args, lists, flat := []arg{a}, [][]digits.Digit{along}, slices.Clone(loops); t.flatten(args, lists, flat, 0) {
+		a, along, loops = args[0], lists[0], flat
 	}
-	whole := int64(1)
-	if at.step == 1 {
-		whole = intmath.GCD(intmath.GCD(n, at.start), at.count)
-	}
-	major, low, ok := digits.Minor(along, whole)
-	if !ok {
-		whole, major, low = 1, along, nil
-	}
-	s := &spec{kind: block, text: fmt.Sprint(nameSlice, " ", at.start/whole, " ", at.step, " ", digits.Places(major)), own: []int64{at.count / whole}}
-	s.args = []arg{{base: a.base, coef: 1, inner: digits.Joined(major)}}
-	for _, l := range loops {
-		l.tail = false
-		s.loops = append(s.loops, l)
-	}
-	for _, d := range low {
-		s.loops = append(s.loops, loop{size: d.Size, at: []digits.Digit{d}, tail: true})
-	}
-	c, e, where, ok := t.split(s.args, s.loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
-		return t.sliceAgain(args[0], at, parts)
-	}, t.add)
-	if !ok {
-		c = 1
-		e, where = t.make(s)
-	}
-	return a.coef * c, e, where[:len(loops)], digits.Joined(append(where[len(s.loops):], where[len(loops):len(s.loops)]...))
-}
-
-// sliceAgain is slice where what is minor is among the loops, as in the block of a slice.
-func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digits.Digit) {
-	along, n := slices.Clone(a.inner), int64(1)
-	var plain []loop
-	for _, l := range loops {
-		if l.tail {
-			along, n = append(along, l.at[0]), n*l.size
-		} else {
-			plain = append(plain, l)
-		}
-	}
-	c, e, w, dim := t.slice(arg{base: a.base, coef: a.coef}, along, at, plain)
-	major, low, ok := digits.Minor(dim, n)
-	if major = digits.Joined(major); !ok || len(major) > 1 {
+	if len(along) != 1 {
 		panic(digits.Uneven{})
 	}
-	var where []digits.Digit
+	v := view{arg: a, inner: along[0], off: at.start, dil: 1, axes: []axis{{at.count, digits.Repeated(at.count), at.step}}}
 	for _, l := range loops {
-		if l.tail {
-			var d []digits.Digit
-			if d, low, ok = digits.Leading(low, l.size); !ok || len(d) > 1 {
-				panic(digits.Uneven{})
-			}
-			where = append(where, append(d, digits.Repeated(1))[0])
-		} else {
-			where, w = append(where, w[0]), w[1:]
-		}
+		v.axes = append(v.axes, axis{l.size, l.at[0], 0})
 	}
-	return c, e, append(where, append(major, digits.Repeated(1))[0])
+	c, e, where := t.view(v)
+	return c, e, digits.Singles(where[1:]), digits.Joined(where[0])
 }
 
 // behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.

@@ -124,7 +124,7 @@ func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 	t.depth++
 	v.axes = slices.Clone(v.axes)
 	were := map[string]bool{} // two may each want to be within the other
-	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) {
+	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) || v.single() < 0 && t.framed(&v) {
 		t.spend(t.depth)
 		key := v.key()
 		if were[key] {
