@@ -266,13 +266,11 @@ func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
 // inProcesses says that this is a rank of several processes on fake devices.
 func inProcesses() bool { return process != nil && !*onGPU }
 
-var raced bool // by the race detector: race_test.go
-
-// volume is a number of elements or rounds that is for the volume of data, a tenth of it under
+// volume is a number of elements or rounds that is for the volume of data, a third of it under
 // the race detector: the accesses of goroutines are the same ones again.
 func volume(n int) int {
 	if raced {
-		return n / 10
+		return n / 3
 	}
 	return n
 }

@@ -117,7 +117,7 @@ func TestSizesInSteps(t *testing.T) {
 	symmetricOnly(t)
 	wide := 512
 	if testing.Short() {
-		wide = 64
+		wide = 128
 	}
 	for _, c := range []struct{ n, tokens, width int }{{2, 8, 4}, {4, 24, 4}, {2, 300, wide}} {
 		if *onGPU && c.n > 3 {

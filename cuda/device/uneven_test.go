@@ -18,7 +18,7 @@ func TestExchangeOfManyRows(t *testing.T) {
 	const n, most = 4, 900
 	width := int64(512) // a row has 2 KiB
 	if testing.Short() {
-		width = 32
+		width = 128
 	}
 	rng := rand.New(rand.NewPCG(11, 5))
 	rows := make([][]int64, n) // by sender and receiver
