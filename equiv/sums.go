@@ -122,17 +122,21 @@ func factorOfSum(z *normalizer, t *term) (termID, bool) {
 	return z.each(x, func(a termID) termID { return z.with(t, t.dt, a) }), true
 }
 
+// unsigned are the types of as many bits as signed ones.
+var unsigned = map[ir.DType]ir.DType{ir.I8: ir.U8, ir.I16: ir.U16, ir.I32: ir.U32, ir.I64: ir.U64}
+
 func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
 	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 {
 		return 0, false
 	}
 	if id, ok := z.flipped(t.args[0]); ok {
-		in := *z.at(id)
-		if in.kind != kindPoint || in.op != ir.OpConvert || x.dt.IsUnsigned() || !z.at(in.args[0]).dt.IsUnsigned() || z.at(in.args[0]).dt.Size() != x.dt.Size() {
+		to, ok := unsigned[x.dt]
+		if !ok {
 			return 0, false
 		}
-		return z.each(x, func(termID) termID { return z.each(in, func(a termID) termID { return z.again(t, a) }) }), true
+		// Of a signed number that is taken for an unsigned one, both conversions are gone.
+		return z.each(x, func(termID) termID { return z.convert(z.again(t, z.convert(id, to)), x.dt) }), true
 	}
 	if !x.scalar().Monotone(z.at(x.args[0]).dt, z.p.opts.Reassociate) {
 		return 0, false
