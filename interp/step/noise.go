@@ -59,7 +59,7 @@ func ownType(n *ir.Node) bool {
 	}
 	var args, results []ir.Type
 	for _, v := range n.Args() {
-		args = append(args, wide(v.Type()))
+		args = append(args, v.Type())
 	}
 	for _, v := range n.Results() {
 		results = append(results, wide(v.Type()))

@@ -332,15 +332,14 @@ func (f *Driver) syncAll(ctx *primaryContext) error {
 	}
 	f.mu.Unlock()
 	streams = slices.DeleteFunc(streams, func(s *stream) bool { return s.dev != ctx.dev })
-	var errs []error
+	capturing := false
 	for _, s := range streams {
-		if s.invalidate() {
-			errs = append(errs, &driver.Error{Call: "cuCtxSynchronize", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", Text: "a stream of the context is capturing"})
-		}
+		capturing = s.invalidate() || capturing
 	}
-	if len(errs) > 0 {
-		return errs[0]
+	if capturing {
+		return &driver.Error{Call: "cuCtxSynchronize", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", Text: "a stream of the context is capturing"}
 	}
+	var errs []error
 	for _, s := range streams {
 		errs = append(errs, s.sync())
 	}

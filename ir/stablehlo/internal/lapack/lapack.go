@@ -3,7 +3,6 @@
 package lapack
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -73,11 +72,7 @@ func lu(to decompose.Emitter, _ Flags, in []*ir.Value) ([]*ir.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	shape, ok := in[0].Type().Shape().Static()
-	if !ok {
-		return nil, errors.New("matrices of a size that is not known")
-	}
-	info := to.Op(ir.OpFull, nil, ir.A("value", 0.0), nil, ir.Tensor(ir.I32, shape[:len(shape)-2]...))
+	info := to.Op(ir.OpFull, nil, ir.A("value", 0.0), nil, ir.TensorOf(ir.I32, f.Sign.Type().Shape()))
 	return append([]*ir.Value{f.LU, f.Pivots}, info...), nil
 }
 
