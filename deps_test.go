@@ -53,6 +53,7 @@ var layers = []struct {
 	{"ir/fx/internal/aten", []string{"ir", "internal/attr", "internal/dtype", "internal/intmath"}},
 	{"ir/internal/attend", []string{"ir", "internal/forwarding", "internal/intmath"}},
 	{"ir/stablehlo/mlir", []string{"ir", "internal/diag", "internal/dtype"}},
+	{"ir/stablehlo/internal/processgroups", []string{"ir/stablehlo/mlir"}},
 	{"ir/stablehlo/expect", []string{"ir", "internal/dtype"}},
 	{"internal/forwarding", []string{"ir", "internal/attr"}},
 	{"internal/fusion", []string{"ir", "internal/intmath"}},

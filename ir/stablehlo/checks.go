@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/processgroups"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -109,11 +110,10 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	if sequential { // without its shardings
 		global = nil
 	}
-	replicas, partitions := im.replicas, im.partitions
-	before, said := im.cur, im.global
+	before, said, grid := im.cur, im.global, im.procs.Grid
 	im.global = global
 	im.begin(f.Name, world)
-	im.replicas, im.partitions = rows, world/rows
+	im.procs.Grid = processgroups.Grid{Replicas: rows, Partitions: world / rows}
 	var args []*value
 	for i, a := range f.Args {
 		t, err := im.tensorType(a.Type)
@@ -141,8 +141,7 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 			all = append(all, &value{typ: t, sources: []Source{s}})
 		}
 	}
-	im.global = said
-	im.replicas, im.partitions = replicas, partitions
+	im.global, im.procs.Grid = said, grid
 	im.begin("rest", before.world)
 	return all, nil
 }

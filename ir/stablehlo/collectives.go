@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/processgroups"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -273,7 +274,7 @@ func id(partition bool) func(*importer, *mlir.Operation, []*value) ([]*value, er
 		if partition {
 			o = ir.OpFmod
 		}
-		if at, err = im.emit(o, ir.A("scalar", int64(im.partitions)), []*ir.Value{at}); err != nil {
+		if at, err = im.emit(o, ir.A("scalar", int64(im.procs.Partitions)), []*ir.Value{at}); err != nil {
 			return nil, err
 		}
 		return im.one(im.converted(at, ir.U32))
@@ -371,12 +372,12 @@ func moved(rank int, from, to int64) []int64 {
 }
 
 // byNumber is the group in which the place of a rank is its number in a mode.
-func (im *importer) byNumber(m mode) (*ir.Group, error) {
-	all := make([]int, im.among(m))
+func (im *importer) byNumber(m processgroups.Mode) (*ir.Group, error) {
+	all := make([]int, im.procs.Count(m))
 	for i := range all {
 		all[i] = i
 	}
-	return im.declared(im.ranks(m, [][]int{all}))
+	return im.declared(im.procs.Ranks(m, [][]int{all}))
 }
 
 func permute(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
@@ -384,7 +385,7 @@ func permute(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := im.mode(true)
+	m, err := im.procs.Mode(im.op, true)
 	if err != nil {
 		return nil, err
 	}
@@ -406,7 +407,7 @@ func collectiveBroadcast(im *importer, _ *mlir.Operation, in []*value) ([]*value
 	if err != nil {
 		return nil, err
 	}
-	groups, all, err := im.someGroups(true)
+	groups, all, err := im.procs.Groups(im.op, true)
 	if err != nil {
 		return nil, err
 	}

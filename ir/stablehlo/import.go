@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/processgroups"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -31,7 +32,6 @@ type importer struct {
 	folds        int // operations that were looked at for that
 	extents      map[*mlir.Block]extent
 	literals     map[int]*value // constants of the text, by their place
-	had          map[said]among // groups; look-up only
 	failed       error          // of an operation that was appended; reported at the operation of the text
 	branch       bool           // what is imported stands in a branch that other ranks may not take
 	at           *Position      // of placed
@@ -43,9 +43,8 @@ type importer struct {
 	opaque       bool        // calls of what is no operation stay calls
 	pieces       bool        // values are a rank's pieces of what the function declares
 	global       Global      // of what is imported; nil: nothing
-	mark         ir.NodeID   // nodes from here on are of the operation that is imported
-
-	replicas, partitions int
+	procs        *processgroups.Reader
+	mark         ir.NodeID // nodes from here on are of the operation that is imported
 }
 
 // errorf makes an error about the operation that is being imported.
@@ -81,12 +80,12 @@ func (m *Module) Import(f *mlir.Func) (*Plan, error) {
 // imported imports a function and all that it calls, and returns its results. opaque says
 // that a custom call may be of anything.
 func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error) {
-	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, had: map[said]among{}, extents: map[*mlir.Block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
+	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, extents: map[*mlir.Block]extent{}, plan: &Plan{}, procs: processgroups.New(m.Module)}
 	var err error
-	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
+	if im.procs.Replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err
 	}
-	if im.partitions, err = m.count("mhlo.num_partitions"); err != nil {
+	if im.procs.Partitions, err = m.count("mhlo.num_partitions"); err != nil {
 		return nil, nil, err
 	}
 	if f.Body == nil {
@@ -96,13 +95,13 @@ func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error
 	if err != nil {
 		return nil, nil, err
 	}
-	if global != nil && im.replicas*im.partitions == 1 {
-		im.partitions = global.World()
+	if global != nil && im.procs.World() == 1 {
+		im.procs.Partitions = global.World()
 	}
-	if im.replicas*im.partitions > ir.MaxWorld {
-		return nil, nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
+	if im.procs.World() > ir.MaxWorld {
+		return nil, nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "%d replicas of %d partitions", im.procs.Replicas, im.procs.Partitions)
 	}
-	im.begin(f.Name, im.replicas*im.partitions)
+	im.begin(f.Name, im.procs.World())
 	if im.pieces, err = im.manual(f); global != nil && !im.pieces {
 		im.global, im.op = global, nil
 	} else if err != nil {
@@ -111,7 +110,7 @@ func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error
 	var args []*value
 	for i, a := range f.Args {
 		if s, ok := a.Attrs.Get("sdy.sharding"); ok && im.pieces {
-			if a.Type, err = im.local(a.Type, im.m.Parser(s)); err != nil {
+			if a.Type, err = im.procs.Local(a.Type, im.m.Parser(s)); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -27,11 +27,11 @@ func (im *importer) followed(o *mlir.Operation, in []*value, out []*value) {
 	switch {
 	case o.Name == "stablehlo.partition_id":
 		for r := range list {
-			list[r] = int64(r % im.partitions)
+			list[r] = int64(r % im.procs.Partitions)
 		}
 	case o.Name == "stablehlo.replica_id":
 		for r := range list {
-			list[r] = int64(r / im.partitions)
+			list[r] = int64(r / im.procs.Partitions)
 		}
 	case o.Name == "stablehlo.reshape" && in[0].ranks != nil:
 		list = in[0].ranks
