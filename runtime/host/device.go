@@ -32,7 +32,7 @@ type Device struct {
 	gate   sync.RWMutex             // held by transfers, and when pieces change
 
 	lost      []atomic.Uint32 // by world rank: peerState, set by the connection's watcher
-	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
+	abortSeen atomic.Int64    // how often an unfinished abort record was seen
 
 	broken *rendezvous.Failure // first failure
 

@@ -194,7 +194,7 @@ type wait struct {
 // await returns when all peers' words have reached w.want, or with the error
 // that broke the world. It is the only place where a rank waits for another.
 func (d *Device) await(w *wait) error {
-	start := time.Now()
+	waits := patience{looked: time.Now()}
 	next := 0 // peers before it have signalled
 	var pause backoff
 	processes := !d.opts.Local
@@ -206,7 +206,7 @@ func (d *Device) await(w *wait) error {
 			return nil
 		}
 		if pause.slow() {
-			if err := d.check(w, next, start); err != nil {
+			if err := d.check(w, next, &waits); err != nil {
 				// What a peer did before it died or left still counts.
 				if d.allReached(w, next) {
 					return nil
@@ -237,7 +237,7 @@ func (d *Device) allReached(w *wait, next int) bool {
 }
 
 // check looks for a reason to stop waiting for peers from next on.
-func (d *Device) check(w *wait, next int, start time.Time) error {
+func (d *Device) check(w *wait, next int, waits *patience) error {
 	if err := d.failure(); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	if gone != nil {
 		return gone
 	}
-	elapsed := time.Since(start)
+	elapsed := waits.look()
 	if elapsed < d.spec.Timeout {
 		return nil
 	}
@@ -266,6 +266,22 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	e.Peer = e.Missing[0]
 	e.Detail = d.lastOf(e.Peer)
 	return e
+}
+
+// patience is how long a rank has waited. A stall of its process is none of that time: where the
+// whole machine stood still, who has not come could not.
+type patience struct {
+	looked time.Time // last
+	waited time.Duration
+}
+
+// look adds the time since the last look, and gives the sum.
+func (p *patience) look() time.Duration {
+	const stall = 50 * time.Millisecond
+	now := time.Now()
+	p.waited += min(now.Sub(p.looked), stall)
+	p.looked = now
+	return p.waited
 }
 
 // note publishes what this rank is doing, for the errors of those who wait for
@@ -346,12 +362,8 @@ func (d *Device) aborted(at rendezvous.Where) error {
 	}
 	// The writer publishes at once, unless it died in between; then the record
 	// stays unread, but the world is broken all the same.
-	first := d.abortSeen.Load()
-	if first == 0 {
-		d.abortSeen.CompareAndSwap(0, time.Now().UnixNano())
-		return nil
-	}
-	if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
+	const looks = 500 // some half a millisecond apart; counted, for the machine may stand still
+	if d.abortSeen.Add(1) < looks {
 		return nil
 	}
 	return &rt.CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group, Step: at.Step}

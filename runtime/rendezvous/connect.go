@@ -36,11 +36,9 @@ func (g *Group) connected(ctx context.Context, c Call, f func(ctx context.Contex
 // only that something has happened to another rank; what that is the barrier says, soon, if
 // early ends before ctx.
 func (g *Group) broke(ctx, early context.Context, op string, err error, start time.Time) error {
-	t := time.NewTimer(outcomeLimit)
-	defer t.Stop()
 	select {
 	case <-early.Done():
-	case <-t.C:
+	case <-running(outcomeLimit):
 	}
 	if early.Err() != nil && ctx.Err() == nil {
 		if err := g.Barrier(ctx, op); err != nil {

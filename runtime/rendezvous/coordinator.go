@@ -11,7 +11,7 @@ type coordinator struct {
 	*hub
 	hello hello // of rank 0
 	nonce string
-	after func(time.Duration, func()) // time.AfterFunc, but of tests
+	after func(time.Duration, func()) // afterRunning, but of tests
 
 	// These are guarded by mu.
 	process []string        // by rank, who joined
@@ -29,7 +29,7 @@ type coordinator struct {
 
 func newCoordinator(h hello, t tree) *coordinator {
 	h.Rank = 0
-	return &coordinator{hub: newHub(t, 0), hello: h, least: h.World, nonce: newID(), after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
+	return &coordinator{hub: newHub(t, 0), hello: h, least: h.World, nonce: newID(), after: afterRunning,
 		process: make([]string, h.World), cause: make([]int, h.World), address: make([]string, h.World), askers: map[int]*outbox{},
 		formed: make(chan struct{}), idle: make(chan struct{})}
 }

@@ -77,6 +77,28 @@ func (g *Group) Barrier(ctx context.Context, op string) error {
 // which rank 0 decides without asking anybody.
 const outcomeLimit = time.Second
 
+// running is closed when this process has run for so long: while the machine stands still one of
+// many ticks passes, and what was on its way then still comes.
+func running(limit time.Duration) <-chan struct{} {
+	over := make(chan struct{})
+	afterRunning(limit, func() { close(over) })
+	return over
+}
+
+// afterRunning calls f then.
+func afterRunning(limit time.Duration, f func()) {
+	const ticks = 20
+	var tick func(left int)
+	tick = func(left int) {
+		if left == 0 {
+			f()
+			return
+		}
+		time.AfterFunc(limit/ticks, func() { tick(left - 1) })
+	}
+	tick(ticks)
+}
+
 // Exchange waits until all ranks of the group have called it, or Barrier, as often as
 // this one, and returns what they brought, by index. When ctx ends, or without a deadline of
 // its own the place's timeout, the barrier is canceled for all ranks; what rank 0 decides holds for all, those included that come
@@ -206,11 +228,9 @@ func (g *Group) await(ctx context.Context, p point, w chan *message) (m *message
 	}
 	why = context.Cause(ctx)
 	g.withdraw(p, why)
-	t := time.NewTimer(outcomeLimit)
-	defer t.Stop()
 	select {
 	case m = <-w:
-	case <-t.C:
+	case <-running(outcomeLimit):
 		g.s.mu.Lock()
 		delete(g.s.waits, p)
 		g.s.mu.Unlock()

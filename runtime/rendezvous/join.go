@@ -348,7 +348,7 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 	}()
 	var why error     // that it has canceled
 	var trouble error // that it has had with its parent until then
-	done, limit := ctx.Done(), (<-chan time.Time)(nil)
+	done, limit := ctx.Done(), (<-chan struct{})(nil)
 	failed := func(m *message) error {
 		err := s.job().failure(m, why, "rendezvous", 0, time.Since(start))
 		if late, ok := err.(*TimeoutError); ok && trouble != nil {
@@ -392,7 +392,7 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 				return false, err
 			}
 		case <-done:
-			why, done, limit = context.Cause(ctx), nil, time.After(outcomeLimit)
+			why, done, limit = context.Cause(ctx), nil, running(outcomeLimit)
 			if stop(); entered != nil {
 				if trouble, entered = <-entered, nil; trouble == nil {
 					q.write(message{Kind: kindReached})
@@ -443,7 +443,7 @@ func (s *session) remote(conn *Conn, r *relay) {
 	var wrote sync.WaitGroup
 	hangUp := func() {
 		out.close()
-		time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
+		afterRunning(closeLimit, func() { conn.Close() }) // if the other end takes nothing
 	}
 	if r != nil {
 		r.nonce, r.hangUp, s.hosts, out, receive, end = s.nonce, hangUp, r, r.up, r.down, r.orphan
