@@ -99,13 +99,13 @@ func whole(t *testing.T, out *output, spec launch.Spec) {
 	}
 }
 
-// atStep calls f once, on a goroutine of its own, when a rank has finished a step.
-func (o *output) atStep(rank, step int, f func()) {
+// atStep calls f once, on a goroutine of all, when a rank has finished a step.
+func (o *output) atStep(rank, step int, all *sync.WaitGroup, f func()) {
 	want, done := fmt.Sprintf("[%d] step %d\n", rank, step), false
 	o.seen = func(line string) {
 		if line == want && !done {
 			done = true
-			go f()
+			all.Go(f)
 		}
 	}
 }
@@ -118,19 +118,16 @@ func TestLinksFail(t *testing.T) {
 		t.Skip("waits for silence")
 	}
 	leak.Check(t)
-	const silence = 3 * time.Second
+	const silence = 8 * time.Second // longer than a machine stands still
 	// lost runs until the ranks of the other host are lost to those that live.
 	lost := func(t *testing.T, live []int, end func(l *links, kill func(rank int))) {
 		l, out := newLinks(t), &output{}
 		spec := l.spec(out, 1<<30, silence)
 		of := processes(&spec)
-		ended := make(chan struct{})
-		out.atStep(0, 1, func() {
-			defer close(ended)
-			end(l, func(rank int) { of(rank).Kill() })
-		})
+		var ended sync.WaitGroup
+		out.atStep(0, 1, &ended, func() { end(l, func(rank int) { of(rank).Kill() }) })
 		err := launch.Run(t.Context(), spec)
-		<-ended
+		ended.Wait()
 		survivors(t, err, out.String(), live, func(rank int) []string {
 			return []string{"FAILED: step ", fmt.Sprintf(": rank %d: ", rank), " died"}
 		})
@@ -148,15 +145,14 @@ func TestLinksFail(t *testing.T) {
 		},
 		"drop": func(t *testing.T) {
 			l, out := newLinks(t), &output{}
-			mended := make(chan struct{})
-			out.atStep(0, 1, func() {
-				defer close(mended)
+			var mended sync.WaitGroup
+			out.atStep(0, 1, &mended, func() {
 				l.cut()
 				time.Sleep(2 * time.Second)
 				l.mend()
 			})
 			whole(t, out, l.spec(out, 4, rendezvous.HeartbeatTimeout))
-			<-mended
+			mended.Wait()
 		},
 		"link": func(t *testing.T) {
 			lost(t, []int{0, 1, 2, 3}, func(l *links, _ func(int)) { l.cut() })

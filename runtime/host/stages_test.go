@@ -90,7 +90,7 @@ func childStages(ctx context.Context) error {
 	if rank := os.Getenv("RANK"); rank == "2" || rank == "3" {
 		place = 1
 	}
-	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{Timeout: 20 * time.Second}, mods[place])
+	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{Timeout: time.Hour}, mods[place])
 	if err != nil {
 		return err
 	}

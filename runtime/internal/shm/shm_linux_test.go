@@ -154,9 +154,9 @@ func TestSleepAndWake(t *testing.T) {
 	}
 	a, b := PadOf(am), PadOf(bm)
 	start := time.Now()
-	Sleep(&a.Words[3], 7, time.Minute) // another value: returns at once
+	Sleep(&a.Words[3], 7, time.Hour) // another value: returns at once
 	Sleep(&a.Words[3], 0, 5*time.Millisecond)
-	if d := time.Since(start); d < 5*time.Millisecond || d > 10*time.Second {
+	if d := time.Since(start); d < 5*time.Millisecond {
 		t.Errorf("slept for %v", d)
 	}
 	for round := range uint32(50) { // asleep already, or not yet
@@ -164,7 +164,7 @@ func TestSleepAndWake(t *testing.T) {
 		go func() {
 			defer close(done)
 			for atomic.LoadUint32(&a.Words[3]) == round {
-				Sleep(&a.Words[3], round, time.Minute)
+				Sleep(&a.Words[3], round, time.Hour)
 			}
 		}()
 		for range 20 * round {
@@ -172,10 +172,6 @@ func TestSleepAndWake(t *testing.T) {
 		}
 		atomic.StoreUint32(&b.Words[3], round+1)
 		Wake(&b.Words[3])
-		select {
-		case <-done:
-		case <-time.After(20 * time.Second):
-			t.Fatal("not woken")
-		}
+		<-done // or the test hangs
 	}
 }
