@@ -47,7 +47,7 @@ var layers = []struct {
 	{"ir/types", []string{"internal/attr", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text", "internal/window"}},
 	{"ir", []string{"internal/attr", "internal/diag", "internal/dim", "internal/dtype", "internal/intmath", "internal/rowmajor", "internal/text", "internal/window"}},
 	{"ir/fx/internal/pytext", []string{"internal/attr", "internal/dtype"}},
-	{"ir/fx/internal/traced", []string{"ir", "internal/attr", "internal/dtype", "internal/intmath"}},
+	{"ir/fx/internal/traced", []string{"ir", "ir/internal/decompose", "internal/attr", "internal/dtype", "internal/intmath"}},
 	{"ir/fx/internal/training", []string{"ir", "internal/attr"}},
 	{"ir/fx/internal/windows", []string{"ir", "internal/attr", "internal/intmath", "internal/window"}},
 	{"ir/fx/internal/aten", []string{"ir", "internal/attr", "internal/dtype", "internal/intmath"}},

@@ -144,6 +144,8 @@ The others:
 Beside the core set the importer knows %d more: %s.
 
 Operators on lists of tensors (`+"`aten._foreach_add.List`"+`) are imported as the operator on each.
+Signs of eigenvectors and singular vectors, and which ones stand for values that are equal, are as they come, which
+PyTorch leaves open, too.
 Complex numbers are pairs of real ones (`+"`view_as_real`"+`); known for them are %d operators: %s.
 `, len(core), complete, rows.String(), without.String(), len(beside), strings.Join(beside, ", "), len(pairs), strings.Join(pairs, ", "))
 	have, err := os.ReadFile(path)

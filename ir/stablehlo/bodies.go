@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -53,14 +54,32 @@ func (s *stage) take(n int) {
 	}
 }
 
+// inner begins a function of the module that a function of the stage calls.
+func (s *stage) inner(name string) *stage {
+	root := s.root()
+	root.bodies++
+	return &stage{im: s.im, index: s.index, b: s.b, fb: s.b.Func(fmt.Sprintf("%s.%s%d", root.fb.Func().Name, name, root.bodies)), world: s.world,
+		have: map[*value]*ir.Value{}, at: map[*ir.Value]int{}}
+}
+
+// Body begins the body of a loop that an operation is taken apart into.
+func (s *stage) Body(what string, types []ir.Type) (decompose.Looper, []*ir.Value, func([]*ir.Value) *ir.Func) {
+	b := s.inner(what)
+	in := make([]*ir.Value, len(types))
+	for i, t := range types {
+		in[i] = b.fb.InputRole("x", t, "")
+	}
+	return b, in, func(outs []*ir.Value) *ir.Func {
+		b.fb.Return(outs...)
+		return b.fb.Func()
+	}
+}
+
 // outlined imports a region as a function whose first inputs have those types.
 func (im *importer) outlined(o *mlir.Operation, region int, name string, caps *captures, types []ir.Type) (*stage, error) {
 	outer := im.cur
-	root := outer.root()
-	root.bodies++
-	s := &stage{im: im, index: outer.index, b: outer.b, fb: outer.b.Func(fmt.Sprintf("%s.%s%d", root.fb.Func().Name, name, root.bodies)), world: outer.world,
-		have: map[*value]*ir.Value{}, at: map[*ir.Value]int{}, caps: caps}
-	im.cur = s
+	s := outer.inner(name)
+	s.caps, im.cur = caps, s
 	defer func(b bool) { im.cur, im.branch = outer, b }(im.branch)
 	im.branch = false // who takes another branch does not take this one in part
 	var in []*value
@@ -139,41 +158,12 @@ func (im *importer) loop(o *mlir.Operation, in []*value, trips int) ([]*value, e
 	if err != nil {
 		return nil, err
 	}
-	donate(body.fb, len(in))
+	decompose.DonateCarried(body.fb.Func(), len(in))
 	attrs := ir.A(ir.CondKey, cond.fb.Func().Name, ir.BodyKey, body.fb.Func().Name)
 	if trips > 0 {
 		attrs = ir.A(ir.CondKey, cond.fb.Func().Name, ir.BodyKey, body.fb.Func().Name, "trips", trips)
 	}
 	return im.chosen(ir.OpWhile, uniform(bodies, attrs), append(args, more...), types)
-}
-
-// donate lets the next value of what a loop carries be computed in the place of the last, where
-// nothing else of the body's results lies.
-func donate(body *ir.FuncBuilder, carried int) {
-	f := body.Func()
-	st, err := ir.ComputeStorages(f)
-	if err != nil || f.Return() == nil {
-		return // the module's final check reports why
-	}
-	outs := f.Return().Args()
-	owner := make([]int, st.Len()) // by storage: 1 and the number of the input that it is, 0 of others
-	for i, n := range f.Inputs() {
-		owner[st.Of(n.Result(0))[0].Storage] = i + 1
-	}
-	lies := map[ir.StorageID]int{} // how many results lie in a storage; look-up only
-	for _, v := range outs {
-		lies[st.Of(v)[0].Storage]++
-	}
-	for k, n := range f.Inputs()[:carried] {
-		own, got := st.Of(n.Result(0))[0].Storage, st.Of(outs[k])[0].Storage
-		others := lies[own]
-		if own == got {
-			others--
-		}
-		if others == 0 && (owner[got] == 0 || own == got) && outs[k].Type().Equal(n.Result(0).Type()) {
-			body.Donate(n.Result(0), k)
-		}
-	}
 }
 
 // choice makes a case of branches; by is the region of each number, nil for the same numbers.

@@ -66,11 +66,15 @@ func linearAlgebra(f lapack.Function) func(*importer, *mlir.Operation, []*value)
 		if err != nil {
 			return nil, err
 		}
+		declared, err := im.declaredTypes(o)
+		if err != nil {
+			return nil, err
+		}
 		return im.decomposed(f(im.cur, func(name string) (int64, bool) {
 			a, ok := settings(o).Get(name)
 			n, err := im.m.Integer(a)
 			return n, ok && err == nil
-		}, args))
+		}, args, declared))
 	}
 }
 
@@ -89,19 +93,27 @@ func (im *importer) opaqueCall(o *mlir.Operation, target string, in []*value) ([
 	if err != nil {
 		return nil, err
 	}
-	var types []ir.Type
-	for _, t := range o.Outs {
-		to, err := im.tensorType(t)
-		if err != nil {
-			return nil, im.errorf("%v", err)
-		}
-		types = append(types, to)
+	types, err := im.declaredTypes(o)
+	if err != nil {
+		return nil, err
 	}
 	attrs := ir.A("target", target)
 	if c, ok := o.Attr("backend_config"); ok && c.Kind == mlir.KindString && c.Text != "" {
 		attrs = ir.A("payload", c.Text, "target", target)
 	}
 	return im.decomposed(im.emitAll(ir.OpCall, nil, attrs, args, types...))
+}
+
+// declaredTypes are those of an operation's results.
+func (im *importer) declaredTypes(o *mlir.Operation) ([]ir.Type, error) {
+	types := make([]ir.Type, len(o.Outs))
+	for i, t := range o.Outs {
+		var err error
+		if types[i], err = im.tensorType(t); err != nil {
+			return nil, im.errorf("%v", err)
+		}
+	}
+	return types, nil
 }
 
 // unsharded is a value whose sharding is named: on one rank it has no pieces.

@@ -94,6 +94,26 @@ func (s *solver) order(pivots *ir.Value, n int64) *ir.Value {
 	return at
 }
 
+// Permutation is what exchanges [..., k] of each row with that of a number, counted from 0, make of
+// the order of rows, of a type [..., m].
+func Permutation(to Emitter, pivots *ir.Value, t ir.Type) (*ir.Value, error) {
+	if err := check("permutation", pivots); err != nil {
+		return nil, err
+	}
+	from := sizes(pivots)
+	into, ok := t.Shape().Static()
+	r := len(from) - 1
+	if !ok || r < 0 || len(into) != r+1 || !slices.Equal(into[:r], from[:r]) || from[r] > into[r] || !pivots.Type().DType().IsInt() || !t.DType().IsInt() {
+		return nil, fmt.Errorf("permutation: exchanges %s of %s", pivots.Type(), t)
+	}
+	if from[r] > maxColumns {
+		return nil, fmt.Errorf("permutation: %d exchanges, at most %d are made one by one", from[r], maxColumns)
+	}
+	s := &solver{emit: emit{to}}
+	order := s.order(s.convert(s.view(pivots, []int64{intmath.Product(from[:r]), from[r]}), ir.I64), into[r])
+	return s.convert(s.view(order, into), t.DType()), nil
+}
+
 // rows are those of x at places, i64 [batch, n].
 func (s *solver) rows(x, places *ir.Value) *ir.Value {
 	n := sizes(places)

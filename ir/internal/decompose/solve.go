@@ -68,11 +68,19 @@ func Cholesky(to Emitter, a *ir.Value, lower bool) (*ir.Value, error) {
 	return s.convert(s.view(x, sizes(a)), a.Type().DType()), nil
 }
 
-// AnyNaN is 1 for each matrix of [..., m, n] with an element that is NaN, else 0, of type i32: a
-// factor has some where there is none.
-func AnyNaN(to Emitter, a *ir.Value) *ir.Value {
-	e, r := emit{to}, int64(a.Type().Rank())
-	return e.one(ir.OpAmax, ir.A("dims", []int64{r - 2, r - 1}), []*ir.Value{e.convert(e.binary(ir.OpNe, a, a), ir.I32)})
+// AnyNaN is 1 for each of the last dims dimensions, two of matrices, with an element that is NaN, else 0,
+// of type i32: a factor has some where there is none.
+func AnyNaN(to Emitter, a *ir.Value, dims int) *ir.Value {
+	e, shape := emit{to}, sizes(a)
+	lead := shape[:len(shape)-dims]
+	if slices.Contains(shape, 0) {
+		return e.full(ir.I32, 0, lead...)
+	}
+	l := make([]int64, dims)
+	for i := range l {
+		l[i] = int64(len(lead) + i)
+	}
+	return e.one(ir.OpAmax, ir.A("dims", l), []*ir.Value{e.convert(e.binary(ir.OpNe, a, a), ir.I32)})
 }
 
 // solver works on batches of matrices [batch, n, n].

@@ -90,3 +90,68 @@ func.func @factors() {
   check.expect_almost_eq %again, %a : tensor<1x3x2xf64>
   func.return
 }
+
+// -----
+
+// Signs of vectors are free: what factors make together is not.
+func.func @spectral() {
+  %a = stablehlo.constant dense<[[3.0, 0.0, 4.0], [0.0, 2.0, 0.0]]> : tensor<2x3xf32>
+  %0:5 = stablehlo.custom_call @lapack_sgesdd_ffi(%a) {mhlo.backend_config = {mode = 83 : ui8}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x2xf32>, tensor<2x3xf32>, tensor<i32>)
+  check.expect_almost_eq_const %0#1, dense<[5.0, 2.0]> : tensor<2xf32>
+  check.expect_eq_const %0#4, dense<0> : tensor<i32>
+  %some.s = stablehlo.broadcast_in_dim %0#1, dims = [1] : (tensor<2xf32>) -> tensor<2x2xf32>
+  %some.us = stablehlo.multiply %0#2, %some.s : tensor<2x2xf32>
+  %some = stablehlo.dot_general %some.us, %0#3, contracting_dims = [1] x [0] : (tensor<2x2xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  check.expect_almost_eq %some, %a : tensor<2x3xf32>
+  %1:5 = stablehlo.custom_call @lapack_sgesdd_ffi(%a) {mhlo.backend_config = {mode = 65 : ui8}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x2xf32>, tensor<3x3xf32>, tensor<i32>)
+  %all = stablehlo.dot_general %1#3, %1#3, contracting_dims = [1] x [1] : (tensor<3x3xf32>, tensor<3x3xf32>) -> tensor<3x3xf32>
+  check.expect_almost_eq_const %all, dense<[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]> : tensor<3x3xf32>
+  %2:5 = stablehlo.custom_call @lapack_sgesdd_ffi(%a) {mhlo.backend_config = {mode = 78 : ui8}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x2xf32>, tensor<3x3xf32>, tensor<i32>)
+  check.expect_almost_eq_const %2#1, dense<[5.0, 2.0]> : tensor<2xf32>
+  %nan = stablehlo.constant dense<0x7FC00000> : tensor<2x3xf32>
+  %3:5 = stablehlo.custom_call @lapack_sgesdd_ffi(%nan) {mhlo.backend_config = {mode = 78 : ui8}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x2xf32>, tensor<3x3xf32>, tensor<i32>)
+  check.expect_eq_const %3#4, dense<1> : tensor<i32>
+  func.return
+}
+
+// -----
+
+func.func @spectral_of_cusolver() {
+  %a = stablehlo.constant dense<[[3.0, 0.0, 4.0], [0.0, 2.0, 0.0]]> : tensor<2x3xf32>
+  %0:5 = stablehlo.custom_call @cusolver_gesvd_ffi(%a) {mhlo.backend_config = {compute_uv = true, full_matrices = false, transposed = true}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x3xf32>, tensor<2x2xf32>, tensor<i32>)
+  %some.s = stablehlo.broadcast_in_dim %0#1, dims = [1] : (tensor<2xf32>) -> tensor<2x2xf32>
+  %some.us = stablehlo.multiply %0#3, %some.s : tensor<2x2xf32>
+  %some = stablehlo.dot_general %some.us, %0#2, contracting_dims = [1] x [0] : (tensor<2x2xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  check.expect_almost_eq %some, %a : tensor<2x3xf32>
+  %1:5 = stablehlo.custom_call @cusolver_gesvd_ffi(%a) {mhlo.backend_config = {compute_uv = false, full_matrices = false, transposed = true}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<f32>, tensor<f32>, tensor<i32>)
+  check.expect_almost_eq_const %1#1, dense<[5.0, 2.0]> : tensor<2xf32>
+  %2:5 = stablehlo.custom_call @cusolver_gesvdj_ffi(%a) {mhlo.backend_config = {compute_uv = true, full_matrices = true}} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2xf32>, tensor<2x2xf32>, tensor<3x3xf32>, tensor<i32>)
+  %v = stablehlo.slice %2#3 [0:3, 0:2] : (tensor<3x3xf32>) -> tensor<3x2xf32>
+  %vt = stablehlo.transpose %v, dims = [1, 0] : (tensor<3x2xf32>) -> tensor<2x3xf32>
+  %jacobi.s = stablehlo.broadcast_in_dim %2#1, dims = [1] : (tensor<2xf32>) -> tensor<2x2xf32>
+  %jacobi.us = stablehlo.multiply %2#2, %jacobi.s : tensor<2x2xf32>
+  %jacobi = stablehlo.dot_general %jacobi.us, %vt, contracting_dims = [1] x [0] : (tensor<2x2xf32>, tensor<2x3xf32>) -> tensor<2x3xf32>
+  check.expect_almost_eq %jacobi, %a : tensor<2x3xf32>
+  func.return
+}
+
+// -----
+
+func.func @symmetric() {
+  %a = stablehlo.constant dense<[[2.0, 1.0], [1.0, 2.0]]> : tensor<2x2xf32>
+  %lower = stablehlo.constant dense<[[2.0, 7.0], [1.0, 2.0]]> : tensor<2x2xf32>
+  %0:3 = stablehlo.custom_call @lapack_ssyevd_ffi(%lower) {mhlo.backend_config = {mode = 86 : ui8, uplo = 76 : ui8}} : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<2xf32>, tensor<i32>)
+  check.expect_almost_eq_const %0#1, dense<[1.0, 3.0]> : tensor<2xf32>
+  check.expect_eq_const %0#2, dense<0> : tensor<i32>
+  %vt = stablehlo.transpose %0#0, dims = [1, 0] : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  %product.s = stablehlo.broadcast_in_dim %0#1, dims = [1] : (tensor<2xf32>) -> tensor<2x2xf32>
+  %product.us = stablehlo.multiply %0#0, %product.s : tensor<2x2xf32>
+  %product = stablehlo.dot_general %product.us, %vt, contracting_dims = [1] x [0] : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  check.expect_almost_eq %product, %a : tensor<2x2xf32>
+  %1:3 = stablehlo.custom_call @cusolver_syevd_ffi(%lower) {mhlo.backend_config = {algorithm = 0 : ui8, lower = false}} : (tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<2xf32>, tensor<i32>)
+  check.expect_almost_eq_const %1#1, dense<[-5.0, 9.0]> : tensor<2xf32>
+  %pivots = stablehlo.constant dense<[[2, 2]]> : tensor<1x2xi32>
+  %order = stablehlo.custom_call @cu_lu_pivots_to_permutation(%pivots) {mhlo.backend_config = {}} : (tensor<1x2xi32>) -> tensor<1x3xi32>
+  check.expect_eq_const %order, dense<[[2, 0, 1]]> : tensor<1x3xi32>
+  func.return
+}

@@ -123,7 +123,7 @@ func scaledMM(c *call) error {
 		a, b = c.In(dtype.BF16, a), c.In(dtype.BF16, b) // which has all numbers of both
 	}
 	c.Shares = 1
-	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dtype.F32, c.Shape(0)))
+	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dtype.F32, c.Shape(0)))[0]
 	if c.Err != nil {
 		return c.Err
 	}
@@ -154,7 +154,7 @@ func weightedBytes(c *call) error {
 	}
 	c.Shares = 1
 	w = c.Permuted(c.In(x.Type().DType(), w), 1, 0)
-	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{x, w}, ir.TensorOf(dtype.F32, c.Shape(0)))
+	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{x, w}, ir.TensorOf(dtype.F32, c.Shape(0)))[0]
 	return c.settled(c.Mul(y, c.In(dtype.F32, scales)))
 }
 
@@ -187,7 +187,7 @@ func addmm(c *call) error {
 	}
 	dt := ts[0].DType()
 	self = c.In(dt, self)
-	p := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dt, c.Shape(0)))
+	p := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dt, c.Shape(0)))[0]
 	if alpha != 1 || beta == 0 {
 		p = c.With(ir.OpMul, p, alpha)
 	}

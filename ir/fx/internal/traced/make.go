@@ -16,34 +16,34 @@ import (
 
 // Make adds a helper of the type that the type rule gives.
 func (c *Call) Make(op ir.Op, attrs attr.List, args ...*ir.Value) *ir.Value {
-	return c.MakeAs(op, nil, attrs, args)
+	return c.MakeAs(op, nil, attrs, args)[0]
 }
 
-// MakeAs is Make on a group, of types that the rule leaves open.
-func (c *Call) MakeAs(op ir.Op, group *ir.Group, attrs attr.List, args []*ir.Value, want ...ir.Type) *ir.Value {
+// MakeAs is Make on a group, of types that the rule leaves open and of any number of results.
+func (c *Call) MakeAs(op ir.Op, group *ir.Group, attrs attr.List, args []*ir.Value, want ...ir.Type) []*ir.Value {
 	types := make([]ir.Type, len(args))
 	for i, a := range args {
 		types[i] = a.Type()
 	}
 	ts, err := ir.Infer(op, group, attrs, types, want...)
-	if err == nil && len(ts) != 1 {
+	if err == nil && len(ts) == 0 {
 		err = ErrForm
 	}
 	if err != nil {
 		if c.Err == nil {
 			c.Err = c.Fail("args", "arguments", "%s: %v", c.Target, err)
 		}
-		return c.None()
+		return slices.Repeat([]*ir.Value{c.None()}, max(len(ts), 1))
 	}
-	return c.Helper(op, attrs, ts[0], args...)
+	return c.Helpers(op, attrs, ts, args...)
 }
 
 // Emitter makes what package decompose emits helpers of the traced node.
 type Emitter struct{ *Call }
 
-// Op appends an operation of one result.
+// Op appends an operation.
 func (e Emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
-	return []*ir.Value{e.MakeAs(op, group, attrs, args, types...)}
+	return e.MakeAs(op, group, attrs, args, types...)
 }
 
 // None is what an operation gives after an error.

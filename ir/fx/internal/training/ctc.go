@@ -137,7 +137,7 @@ func (p paths) walk(back bool) *ir.Value {
 	}
 	// With two places that no path is in before the others, or behind them.
 	state := []*ir.Value{p.Filled(attr.Float(math.Inf(-1)), p.dt, p.batch, n+2), p.Filled(attr.Int(0), p.dt, steps, p.batch, n)}
-	return p.Loop(steps, state, []*ir.Value{p.log, leaps, start, lengths}, nil, func(b *traced.Call, t *ir.Value, state, fixed []*ir.Value) []*ir.Value {
+	return p.Loop(steps, state, []*ir.Value{p.log, leaps, start, lengths}, func(b *traced.Call, t *ir.Value, state, fixed []*ir.Value) []*ir.Value {
 		p := p
 		p.call = &call{b}
 		log, leaps, start, lengths := fixed[0], fixed[1], fixed[2], fixed[3]

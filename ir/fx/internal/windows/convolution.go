@@ -275,7 +275,7 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 		switch items[k] {
 		case 1:
 			op, attrs, v := ofWeight(ts[k])
-			others = append(others, c.MakeAs(op, nil, attrs, []*ir.Value{v}, ts[k]))
+			others = append(others, c.MakeAs(op, nil, attrs, []*ir.Value{v}, ts[k])[0])
 		case 2:
 			if c.Err == nil {
 				others = append(others, c.Helper(ir.OpSum, sums, ts[k], dy))
