@@ -225,8 +225,8 @@ func countMaps() int {
 	return strings.Count(string(b), "/dev/nvidia") + strings.Count(string(b), "memfd:")
 }
 
-// stalled: the last rank stops enqueuing for longer than the deadline. The others
-// learn it a second after the deadline at most; then all join anew and go on.
+// stalled: the last rank stops enqueuing until the others have given it up, which they
+// do by their deadline; then all join anew and go on.
 func (c *childT) stalled(w *symm.World) error {
 	const deadline = time.Second
 	o := smallGroup(false, c.n)
@@ -248,7 +248,9 @@ func (c *childT) stalled(w *symm.World) error {
 	last := time.Now()
 	for i := 0; ; i++ {
 		if i == 5 && c.rank == c.n-1 {
-			time.Sleep(deadline + 2*time.Second)
+			for l.m.Poll(0) == nil {
+				time.Sleep(time.Millisecond)
+			}
 		}
 		if err := l.replay(); err != nil {
 			var te *symm.TimeoutError
@@ -417,13 +419,15 @@ func TestStalledProcess(t *testing.T) {
 	n := processRanks(t, 4)
 	out := spawn(t, "stalled", n)
 	passed(t, out)
+	var longest time.Duration // of who noticed by itself; others hear of it, however late they have come
 	for i, o := range out[:n-1] {
 		noticed, _ := line(o, "NOTICED")
 		d, _ := strconv.ParseInt(noticed, 10, 64)
 		t.Logf("rank %d noticed after %v", i, time.Duration(d))
-		if time.Duration(d) > patience || time.Duration(d) < time.Second {
-			t.Errorf("rank %d noticed after %v, the deadline is a second", i, time.Duration(d))
-		}
+		longest = max(longest, time.Duration(d))
+	}
+	if longest > patience || longest < time.Second {
+		t.Errorf("noticed after %v, the deadline is a second", longest)
 	}
 }
 

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -103,7 +104,14 @@ func TestQuietTimeout(t *testing.T) {
 			}
 		}
 	}
-	r.barrier() // all have come that will
+	r.barrier()                     // all have come that will
+	for _, m := range g.Members() { // and their streams as well
+		for i := 0; i < n && m.Index != absent; i++ {
+			if i != absent && i != m.Index && !until(t, func() bool { return r.flagOf(m, i) != 0 }) {
+				t.Fatalf("rank %d has not come to rank %d", i, m.Index)
+			}
+		}
+	}
 	g.SetTimeout(200 * time.Millisecond)
 	start, timeouts := time.Now(), 0
 	for _, m := range g.Members() {
@@ -139,6 +147,14 @@ func TestQuietTimeout(t *testing.T) {
 			t.Errorf("rank %d after rejoining: %v", m.Index, err)
 		}
 	}
+}
+
+// flagOf is what a peer has written to a member first.
+func (r *rigT) flagOf(m *coll.Member, peer int) uint32 {
+	b := make([]byte, 4)
+	at := ctl(m) + kernels.CtlStreamFlags + 4*driver.Ptr(peer)
+	r.must(r.drv.CopyOut(m.Rank.Ctx, m.Rank.Setup(), b, at), r.drv.StreamSync(m.Rank.Ctx, m.Rank.Setup()))
+	return binary.LittleEndian.Uint32(b)
 }
 
 // TestQuietGivenUp gives up a group in which a peer waits without a kernel: when that

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -397,7 +396,7 @@ func TestEveryCallFailsInProcess(t *testing.T) {
 func inProcess(t *testing.T, victim, n int) bool {
 	t.Helper()
 	before := leak.Now()
-	m := newJob(5 * time.Second)
+	m := newJob(plenty)
 	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	type result struct{ failed, err error }

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestAwaitsCredit(t *testing.T) {
 		enough int // calls: how many until a part of staging is used again
 		join   bool
 	}{{"settling", 1, true}, {"the next round", coll.StagingParts + 1, false}} {
-		t.Run(c.name, func(t *testing.T) {
+		eased(t, c.name, 200*time.Millisecond, func(t *testing.T, limit time.Duration) (others string) {
 			g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1, 2, 3}, smallGroup(false, n))
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +69,7 @@ func TestAwaitsCredit(t *testing.T) {
 					}
 				}
 			}
-			g.SetTimeout(200 * time.Millisecond)
+			g.SetTimeout(limit)
 			named := 0
 			for i, m := range m {
 				if i == slow {
@@ -77,7 +78,7 @@ func TestAwaitsCredit(t *testing.T) {
 				err := m.Check(t.Context(), r.streams[i])
 				if te := (*symm.TimeoutError)(nil); errors.As(err, &te) && te.Rank == i {
 					if named++; te.Peer != slow {
-						t.Errorf("rank %d waits for rank %d: %v", i, te.Peer, err)
+						others = fmt.Sprintf("rank %d waits for rank %d: %v", i, te.Peer, err)
 					}
 				} else if !errors.Is(err, symm.ErrCanceled) {
 					t.Errorf("rank %d: %v", i, err)
@@ -86,6 +87,7 @@ func TestAwaitsCredit(t *testing.T) {
 			if named == 0 {
 				t.Error("nobody gave up")
 			}
+			return others
 		})
 	}
 }

@@ -21,16 +21,9 @@ import (
 // idlePad fails the test if the watch does not end.
 func (r *rigT) idlePad(m *coll.Member) {
 	r.t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		done <- m.Drain(r.t.Context(), func() (bool, error) { return m.PendingWaits() == 0, nil })
-	}()
-	select {
-	case err := <-done:
-		r.must(err)
-	case <-time.After(10 * time.Second):
-		r.t.Fatal("the watch goes on")
-	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), plenty)
+	defer cancel()
+	r.must(m.Drain(ctx, func() (bool, error) { return m.PendingWaits() == 0, nil }))
 }
 
 // shortGroup is a group of all ranks with a short deadline.
@@ -57,6 +50,8 @@ func TestWaitValueTimeout(t *testing.T) {
 	}{
 		{"value", "wait for a value", "word 77", func(m *coll.Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
 		{"two values of a word", "wait for a value", "word 8", func(m *coll.Member, s driver.Stream) error {
+			defer m.Group.SetTimeout(timeout) // behind the last, however long they take
+			m.Group.SetTimeout(plenty)
 			return errors.Join(m.WaitValue(s, 1, 8, 1<<30), m.WaitValue(s, 1, 8, 1<<31-1), m.WaitValue(s, 1, 9, 1))
 		}},
 		{"wait", "wait", "channel 59", func(m *coll.Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
@@ -167,14 +162,7 @@ func TestWaitValueClosed(t *testing.T) {
 	for _, m := range g.Members() {
 		r.must(m.WaitValue(r.streams[m.Rank.ID], (m.Index+1)%2, 0, 1))
 	}
-	done := make(chan error, 1)
-	go func() { done <- g.Close() }()
-	select {
-	case err := <-done:
-		r.must(err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("Close waits for ever")
-	}
+	r.must(g.Close())
 	for _, id := range r.local() {
 		r.sync(id, r.streams[id])
 	}
@@ -234,7 +222,7 @@ func TestWaitValueMany(t *testing.T) {
 	}
 	const many = 200
 	r := newRigT(t, 2)
-	g := r.shortGroup(20 * time.Second)
+	g := r.shortGroup(plenty)
 	m, s := g.Members()[0], r.streams[0]
 	d := &watchedDriver{Driver: r.drv, asked: map[driver.Event]int{}, recorded: map[driver.Stream][]driver.Event{}}
 	r.sw.Driver = d
@@ -277,12 +265,14 @@ func TestWaitValueNumber(t *testing.T) {
 		t.Skip("one rank of two in one process")
 	}
 	r := newRigT(t, 2)
-	m := r.shortGroup(50 * time.Millisecond).Members()[0]
+	g := r.shortGroup(plenty)
+	m := g.Members()[0]
 	_, _, before := symm.Called(m.Number(0, 0))
 	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
 	for range 10 {
 		got(m.Prepare(coll.Op{Kind: kernels.Barrier}))(t)
 	}
+	g.SetTimeout(50 * time.Millisecond)
 	var te *symm.TimeoutError
 	if err := m.Check(t.Context(), r.streams[0]); !errors.As(err, &te) {
 		t.Fatal(err)
@@ -318,7 +308,7 @@ func TestWaitValueUnwilling(t *testing.T) {
 	r.sw.Driver = d
 	defer func() { r.sw.Driver = r.drv }()
 	r.must(m.WaitValue(s, 1, 0, 1))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	if err := m.Check(ctx, s); !errors.Is(err, symm.ErrTimeout) {
 		t.Errorf("got %v", err)

@@ -27,3 +27,17 @@ func until(t testing.TB, ok func() bool) bool {
 	}
 	return true
 }
+
+// eased runs a subtest in which waits of a group are to end by their limit. Where the machine stands
+// still they may have waited for others than they should, which f then says: all get more time, until no
+// stall excuses it.
+func eased(t *testing.T, name string, limit time.Duration, f func(t *testing.T, limit time.Duration) (others string)) {
+	t.Run(name, func(t *testing.T) {
+		for others := f(t, limit); others != ""; others = f(t, limit) {
+			if limit *= 4; limit > patience {
+				t.Fatal(others)
+			}
+			t.Log(others)
+		}
+	})
+}

@@ -438,7 +438,7 @@ func TestWithoutNCCL(t *testing.T) {
 			o := small(2)
 			o.Transport = topo.NCCL
 			o.NCCL.Library = noID{nccl.NewHost(nccl.Machine{})}
-			errs[i] = joins(t, drv, o, job, i, 2*time.Second)
+			errs[i] = joins(t, drv, o, job, i)
 		})
 	}
 	wg.Wait()

@@ -271,14 +271,19 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 	case "all of cuda":
 		return failsInTurn(ctx, device.Opener(drv, o))
 	}
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: plenty, UserBytes: 4096})
+	limit := plenty
+	if fault == "late" {
+		limit = 100 * time.Millisecond
+	}
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: limit, JoinTimeout: plenty, UserBytes: 4096})
 	if err != nil {
 		return err
 	}
 	x := rt.C(0, rt.F32, 16)
 	sum := &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}, Label: "%s"}
-	// Rank 1 may go wrong before rank 0 has seen that the barrier is over.
-	err = r.Barrier(ctx)
+	if fault != "late" { // rank 1 may go wrong before rank 0 has seen that the barrier is over
+		err = r.Barrier(ctx)
+	}
 	if r.Info().Rank == 1 {
 		if err != nil {
 			return err

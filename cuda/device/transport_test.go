@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -132,7 +131,7 @@ func TestTransportJoin(t *testing.T) {
 				if i == 1 {
 					tc.change(o.Machine)
 				}
-				errs[i] = joins(t, drv, o, job, i, time.Second)
+				errs[i] = joins(t, drv, o, job, i)
 			})
 		}
 		wg.Wait()
@@ -145,8 +144,8 @@ func TestTransportJoin(t *testing.T) {
 }
 
 // joins has rank i of two join the world of a store, leave it, and gives the error.
-func joins(t *testing.T, drv driver.Driver, o device.Options, job *rendezvous.Job, i int, timeout time.Duration) error {
-	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: plenty, Job: job,
+func joins(t *testing.T, drv driver.Driver, o device.Options, job *rendezvous.Job, i int) error {
+	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: plenty, Job: job,
 		Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
 	if err == nil {
 		r.Close()

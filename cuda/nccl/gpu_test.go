@@ -360,7 +360,7 @@ func lose(t *testing.T, lib Library, st *rendezvous.Job, c *Comm, g *gpu, kill b
 	if kill {
 		n = 1
 	}
-	next, err := Join(t.Context(), lib, member(t, st, c.Rank(), n), "next", g.ctx, Options{Timeout: 20 * time.Second})
+	next, err := Join(t.Context(), lib, member(t, st, c.Rank(), n), "next", g.ctx, Options{Timeout: plenty})
 	if err != nil {
 		return fmt.Errorf("joining anew: %w", err)
 	}

@@ -262,7 +262,7 @@ func TestEcho(t *testing.T) {
 
 // TestLateRank leaves a rank out of an op.
 func TestLateRank(t *testing.T) {
-	errs := group(t, 3, Options{Timeout: 300 * time.Millisecond}, func(c *Comm, f *Fake) error {
+	errs := group(t, 3, Options{Timeout: 300 * time.Millisecond, JoinTimeout: plenty}, func(c *Comm, f *Fake) error {
 		at, _ := f.Alloc(64)
 		if c.Rank() == 2 {
 			<-c.broken
