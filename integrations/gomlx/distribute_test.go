@@ -3,16 +3,16 @@ package gomlx
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+
+	"github.com/seed-ee968945/concert/internal/leak"
 )
 
 // harness builds and runs computations; what fails ends the test.
@@ -222,7 +222,7 @@ func TestResultsLive(t *testing.T) {
 // Programs of one device run on each, from several goroutines and backends at once, and
 // nothing is left of them.
 func TestManyAtOnce(t *testing.T) {
-	before := runtime.NumGoroutine()
+	leak.Check(t)
 	for range 2 {
 		h := newHarness(t, "devices=2")
 		defer h.b.Finalize()
@@ -259,13 +259,6 @@ func TestManyAtOnce(t *testing.T) {
 			t.Error("a finalized backend computes")
 		}
 	}
-	for range 100 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%d goroutines, and %d before", runtime.NumGoroutine(), before)
 }
 
 // What cannot be is said, and names what it is about.
