@@ -21,6 +21,38 @@ func (h harness) difference() compute.Executable {
 	return h.compile(n)
 }
 
+// Computations of one text have one program in a world, until the last of them is finalized.
+func TestOneProgram(t *testing.T) {
+	for _, device := range devices {
+		h := newHarness(t, "device="+device)
+		a, b := h.difference(), h.difference()
+		x, y := h.buffer(0, []float32{7, 5}, 2), h.buffer(0, []float32{1, 2}, 2)
+		first := h.run(a, nil, x, y)[0]
+		second := h.run(b, nil, y, x)[0] // where the first was
+		w := h.b.worlds["[0]"]
+		programs := func(when string, want int) {
+			t.Helper()
+			if len(w.loaded) != want {
+				t.Errorf("device=%s: %d programs %s, want %d", device, len(w.loaded), when, want)
+			}
+		}
+		programs("of two computations", 1)
+		a.Finalize()
+		if _, err := a.Execute([]compute.Buffer{x, y}, nil, 0); err == nil {
+			t.Errorf("device=%s: a finalized computation runs", device)
+		}
+		programs("of the one that is left", 1)
+		third := h.run(b, nil, x, x)[0]
+		b.Finalize()
+		programs("when both are finalized", 0)
+		fourth := h.run(h.difference(), nil, x, y)[0]
+		programs("of a third computation", 1)
+		for i, u := range []compute.Buffer{first, second, third, fourth} {
+			h.want(device, u, []float32{9, -9, 0, 9}[i])
+		}
+	}
+}
+
 // A run that fails before it begins has not brought its inputs, and the next one does.
 func TestInputsOfFailedRuns(t *testing.T) {
 	for _, device := range devices {

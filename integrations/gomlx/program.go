@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,10 @@ func (b *Backend) compile(n *builder) (*compiled, error) {
 	for i, name := range n.main.inputs {
 		vars[i] = variable(name)
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%v\n%s", vars, text))
+	h := sha256.New()
+	fmt.Fprintln(h, vars)
+	io.WriteString(h, text)
+	key := [sha256.Size]byte(h.Sum(nil))
 	if err := n.dump(key); err != nil {
 		return nil, err
 	}
@@ -159,11 +163,12 @@ func (k *cache) put(key [sha256.Size]byte, c *compiled) {
 	k.keys, k.progs[key] = append(k.keys, key), c
 }
 
-// loaded is a program in a world. What follows the first line is guarded by the world's lock.
+// loaded is a program in a world, for all computations of its text. What follows the second line
+// is guarded by the world's lock.
 type loaded struct {
 	c     *compiled
 	w     *world
-	mod   *rt.Module               // of its own: a world has each once
+	users int                      // computations
 	wants []rt.Tensor              // where inputs go, by input
 	there [][]weak.Pointer[Buffer] // by rank and input: what is there since the last run
 	steps []*rt.Step               // by rank, once captured
@@ -171,41 +176,47 @@ type loaded struct {
 	held  []weak.Pointer[Buffer]   // results that are where the next ones will
 }
 
-// load adds a program to a world.
+// load adds a program to a world, which may have it for another computation.
 func (w *world) load(c *compiled) (*loaded, error) {
 	w.running.Lock()
 	defer w.running.Unlock()
-	mod := *c.mod
-	l := &loaded{c: c, w: w, mod: &mod}
+	if l := w.loaded[c]; l != nil {
+		l.users++
+		return l, nil
+	}
+	l := &loaded{c: c, w: w, users: 1}
 	ctx := w.b.context()
-	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, l.mod, nil) })
+	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, c.mod, nil) })
 	if err != nil {
 		return nil, err
 	}
 	l.steps = make([]*rt.Step, len(w.ranks))
 	for range w.ranks {
-		l.there = append(l.there, make([]weak.Pointer[Buffer], len(mod.Inputs)))
+		l.there = append(l.there, make([]weak.Pointer[Buffer], len(c.mod.Inputs)))
 	}
-	for _, in := range mod.Inputs {
-		t, err := w.ranks[w.mine].In(l.mod, in.Tensors[0])
+	for _, in := range c.mod.Inputs {
+		t, err := w.ranks[w.mine].In(c.mod, in.Tensors[0])
 		if err != nil {
 			return nil, errors.WithStack(err)
 		}
 		l.wants = append(l.wants, t)
 	}
+	w.loaded[c] = l
 	return l, nil
 }
 
-// drop takes the program out of the world. Results that somebody has are saved.
+// drop takes the program out of the world when no other computation has it. Results that somebody
+// has are saved.
 func (l *loaded) drop() {
 	l.w.running.Lock()
 	defer l.w.running.Unlock()
-	if l.w.ranks == nil {
+	if l.users--; l.users > 0 || l.w.ranks == nil {
 		return
 	}
+	delete(l.w.loaded, l.c)
 	l.save(nil)
 	ctx := context.Background()
-	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.mod) })
+	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.c.mod) })
 }
 
 // save brings results that somebody has to Go's memory, but those that next gives to the run
@@ -241,11 +252,11 @@ func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 	step := func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }
 	err := l.w.each(func(i int, r *rt.Rank) (err error) {
 		if _, ok := r.Device().(rt.Capturer); !ok || !l.ran {
-			outs[i], err = rt.RunModule(ctx, r, l.mod, step, args[i], opts)
+			outs[i], err = rt.RunModule(ctx, r, l.c.mod, step, args[i], opts)
 			return err
 		}
 		if l.steps[i] == nil {
-			if l.steps[i], err = rt.Prepare(ctx, r, l.mod, step, opts, true); err != nil {
+			if l.steps[i], err = rt.Prepare(ctx, r, l.c.mod, step, opts, true); err != nil {
 				return err
 			}
 		}
