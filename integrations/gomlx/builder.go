@@ -2,7 +2,6 @@ package gomlx
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/gomlx/compute"
@@ -78,8 +77,8 @@ func (n *builder) text(located bool) string {
 		fmt.Fprintf(&b, "func.func %s@%s%s {\n", visibility, symbol(f.name), f.signature())
 		for _, l := range f.lines {
 			b.WriteString(l)
-			if id, err := strconv.Atoi(strings.TrimPrefix(valueName.FindString(l), "%v")); located && err == nil {
-				b.WriteString(n.sites[id-1].location())
+			if located && strings.HasPrefix(l, "%v") {
+				b.WriteString(n.sites[n.named(l)[0]-1].location())
 			}
 			b.WriteByte('\n')
 		}

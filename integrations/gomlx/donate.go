@@ -2,7 +2,6 @@ package gomlx
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +17,23 @@ import (
 // reach bounds the operations between a parameter and a result that takes its place.
 const reach = 10
 
-var valueName = regexp.MustCompile(`%v\d+`)
+// named are the numbers of the values that a text names: 12 of %v12 and of %v12#1.
+func (n *builder) named(text string) (out []int) {
+	for {
+		_, after, ok := strings.Cut(text, "%v")
+		if !ok {
+			return out
+		}
+		id, k := 0, 0
+		for ; k < len(after) && '0' <= after[k] && after[k] <= '9'; k++ {
+			id = 10*id + int(after[k]-'0')
+		}
+		if 0 < id && id <= len(n.sites) {
+			out = append(out, id)
+		}
+		text = after[k:]
+	}
+}
 
 // pair is a result that may take the place of a parameter.
 type pair struct{ distance, result, param int }
@@ -28,18 +43,19 @@ type pair struct{ distance, result, param int }
 func (n *builder) donate() error {
 	f := n.main
 	f.alias = make([]int, len(f.params))
-	reads := map[string][]string{} // by value: what its operation reads
+	search := nearness{n, make([][]int, len(n.sites)+1), map[int]int{}, make([]int, len(n.sites)+1)}
 	for _, l := range f.lines {
-		left, right, _ := strings.Cut(l, " = ")
-		reads[valueName.FindString(left)] = valueName.FindAllString(right, -1)
+		if strings.HasPrefix(l, "%v") { // a call may have no results
+			names := n.named(l)
+			search.reads[names[0]] = names[1:]
+		}
 	}
-	params := map[string]int{}
 	for i, p := range f.params {
-		f.alias[i], params[p.name] = -1, i
+		f.alias[i], search.params[n.named(p.name)[0]] = -1, i
 	}
 	var pairs []pair
 	for k, o := range f.outs {
-		pairs = append(pairs, n.near(k, o, reads, params)...)
+		pairs = append(pairs, search.near(k, o)...)
 	}
 	slices.SortFunc(pairs, func(a, b pair) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.result, b.result), cmp.Compare(a.param, b.param))
@@ -66,22 +82,30 @@ func (n *builder) donate() error {
 	return nil
 }
 
+// nearness finds parameters that are near results.
+type nearness struct {
+	n      *builder
+	reads  [][]int     // by value: what its operation reads
+	params map[int]int // by value
+	seen   []int       // by value: the last result that it was seen for, from 1
+}
+
 // near are the parameters of a result's type within reach.
-func (n *builder) near(k int, o *value, reads map[string][]string, params map[string]int) []pair {
+func (s *nearness) near(k int, o *value) []pair {
 	var out []pair
-	seen := map[string]bool{}
-	at := []string{valueName.FindString(o.name)}
-	for d := 0; d <= reach && len(at) > 0 && len(seen) < 1000; d++ {
-		var next []string
-		for _, name := range at {
-			if seen[name] {
+	at, met := s.n.named(o.name), 0
+	for d := 0; d <= reach && len(at) > 0 && met < 1000; d++ {
+		var next []int
+		for _, id := range at {
+			if s.seen[id] == k+1 {
 				continue
 			}
-			seen[name] = true
-			if i, ok := params[name]; ok && n.main.params[i].shape.Equal(o.shape) {
+			s.seen[id] = k + 1
+			met++
+			if i, ok := s.params[id]; ok && s.n.main.params[i].shape.Equal(o.shape) {
 				out = append(out, pair{d, k, i})
 			}
-			next = append(next, reads[name]...)
+			next = append(next, s.reads[id]...)
 		}
 		at = next
 	}
