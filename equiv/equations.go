@@ -79,7 +79,7 @@ func equations() []*equation {
 		row("factor-of-sum", Reassociates, kindPoint, factorOfSum, "a factor or divisor of a sum, a difference or an opposite is that of its parts; factors are exact for integers"),
 		row("reduce-of-one", Exact, kindReduce, reduceOfOne, "a reduction over one rank is that rank's operand"),
 		row("reduce-of-bools", Exact, kindReduce, reduceOfBools, "a sum of bools over ranks is their maximum, which is or, and a product their minimum, which is and"),
-		row("average-is-quotient", Exact, kindReduce, averageIsQuotient, "an average of floats over ranks is their sum divided by their number before it is rounded: of 16-bit floats the sum in f32"),
+		row("average-is-quotient", Exact, kindReduce, averageIsQuotient, "an average of floats over ranks is their sum divided by their number before it is rounded: of 16-bit floats the sum in f32; an average of integers is their sum in 64 bits divided by their number, without what remains"),
 		row("reduce-of-move", Exact, kindReduce, reduceOfMove, "a reduction over ranks of elements that come from corresponding ranks and one index is the element of the reduction over those ranks, in their order"),
 		row("reduce-of-moved", Exact, kindReduce, reduceOfMoved, "the same where all operands of elementwise operations are moved alike"),
 		row("reduce-of-shuffle", Exact, kindReduce, reduceOfShuffle, "the same for what every rank does with its own elements alike"),

@@ -60,10 +60,16 @@ func (z *normalizer) convert(x termID, dt ir.DType) termID {
 	return z.make(term{kind: kindPoint, op: ir.OpConvert, dt: dt, n: z.at(x).n, text: noAttrs, args: []termID{x}})
 }
 
-// averageIsQuotient makes sums of averages of floats.
+// truncated is x by n, both integers.
+func (z *normalizer) truncated(x termID, n int) termID {
+	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(int64(n))})
+	return z.make(term{kind: kindPoint, op: ir.OpTruncDivide, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+}
+
+// averageIsQuotient makes sums of averages.
 func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
 	rows := z.rows.All[t.rows]
-	if t.red != ir.Avg || !t.dt.IsFloat() {
+	if t.red != ir.Avg || t.dt == ir.Bool {
 		return 0, false
 	}
 	for _, row := range rows {
@@ -73,7 +79,13 @@ func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
 	}
 	u := *t
 	u.red = ir.Sum
-	if t.dt.Size() >= ir.F32.Size() || z.p.opts.Reassociate {
+	switch {
+	case t.dt == ir.I64 || t.dt == ir.U64:
+		return z.truncated(z.make(u), len(rows[0])), true
+	case t.dt.IsInt():
+		u.args, u.dt = []termID{z.convert(t.args[0], ir.I64)}, ir.I64
+		return z.convert(z.truncated(z.make(u), len(rows[0])), t.dt), true
+	case t.dt.Size() >= ir.F32.Size() || z.p.opts.Reassociate:
 		return z.quotient(z.make(u), float64(len(rows[0]))), true
 	}
 	u.args, u.dt = []termID{z.convert(t.args[0], ir.F32)}, ir.F32

@@ -9,17 +9,18 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// widen-reductions reduces over ranks in another type where CUDA devices (kernels.ReduceAs, NCCL)
-// have no reduction of the operands' own. A conversion before the collective and one after its wait
-// give every bit that a reduction in the type itself gives:
+// widen-reductions reduces over ranks in another type, or by another reduction, where CUDA devices
+// (kernels.ReduceAs, NCCL) have no such reduction of the operands' own type. A conversion before the
+// collective and one after its wait give every bit that a reduction in the type itself gives:
 //
 //	i16, u16        i32: sums and products wrap to the same lower bits, min and max keep their order
 //	u32, u64        i32, i64 with the highest bit flipped, which keeps the order: min and max only
 //	8-bit floats    f32, in which ranks add them anyway, rounding once
+//	averages        of integers sums in 64 bits, divided after the wait
 //
-// Sums of bools become maxima, products minima, which devices have. Averages of integers remain as
-// they are, and so does a collective that something other than its waits reads, or whose operands
-// are written while it is in flight: devices refuse it. Linear.
+// Sums of bools become maxima, products minima, which devices have. A collective that something other
+// than its waits reads, or whose operands are written while it is in flight, remains as it is, and so
+// do averages of integers together with floats: devices refuse it. Linear.
 func widenReductions() passes.Pass {
 	return passes.Pass{
 		Name:  "widen-reductions",
@@ -37,10 +38,13 @@ func widenReductions() passes.Pass {
 				}
 				if widenable(n) && ctx.Enable(n.Name()) {
 					for i := range n.Args() {
-						if as, flip := carrier(n.Arg(i).Type().DType(), n.Reduction()); as != n.Arg(i).Type().DType() {
-							widen(f, n, i, as, flip)
+						if c := carrierOf(n, i); c != (carrier{as: n.Arg(i).Type().DType()}) {
+							widen(f, n, i, c)
 							ctx.Count("widened", 1)
 						}
+					}
+					if ofIntegers(n) {
+						f.SetAttrs(n, n.Attrs().With("reduce", attr.String(string(ir.Sum))))
 					}
 				}
 			}
@@ -55,22 +59,40 @@ func ofBools(n *ir.Node) (r ir.Reduction, ok bool) {
 	return r, r != "" && !slices.ContainsFunc(n.Args(), func(v *ir.Value) bool { return v.Type().DType() != ir.Bool })
 }
 
-// carrier is the type in which to reduce elements of type dt, and what to combine them with by xor
-// before and after it, if that is not 0.
-func carrier(dt ir.DType, r ir.Reduction) (as ir.DType, flip int64) {
+// ofIntegers reports whether n is an average of integers only, over more than one rank.
+func ofIntegers(n *ir.Node) bool {
+	return n.Reduction() == ir.Avg && n.Group().Size() > 1 && !slices.ContainsFunc(n.Args(), func(v *ir.Value) bool { return !v.Type().DType().IsInt() })
+}
+
+// carrier is how to reduce elements of a type.
+type carrier struct {
+	as      ir.DType
+	flip    int64 // what to combine them with by xor before and after it, if that is not 0
+	divisor int64 // what to divide them by after it, if that is not 0
+}
+
+// carrierOf is that of operand i of a reduction.
+func carrierOf(n *ir.Node, i int) carrier {
+	dt, r := n.Arg(i).Type().DType(), n.Reduction()
 	ordered := r == ir.Min || r == ir.Max
 	switch {
 	case dt.IsFloat8():
-		return ir.F32, 0
+		return carrier{as: ir.F32}
+	case ofIntegers(n):
+		as := ir.I64
+		if dt == ir.U64 {
+			as = dt
+		}
+		return carrier{as: as, divisor: int64(n.Group().Size())}
 	case r == ir.Avg:
 	case dt == ir.I16 || dt == ir.U16:
-		return ir.I32, 0
+		return carrier{as: ir.I32}
 	case dt == ir.U32 && ordered:
-		return ir.I32, math.MinInt32
+		return carrier{as: ir.I32, flip: math.MinInt32}
 	case dt == ir.U64 && ordered:
-		return ir.I64, math.MinInt64
+		return carrier{as: ir.I64, flip: math.MinInt64}
 	}
-	return dt, 0
+	return carrier{as: dt}
 }
 
 // widenable reports whether some operand has a carrier, and only waits read the results.
@@ -78,41 +100,53 @@ func widenable(n *ir.Node) bool {
 	other := func(u ir.Use) bool {
 		return u.Node.Op() != ir.OpWaitTensor || len(u.Node.Args()) != len(u.Node.DeclaredArgs())
 	}
-	return len(n.Args()) == len(n.DeclaredArgs()) && !slices.ContainsFunc(n.Result(0).Uses(), other) && slices.ContainsFunc(n.Args(), func(v *ir.Value) bool {
-		as, _ := carrier(v.Type().DType(), n.Reduction())
-		return as != v.Type().DType()
-	})
+	if len(n.Args()) != len(n.DeclaredArgs()) || slices.ContainsFunc(n.Result(0).Uses(), other) {
+		return false
+	}
+	for i, v := range n.Args() {
+		if carrierOf(n, i) != (carrier{as: v.Type().DType()}) {
+			return true
+		}
+	}
+	return false
 }
 
-// widen reduces operand i of n in another type.
-func widen(f *ir.Func, n *ir.Node, i int, as ir.DType, flip int64) {
+// widen reduces operand i of n as c says.
+func widen(f *ir.Func, n *ir.Node, i int, c carrier) {
 	v := n.Arg(i)
 	// What is made of a node has its order-only edges: of n before it, of a wait after that.
 	point := func(at, from *ir.Node, op ir.Op, attrs ir.Attrs, x *ir.Value, dt ir.DType) *ir.Value {
 		return f.InsertBefore(at, ir.NodeSpec{Op: op, Name: n.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Attrs: attrs, Results: []ir.Type{ir.TensorOf(dt, x.Type().Shape())}, Pos: n.Pos(), From: []*ir.Node{from}}).Result(0)
 	}
-	wide := point(n, n, ir.OpConvert, ir.Attrs{}, v, as)
-	if flip != 0 {
-		wide = point(n, n, ir.OpBitwiseXor, ir.A("scalar", flip), wide, as)
+	narrow, wide := v.Type().DType(), v
+	if c.as != narrow {
+		wide = point(n, n, ir.OpConvert, ir.Attrs{}, wide, c.as)
+	}
+	if c.flip != 0 {
+		wide = point(n, n, ir.OpBitwiseXor, ir.A("scalar", c.flip), wide, c.as)
 	}
 	f.SetArg(n, i, wide)
 	types := slices.Clone(n.Result(0).Type().Elems())
-	types[i] = types[i].WithDType(as)
+	types[i] = types[i].WithDType(c.as)
 	f.SetType(n.Result(0), ir.Async(types...))
 	for _, u := range n.Result(0).Uses() {
 		w := u.Node
 		r, after := w.Result(i), w.Next()
-		narrow := r.Type().DType()
 		users := slices.Clone(r.Uses())
 		f.SetType(r, types[i])
 		if len(users) == 0 {
 			continue
 		}
 		back := r
-		if flip != 0 {
-			back = point(after, w, ir.OpBitwiseXor, ir.A("scalar", flip), back, as)
+		if c.flip != 0 {
+			back = point(after, w, ir.OpBitwiseXor, ir.A("scalar", c.flip), back, c.as)
 		}
-		back = point(after, w, ir.OpConvert, ir.Attrs{}, back, narrow)
+		if c.divisor != 0 {
+			back = point(after, w, ir.OpTruncDivide, ir.A("scalar", c.divisor), back, c.as)
+		}
+		if c.as != narrow {
+			back = point(after, w, ir.OpConvert, ir.Attrs{}, back, narrow)
+		}
 		for _, use := range users {
 			f.SetArg(use.Node, use.Index, back)
 		}
