@@ -222,16 +222,24 @@ func concatenate(im *importer, _ *mlir.Operation, in []*value) ([]*value, error)
 	return im.one(im.emit(ir.OpCat, ir.A("dim", d), args))
 }
 
-// setDimensionSize states the size that a dimension has: any other depends on a run.
+// setDimensionSize leaves the first elements of a dimension, of which the others count as padding. How
+// many does not depend on a run.
 func setDimensionSize(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	d, err := im.dim(len(in[0].typ.Shape), "dim", "dimension")
 	if err != nil {
 		return nil, err
 	}
-	if n, ok := in[1].known(); !ok || n != in[0].typ.Shape[d] {
-		return nil, im.errorf("op not supported: %s to anything but the %d elements of dimension %d", o.Name, in[0].typ.Shape[d], d)
+	n, ok := in[1].known()
+	switch {
+	case !ok:
+		return nil, im.errorf("op not supported: %s to a size that is not known before the program runs", o.Name)
+	case n < 0 || n > in[0].typ.Shape[d]:
+		return nil, im.errorf("%s to %d of the %d elements of dimension %d", o.Name, n, in[0].typ.Shape[d], d)
+	case n == in[0].typ.Shape[d]:
+		return in[:1], nil
 	}
-	return in[:1], nil
+	v, err := im.first(in[0], int(d), n)
+	return []*value{v}, err
 }
 
 func dimensionSize(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {

@@ -54,5 +54,13 @@ func.func @set_dimension_size() {
   %size = stablehlo.constant dense<3> : tensor<i32>
   %result = stablehlo.set_dimension_size %operand, %size, dim = 1 : (tensor<2x3xi64>, tensor<i32>) -> tensor<2x3xi64>
   check.expect_eq_const %result, dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi64>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %less = stablehlo.set_dimension_size %operand, %two, dim = 1 : (tensor<2x3xi64>, tensor<i32>) -> tensor<2x?xi64, #stablehlo.bounds<?, 3>>
+  %twice = stablehlo.add %less, %less : tensor<2x?xi64, #stablehlo.bounds<?, 3>>
+  %zero = stablehlo.constant dense<0> : tensor<i64>
+  %sum = stablehlo.reduce(%twice init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<2x?xi64, #stablehlo.bounds<?, 3>>, tensor<i64>) -> tensor<2xi64>
+  check.expect_eq_const %sum, dense<[6, 18]> : tensor<2xi64>
+  %left = stablehlo.get_dimension_size %twice, dim = 1 : (tensor<2x?xi64, #stablehlo.bounds<?, 3>>) -> tensor<i32>
+  check.expect_eq_const %left, dense<2> : tensor<i32>
   func.return
 }
