@@ -119,6 +119,32 @@ func same(t *testing.T, what string, step int, loss float64) {
 	}
 }
 
+// The operations of what is dumped have lines of the program, also those of weights' first values, gradients and Adam.
+func TestLines(t *testing.T) {
+	dir := t.TempDir()
+	trained(t, "-steps=10", "-options=dump="+dir)
+	files, err := filepath.Glob(filepath.Join(dir, "*.mlir"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("dumped %q: %v", files, err)
+	}
+	line := regexp.MustCompile(`^ loc\("\w+"\("[^"]*\bmain\.go":\d+:1\)\)$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locations := regexp.MustCompile(` loc\(.*`).FindAllString(string(text), -1)
+		if len(locations) == 0 {
+			t.Errorf("%s has no lines", filepath.Base(file))
+		}
+		for _, l := range locations {
+			if !line.MatchString(l) {
+				t.Errorf("%s: an operation is%s", filepath.Base(file), l)
+			}
+		}
+	}
+}
+
 // A checkpoint of two devices is resumed on four with other things cut.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()

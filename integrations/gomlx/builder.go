@@ -17,7 +17,7 @@ type builder struct {
 	name  string
 	main  *function
 	funcs []*function
-	sites []site // of values, whose numbers are unique in the computation, so that closures can name their parents'
+	sites sites // of values, whose numbers are unique in the computation, so that closures can name their parents'
 	done  bool
 
 	replicas int            // devices that run it on values of their own
@@ -26,7 +26,7 @@ type builder struct {
 }
 
 func newBuilder(b *Backend, name string) *builder {
-	n := &builder{b: b, name: name}
+	n := &builder{b: b, name: name, sites: sites{began: callers(far)}}
 	n.main = newFunction(n, nil, compute.MainName)
 	n.funcs = []*function{n.main}
 	return n
@@ -58,8 +58,8 @@ func (n *builder) OpShape(op compute.Value) (shapes.Shape, error) {
 }
 
 func (n *builder) fresh() string {
-	n.sites = append(n.sites, here())
-	return fmt.Sprintf("%%v%d", len(n.sites))
+	n.sites.add()
+	return fmt.Sprintf("%%v%d", len(n.sites.of))
 }
 
 // text is the computation as a module of StableHLO, with the lines of the program if they are asked for.
@@ -78,7 +78,7 @@ func (n *builder) text(located bool) string {
 		for _, l := range f.lines {
 			b.WriteString(l)
 			if located && strings.HasPrefix(l, "%v") {
-				b.WriteString(n.sites[n.named(l)[0]-1].location())
+				b.WriteString(n.sites.location(n.named(l)[0]))
 			}
 			b.WriteByte('\n')
 		}

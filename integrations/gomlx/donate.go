@@ -28,7 +28,7 @@ func (n *builder) named(text string) (out []int) {
 		for ; k < len(after) && '0' <= after[k] && after[k] <= '9'; k++ {
 			id = 10*id + int(after[k]-'0')
 		}
-		if 0 < id && id <= len(n.sites) {
+		if 0 < id && id <= len(n.sites.of) {
 			out = append(out, id)
 		}
 		text = after[k:]
@@ -43,7 +43,7 @@ type pair struct{ distance, result, param int }
 func (n *builder) donate() error {
 	f := n.main
 	f.alias = make([]int, len(f.params))
-	search := nearness{n, make([][]int, len(n.sites)+1), map[int]int{}, make([]int, len(n.sites)+1)}
+	search := nearness{n, make([][]int, len(n.sites.of)+1), map[int]int{}, make([]int, len(n.sites.of)+1)}
 	for _, l := range f.lines {
 		if strings.HasPrefix(l, "%v") { // a call may have no results
 			names := n.named(l)

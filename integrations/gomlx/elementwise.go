@@ -32,6 +32,7 @@ func result(v *value, err error) (compute.Value, error) {
 }
 
 func (f *function) binary(op compute.OpType, text string, x, y compute.Value) (compute.Value, error) {
+	defer f.n.sites.once()()
 	in, err := f.values([]compute.Value{x, y})
 	if err != nil {
 		return nil, err
@@ -76,6 +77,7 @@ func array(ints []int) string {
 }
 
 func (f *function) compare(op compute.OpType, direction string, total bool, x, y compute.Value) (compute.Value, error) {
+	defer f.n.sites.once()()
 	in, err := f.values([]compute.Value{x, y})
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type executable struct {
 	replicated []bool              // by output: all devices have the same
 	devices    []compute.DeviceNum // nil: any one
 	prog       *compiled
-	sites      []site
+	sites      *sites
 
 	mu   sync.Mutex
 	on   map[*world]*loaded
@@ -42,7 +42,7 @@ func (n *builder) Compile() (compute.Executable, error) {
 		return nil, errors.Errorf("concert: the main function of %q has not returned", n.name)
 	}
 	n.done = true
-	x := &executable{b: n.b, name: n.name, names: n.main.inputs, sites: n.sites, on: map[*world]*loaded{}}
+	x := &executable{b: n.b, name: n.name, names: n.main.inputs, sites: &n.sites, on: map[*world]*loaded{}}
 	all := n.onMesh()
 	if n.fixed() {
 		x.devices = n.assigned()
@@ -59,7 +59,7 @@ func (n *builder) Compile() (compute.Executable, error) {
 	}
 	var err error
 	if x.prog, err = n.b.compile(n); err != nil || !all {
-		return x, explain(err, n.sites)
+		return x, n.sites.explain(err)
 	}
 	s := &spread{executable: x, results: shapesOf(n.main.outs)}
 	for i, v := range n.main.params {
@@ -109,7 +109,7 @@ func (x *executable) load(device compute.DeviceNum) (*loaded, error) {
 	l := x.on[w]
 	if l == nil {
 		if l, err = w.load(x.prog); err != nil {
-			return nil, errors.WithMessagef(explain(err, x.sites), "computation %q", x.name)
+			return nil, errors.WithMessagef(x.sites.explain(err), "computation %q", x.name)
 		}
 		x.on[w] = l
 	}
@@ -129,7 +129,7 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	l.w.running.Lock()
 	defer l.w.running.Unlock()
 	outs, err := x.execute(l, bufs, donate)
-	return outs, errors.WithMessagef(explain(err, x.sites), "computation %q", x.name)
+	return outs, errors.WithMessagef(x.sites.explain(err), "computation %q", x.name)
 }
 
 // check gives the inputs as buffers that are no other world's.

@@ -112,6 +112,7 @@ func (f *function) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, 
 	if len(axes) == 0 || len(normed) != len(axes) {
 		return nil, errors.Errorf("concert: FusedLayerNorm of %s over axes %v", shape, axes)
 	}
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	mean := func(v *value) *value {
 		sum := w.do(f.ReduceSum(v, normed...))
@@ -147,6 +148,7 @@ func (f *function) FusedDense(x, weight, bias compute.Value, options compute.Den
 	if at := inside * (ws.Rank() - 1); ws.Dimensions[at] != k {
 		return nil, errors.Errorf("concert: FusedDense of %s and %s, whose axis %d does not fit", xs, ws, at)
 	}
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	rows, columns := product(xs.Dimensions[:xs.Rank()-1]), product(outs)
 	flat := func(v *value, dims ...int) *value {
@@ -207,6 +209,7 @@ func (w *words) activated(y *value, by compute.ActivationType) *value {
 }
 
 func (f *function) FusedAttentionQKVProjection(x, wQKV, biasQ, biasK, biasV compute.Value, queryDim, keyValueDim int) (query, key, value compute.Value, err error) {
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	all := w.do(f.FusedDense(x, wQKV, nil, compute.DenseConfig{}))
 	last := all.shape.Rank() - 1
@@ -271,6 +274,7 @@ func (f *function) attend(query, key, value compute.Value, layout compute.Attent
 	if a.bias, err = f.scores(in[0].shape, in[1].shape, layout, o); err != nil || !lengths {
 		return a, err
 	}
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	ends := w.lengths(shapes.Make(q.DType, q.Dimensions[0], 1, q.Dimensions[s], in[1].shape.Dimensions[s]), o)
 	if a.bias != nil && w.err == nil {
@@ -302,6 +306,7 @@ func (f *function) scores(q, k shapes.Shape, layout compute.AttentionAxesLayout,
 	if shape.DType != dtypes.Bool {
 		return x[0], nil
 	}
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	shape.DType = q.DType
 	out := w.open(x[0], shape)

@@ -143,6 +143,7 @@ func (f *function) RNGBitGenerator(state compute.Value, shape shapes.Shape) (com
 	if rows > row {
 		blocks, rows = (rows+row-1)/row, row
 	}
+	defer f.n.sites.once()()
 	w := &words{f: f}
 	word := func(i int) *value { return w.do(f.Slice(in[0], []int{i}, []int{i + 1}, nil)) }
 	seed := u128[*value]{w.do(f.Reshape(word(0), 1, 1)), w.do(f.Reshape(word(1), 1, 1))}

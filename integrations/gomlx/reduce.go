@@ -52,6 +52,7 @@ func (f *function) neutral(op string, dt dtypes.DType) *value {
 }
 
 func (f *function) reduce(op string, x compute.Value, axes []int) (compute.Value, error) {
+	defer f.n.sites.once()()
 	in, err := f.values([]compute.Value{x})
 	if err != nil {
 		return nil, err
