@@ -251,24 +251,24 @@ func BenchmarkFirstStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer back.Finalize()
-	var took [2]time.Duration
+	var least [2]time.Duration
 	store := model.NewStore()
 	store.SetParams(map[string]any{model.ParamInitialSeed: int64(42)})
 	twice := func() {
 		loop := train.NewLoop(train.NewTrainer(back, store, logits, loss.SparseCategoricalCrossEntropyLogits, optimizer.Adam().Done(), nil, nil))
-		for i := range took {
+		for i := range least {
 			start := time.Now()
 			if _, err := loop.RunSteps(&book{store}, 1); err != nil {
 				b.Fatal(err)
 			}
-			took[i] += time.Since(start)
+			least[i] = min(least[i], time.Since(start))
 		}
 	}
 	twice() // compiles, and makes the weights
-	took = [2]time.Duration{}
+	least = [2]time.Duration{time.Hour, time.Hour}
 	for b.Loop() {
 		twice()
 	}
-	b.ReportMetric(took[0].Seconds()*1e3/float64(b.N), "ms/first")
-	b.ReportMetric(took[1].Seconds()*1e3/float64(b.N), "ms/second")
+	b.ReportMetric(least[0].Seconds()*1e3, "least-ms/first")
+	b.ReportMetric(least[1].Seconds()*1e3, "least-ms/second")
 }
