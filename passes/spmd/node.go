@@ -246,14 +246,35 @@ func (p *partitioner) price(c *choice) int64 {
 	if extra := rowOf(c.n.Op()).extra; extra != nil {
 		cost += extra(p, c)
 	}
-	if c.n.Op().Class() == ir.ClassCompute {
-		flops := int64(2)
-		for f, x := range c.rule.Factors {
-			flops *= (x.Size + p.g.size(c.atoms[f]) - 1) / p.g.size(c.atoms[f])
-		}
-		c.work += flops / 500
-	}
+	c.work += p.flops(c) / 500
 	return cost + c.work
+}
+
+// flops are what each rank computes in an operation whose time is not that of its memory traffic.
+// The factors of others say which dimensions belong together, not how often something is computed.
+func (p *partitioner) flops(c *choice) int64 {
+	r := c.rule
+	var loops []int // factors
+	switch c.n.Op() {
+	case ir.OpMatmul, ir.OpAddmm, ir.OpConvolution:
+		loops = slices.Concat(slices.Concat(tensors(r)...)...)
+	case ir.OpGroupedMatmul: // each row is multiplied in one group
+		loops = slices.Concat(slices.Concat(r.Operands[0], r.Results[0])...)
+	case ir.OpAttention, ir.OpAttentionBackward:
+		q := 0
+		if c.n.Op() == ir.OpAttentionBackward {
+			q = 1 // after the gradient
+		}
+		loops = slices.Concat(slices.Concat(r.Operands[q]...), r.Operands[q+1][2])
+	default:
+		return 0
+	}
+	slices.Sort(loops)
+	flops := int64(2)
+	for _, f := range slices.Compact(loops) {
+		flops *= (r.Factors[f].Size + p.g.size(c.atoms[f]) - 1) / p.g.size(c.atoms[f])
+	}
+	return flops
 }
 
 // joins reports whether parts of a sum are added to others that lie so, whose reduction is then
