@@ -15,13 +15,19 @@ import (
 // run computes what build appends on inputs.
 func run(t *testing.T, in []interp.Tensor, build func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error)) []interp.Tensor {
 	t.Helper()
+	return runOn(t, in, func(_ *ir.Builder, f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) { return build(f, in) })
+}
+
+// runOn is run of what makes functions, too.
+func runOn(t *testing.T, in []interp.Tensor, build func(b *ir.Builder, f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error)) []interp.Tensor {
+	t.Helper()
 	b := ir.NewBuilder(1)
 	f := b.Func("f")
 	var args []*ir.Value
 	for _, x := range in {
 		args = append(args, f.Input("x", ir.Tensor(x.DType, x.Shape...)))
 	}
-	got, err := build(f, args)
+	got, err := build(b, f, args)
 	if err != nil {
 		t.Fatal(err)
 	}

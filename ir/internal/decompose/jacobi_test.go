@@ -1,7 +1,6 @@
 package decompose_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -38,22 +37,9 @@ func (l looper) Body(what string, types []ir.Type) (decompose.Looper, []*ir.Valu
 // runLoops is run of what has loops.
 func runLoops(t *testing.T, x interp.Tensor, build func(to decompose.Looper, x *ir.Value) ([]*ir.Value, error)) []interp.Tensor {
 	t.Helper()
-	b := ir.NewBuilder(1)
-	f := b.Func("f")
-	got, err := build(looper{f, b, new(int)}, f.Input("x", ir.Tensor(x.DType, x.Shape...)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Return(got...)
-	m, err := b.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := interp.Run(context.Background(), m.Func("f"), [][]interp.Tensor{{x}}, interp.Options{})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, m)
-	}
-	return out[0]
+	return runOn(t, []interp.Tensor{x}, func(b *ir.Builder, f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+		return build(looper{f, b, new(int)}, in[0])
+	})
 }
 
 // dense is matrix i of a batch.

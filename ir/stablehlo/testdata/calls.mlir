@@ -155,3 +155,18 @@ func.func @symmetric() {
   check.expect_eq_const %order, dense<[[2, 0, 1]]> : tensor<1x3xi32>
   func.return
 }
+
+// -----
+
+func.func @tridiagonal() {
+  %below = stablehlo.constant dense<[9.0, 1.0, 1.0]> : tensor<3xf32>
+  %on = stablehlo.constant dense<[2.0, 3.0, 2.0]> : tensor<3xf32>
+  %above = stablehlo.constant dense<[1.0, 1.0, 9.0]> : tensor<3xf32>
+  %b = stablehlo.constant dense<[[4.0], [10.0], [8.0]]> : tensor<3x1xf32>
+  %0:5 = stablehlo.custom_call @lapack_sgtsv_ffi(%below, %on, %above, %b) {mhlo.backend_config = {}} : (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3x1xf32>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3x1xf32>, tensor<i32>)
+  check.expect_almost_eq_const %0#3, dense<[[1.0], [2.0], [3.0]]> : tensor<3x1xf32>
+  check.expect_eq_const %0#4, dense<0> : tensor<i32>
+  %1 = stablehlo.custom_call @cusparse_gtsv2_ffi(%below, %on, %above, %b) {mhlo.backend_config = {}} : (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3x1xf32>) -> tensor<3x1xf32>
+  check.expect_almost_eq_const %1, dense<[[1.0], [2.0], [3.0]]> : tensor<3x1xf32>
+  func.return
+}

@@ -1,4 +1,4 @@
-// Package lapack has the functions of LAPACK and cuSOLVER that JAX's linear algebra calls by
+// Package lapack has the functions of LAPACK, cuSOLVER and cuSPARSE that JAX's linear algebra calls by
 // name, as operations of the IR. Names, arguments and flags are those of jaxlib's FFI targets.
 package lapack
 
@@ -30,6 +30,7 @@ var functions = map[string]struct {
 	"orgqr": {2, product},
 	"ormqr": {3, multiply},
 	"syevd": {1, eigh},
+	"gtsv":  {4, tridiagonal},
 
 	"gesdd":  {1, svd},
 	"gesvd":  {1, svd},
@@ -39,8 +40,11 @@ var functions = map[string]struct {
 
 // Find is the function of a call's target, with its number of operands; nil if there is none.
 func Find(target string) (Function, int) {
-	if target == "cu_lu_pivots_to_permutation" {
+	switch target {
+	case "cu_lu_pivots_to_permutation":
 		return permutation, 1
+	case "cusparse_gtsv2_ffi":
+		return tridiagonal, 4
 	}
 	name, isFFI := strings.CutSuffix(target, "_ffi")
 	lapack, ok := strings.CutPrefix(name, "lapack_")
@@ -111,6 +115,15 @@ func permutation(to decompose.Looper, _ Flags, in []*ir.Value, declared []ir.Typ
 	}
 	order, err := decompose.Permutation(to, in[0], declared[0])
 	return []*ir.Value{order}, err
+}
+
+// tridiagonal gives the operands, solutions and whether there is one, or solutions alone.
+func tridiagonal(to decompose.Looper, _ Flags, in []*ir.Value, declared []ir.Type) ([]*ir.Value, error) {
+	x, singular, err := decompose.Tridiagonal(to, in[0], in[1], in[2], in[3])
+	if len(declared) == 1 {
+		return []*ir.Value{x}, err
+	}
+	return []*ir.Value{in[0], in[1], in[2], x, singular}, err
 }
 
 // eigh gives vectors even where they are not asked for.
