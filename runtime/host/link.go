@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -258,19 +259,17 @@ func closeLinks(links []*link) {
 			l.nudge()
 		}
 	}
-	end := time.Now().Add(lastWords)
+	end, over := time.Now().Add(lastWords), stall.After(lastWords)
 	for _, l := range links {
 		if l == nil {
 			continue
 		}
-		t := time.NewTimer(time.Until(end))
 		select {
 		case <-l.wrote:
-			l.conn.Delivered(time.Until(end))
+			l.conn.Delivered(max(time.Until(end), lastWords/10))
 		case <-l.read:
-		case <-t.C:
+		case <-over:
 		}
-		t.Stop()
 		l.conn.Close()
 		<-l.wrote
 		<-l.read

@@ -119,10 +119,12 @@ func TestLinksFail(t *testing.T) {
 	}
 	leak.Check(t)
 	const silence = 8 * time.Second // longer than a machine stands still
+	const plenty = 2 * time.Minute
 	// lost runs until the ranks of the other host are lost to those that live.
 	lost := func(t *testing.T, live []int, end func(l *links, kill func(rank int))) {
 		l, out := newLinks(t), &output{}
 		spec := l.spec(out, 1<<30, silence)
+		spec.Grace = plenty // some of them hear nothing until their silence is over
 		of := processes(&spec)
 		var ended sync.WaitGroup
 		out.atStep(0, 1, &ended, func() { end(l, func(rank int) { of(rank).Kill() }) })
@@ -141,7 +143,7 @@ func TestLinksFail(t *testing.T) {
 	for name, f := range map[string]func(t *testing.T){
 		"rate": func(t *testing.T) {
 			out := &output{}
-			whole(t, out, newLinks(t).spec(out, 2, rendezvous.HeartbeatTimeout))
+			whole(t, out, newLinks(t).spec(out, 2, plenty))
 		},
 		"drop": func(t *testing.T) {
 			l, out := newLinks(t), &output{}
@@ -151,7 +153,7 @@ func TestLinksFail(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				l.mend()
 			})
-			whole(t, out, l.spec(out, 4, rendezvous.HeartbeatTimeout))
+			whole(t, out, l.spec(out, 4, plenty))
 			mended.Wait()
 		},
 		"link": func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -194,7 +195,7 @@ type wait struct {
 // await returns when all peers' words have reached w.want, or with the error
 // that broke the world. It is the only place where a rank waits for another.
 func (d *Device) await(w *wait) error {
-	waits := patience{looked: time.Now()}
+	waits := stall.Start()
 	next := 0 // peers before it have signalled
 	var pause backoff
 	processes := !d.opts.Local
@@ -237,7 +238,7 @@ func (d *Device) allReached(w *wait, next int) bool {
 }
 
 // check looks for a reason to stop waiting for peers from next on.
-func (d *Device) check(w *wait, next int, waits *patience) error {
+func (d *Device) check(w *wait, next int, waits *stall.Clock) error {
 	if err := d.failure(); err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (d *Device) check(w *wait, next int, waits *patience) error {
 	if gone != nil {
 		return gone
 	}
-	elapsed := waits.look()
+	elapsed := waits.Look()
 	if elapsed < d.spec.Timeout {
 		return nil
 	}
@@ -266,22 +267,6 @@ func (d *Device) check(w *wait, next int, waits *patience) error {
 	e.Peer = e.Missing[0]
 	e.Detail = d.lastOf(e.Peer)
 	return e
-}
-
-// patience is how long a rank has waited. A stall of its process is none of that time: where the
-// whole machine stood still, who has not come could not.
-type patience struct {
-	looked time.Time // last
-	waited time.Duration
-}
-
-// look adds the time since the last look, and gives the sum.
-func (p *patience) look() time.Duration {
-	const stall = 50 * time.Millisecond
-	now := time.Now()
-	p.waited += min(now.Sub(p.looked), stall)
-	p.looked = now
-	return p.waited
 }
 
 // note publishes what this rank is doing, for the errors of those who wait for

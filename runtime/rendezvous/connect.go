@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 )
 
 // connected exchanges c, and then lets f talk to the others over connections of its own,
@@ -38,7 +40,7 @@ func (g *Group) connected(ctx context.Context, c Call, f func(ctx context.Contex
 func (g *Group) broke(ctx, early context.Context, op string, err error, start time.Time) error {
 	select {
 	case <-early.Done():
-	case <-running(outcomeLimit):
+	case <-stall.After(outcomeLimit):
 	}
 	if early.Err() != nil && ctx.Err() == nil {
 		if err := g.Barrier(ctx, op); err != nil {
@@ -227,7 +229,9 @@ func (c *Conn) Writer(limit time.Duration) *bufio.Writer {
 }
 
 // LimitReads makes reads fail that have not ended when limit is over.
-func (c *Conn) LimitReads(limit time.Duration) { c.raw.SetReadDeadline(time.Now().Add(limit)) }
+func (c *Conn) LimitReads(limit time.Duration) {
+	stall.AfterFunc(limit, func() { c.raw.SetReadDeadline(time.Unix(1, 0)) })
+}
 
 // Delivered waits, for limit at most, until the other end's machine has what was written.
 func (c *Conn) Delivered(limit time.Duration) { delivered(c.raw, limit) }

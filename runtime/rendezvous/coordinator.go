@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 )
 
 // coordinator decides what becomes of barriers: it lives in the process of rank 0.
@@ -11,7 +13,7 @@ type coordinator struct {
 	*hub
 	hello hello // of rank 0
 	nonce string
-	after func(time.Duration, func()) // afterRunning, but of tests
+	after func(time.Duration, func()) // stall.AfterFunc, but of tests
 
 	// These are guarded by mu.
 	process []string        // by rank, who joined
@@ -29,7 +31,7 @@ type coordinator struct {
 
 func newCoordinator(h hello, t tree) *coordinator {
 	h.Rank = 0
-	return &coordinator{hub: newHub(t, 0), hello: h, least: h.World, nonce: newID(), after: afterRunning,
+	return &coordinator{hub: newHub(t, 0), hello: h, least: h.World, nonce: newID(), after: stall.AfterFunc,
 		process: make([]string, h.World), cause: make([]int, h.World), address: make([]string, h.World), askers: map[int]*outbox{},
 		formed: make(chan struct{}), idle: make(chan struct{})}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 )
 
 // fileConn lets descriptors travel with the bytes of a unix socket's connection.
@@ -138,7 +140,7 @@ func delivered(c net.Conn, limit time.Duration) {
 	}
 	raw, err := t.SyscallConn()
 	const first, last = 20 * time.Microsecond, 2 * time.Millisecond
-	for end, pause := time.Now().Add(limit), first; err == nil && time.Now().Before(end); pause = min(2*pause, last) {
+	for clock, pause := stall.Start(), first; err == nil && clock.Look() < limit; pause = min(2*pause, last) {
 		left := 0
 		if cerr := raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil || left == 0 {
 			return

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 )
 
 // Group is one rank's membership of a group: of the job, as Join returns it, or of
@@ -76,28 +78,6 @@ func (g *Group) Barrier(ctx context.Context, op string) error {
 // outcomeLimit is how long a rank that has canceled a barrier waits for the outcome,
 // which rank 0 decides without asking anybody.
 const outcomeLimit = time.Second
-
-// running is closed when this process has run for so long: while the machine stands still one of
-// many ticks passes, and what was on its way then still comes.
-func running(limit time.Duration) <-chan struct{} {
-	over := make(chan struct{})
-	afterRunning(limit, func() { close(over) })
-	return over
-}
-
-// afterRunning calls f then.
-func afterRunning(limit time.Duration, f func()) {
-	const ticks = 20
-	var tick func(left int)
-	tick = func(left int) {
-		if left == 0 {
-			f()
-			return
-		}
-		time.AfterFunc(limit/ticks, func() { tick(left - 1) })
-	}
-	tick(ticks)
-}
 
 // Exchange waits until all ranks of the group have called it, or Barrier, as often as
 // this one, and returns what they brought, by index. When ctx ends, or without a deadline of
@@ -230,7 +210,7 @@ func (g *Group) await(ctx context.Context, p point, w chan *message) (m *message
 	g.withdraw(p, why)
 	select {
 	case m = <-w:
-	case <-running(outcomeLimit):
+	case <-stall.After(outcomeLimit):
 		g.s.mu.Lock()
 		delete(g.s.waits, p)
 		g.s.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/internal/stall"
 )
 
 // Place is a rank's place in a job.
@@ -229,7 +231,7 @@ func (c *Conn) pump(out *outbox) {
 		return c.writeAll(batch)
 	})
 	if err != nil {
-		c.raw.SetReadDeadline(time.Now().Add(closeLimit))
+		c.LimitReads(closeLimit)
 		return
 	}
 	delivered(c.raw, closeLimit)
@@ -392,7 +394,7 @@ func (s *session) ask(ctx context.Context, job *Job, h hello, start time.Time) (
 				return false, err
 			}
 		case <-done:
-			why, done, limit = context.Cause(ctx), nil, running(outcomeLimit)
+			why, done, limit = context.Cause(ctx), nil, stall.After(outcomeLimit)
 			if stop(); entered != nil {
 				if trouble, entered = <-entered, nil; trouble == nil {
 					q.write(message{Kind: kindReached})
@@ -443,7 +445,7 @@ func (s *session) remote(conn *Conn, r *relay) {
 	var wrote sync.WaitGroup
 	hangUp := func() {
 		out.close()
-		afterRunning(closeLimit, func() { conn.Close() }) // if the other end takes nothing
+		stall.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
 	}
 	if r != nil {
 		r.nonce, r.hangUp, s.hosts, out, receive, end = s.nonce, hangUp, r, r.up, r.down, r.orphan

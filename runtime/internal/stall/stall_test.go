@@ -1,0 +1,32 @@
+package stall
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestClock: what passes between two looks counts, but not a stall.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Start()
+		for range 100 {
+			time.Sleep(time.Millisecond)
+			c.Look()
+		}
+		time.Sleep(time.Hour)
+		if d := c.Look(); d != 150*time.Millisecond {
+			t.Errorf("it has waited for %v", d)
+		}
+	})
+}
+
+func TestAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		<-After(time.Second)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("it is over after %v", d)
+		}
+	})
+}
