@@ -435,6 +435,19 @@ def pipeline():
     return f, (put(m, floats(4, 8, 8) * 0.5, "data"), put(m, floats(4, 2, 8)))
 
 
+@program
+def spectra():
+    """Eigenvalues and singular values, and what takes no sign from their vectors."""
+    def f(a):
+        s = a @ a.T
+        return (
+            jnp.linalg.eigvalsh(s), jnp.abs(jnp.linalg.qr(a)[1]), jnp.linalg.svd(a, compute_uv=False),
+            jnp.linalg.lstsq(a, a[:, 0])[0], jnp.linalg.pinv(a), jnp.linalg.matrix_rank(s),
+        )
+
+    return f, (floats(8, 5),)
+
+
 def store(path, arrays):
     arrays = [np.asarray(a) for a in arrays]
     save_file({"%03d" % i: np.ascontiguousarray(a.reshape(a.shape or (1,))) for i, a in enumerate(arrays)}, path)
