@@ -96,7 +96,7 @@ func (p *processT) world(t testing.TB, n int, o symm.WorldOptions) (*switched, *
 func (p *processT) worldOn(t testing.TB, drv driver.Driver, n int, o symm.WorldOptions) *symm.World {
 	t.Helper()
 	m := p.job.Part(strconv.Itoa(p.worlds))
-	m.Timeout = time.Minute
+	m.Timeout = 10 * time.Minute // others may be in tests in which this process has no part
 	w, err := processWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -23,6 +24,8 @@ type Conn struct {
 	fds  *fileConn // nil where descriptors cannot travel
 	asks bool      // it is a question, not a session
 	wmu  sync.Mutex
+	// ended says that reads may wait no longer.
+	ended atomic.Bool
 }
 
 // side is what a process does with a connection.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,7 +231,10 @@ func (c *Conn) Writer(limit time.Duration) *bufio.Writer {
 
 // LimitReads makes reads fail that have not ended when limit is over.
 func (c *Conn) LimitReads(limit time.Duration) {
-	stall.AfterFunc(limit, func() { c.raw.SetReadDeadline(time.Unix(1, 0)) })
+	stall.AfterFunc(limit, func() {
+		c.ended.Store(true)
+		c.raw.SetReadDeadline(time.Unix(1, 0))
+	})
 }
 
 // Delivered waits, for limit at most, until the other end's machine has what was written.
@@ -243,9 +247,17 @@ type bounded struct {
 
 var _ io.ReadWriter = (*bounded)(nil)
 
+// Read waits in steps: what comes while this process stands still is there when it goes on, when a
+// deadline of all the time would be over.
 func (b *bounded) Read(p []byte) (int, error) {
-	b.c.raw.SetReadDeadline(time.Now().Add(b.limit))
-	return b.c.tls.Read(p)
+	const steps = 20
+	for step := 1; ; step++ {
+		b.c.raw.SetReadDeadline(time.Now().Add(b.limit / steps))
+		n, err := b.c.tls.Read(p)
+		if n > 0 || step == steps || !errors.Is(err, os.ErrDeadlineExceeded) || b.c.ended.Load() {
+			return n, err
+		}
+	}
 }
 
 func (b *bounded) Write(p []byte) (int, error) {

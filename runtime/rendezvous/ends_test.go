@@ -2,7 +2,9 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,28 @@ func TestReceiveAtTheEnd(t *testing.T) {
 			synctest.Wait()
 		}
 	})
+}
+
+// TestSilence: a read fails when nothing has come for its limit, or when reads are to end.
+func TestSilence(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			defer a.Close()
+			defer b.Close()
+			c := &Conn{raw: a, tls: a}
+			want := time.Minute
+			if ends {
+				want = time.Second
+				c.LimitReads(want)
+			}
+			start := time.Now()
+			_, err := c.Reader(time.Minute).ReadByte()
+			if d := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || d != want {
+				t.Errorf("%v after %v, want it after %v", err, d, want)
+			}
+		})
+	}
 }
 
 // TestAllEnded: who has waited for a hub's sessions finds its listener closed as well.
