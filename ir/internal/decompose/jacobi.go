@@ -163,9 +163,9 @@ func symmetricRound(s *solver, state []*ir.Value) ([]*ir.Value, *ir.Value) {
 	return []*ir.Value{t.of(t.of(state[0], 2), 1), t.of(state[1], 2)}, turned
 }
 
-// nothing is the square of a column's length, by the largest element of its matrix, up to which the
-// column counts as zeros: numbers that are far from it have squares.
-const nothing = 0x1p-960
+// nothing is the square of a column's length, by that of the longest of its matrix, up to which the
+// column counts as zeros: to turn it changes nothing that double precision has of the matrix.
+const nothing = 0x1p-106
 
 // SVD factors matrices [..., m, n] into columns u at right angles, k = min(m, n) values in falling order,
 // and rows vt at right angles: k of either, or all m and n where full. Without vectors u and vt are nil.
@@ -236,7 +236,8 @@ func tallSVD(to Looper, x *ir.Value, vectors, full bool) (u, values, vt *ir.Valu
 		p, q, pq := along(first, first), along(second, second), along(first, second)
 		bound := s.number(ir.OpMul, s.mul(s.unary(ir.OpSqrt, p), s.unary(ir.OpSqrt, q)), 0x1p-53*math.Sqrt(float64(m)))
 		turned := s.binary(ir.OpGt, s.unary(ir.OpAbs, pq), bound)
-		turned = s.binary(ir.OpLogicalAnd, turned, s.number(ir.OpGt, s.binary(ir.OpMinimum, p, q), nothing))
+		longest := s.over(ir.OpAmax, s.binary(ir.OpMaximum, p, q), 1)
+		turned = s.binary(ir.OpLogicalAnd, turned, s.binary(ir.OpGt, s.binary(ir.OpMinimum, p, q), s.number(ir.OpMul, longest, nothing)))
 		return []*ir.Value{s.rotation(p, q, pq, turned).of(state[0], 2)}, turned
 	})[0]
 	w := e.slice(x, 1, 0, m, 1)
@@ -253,7 +254,8 @@ func tallSVD(to Looper, x *ir.Value, vectors, full bool) (u, values, vt *ir.Valu
 	}
 	squares, columns := e.sorted(key, n, true)
 	lengths := e.view(e.unary(ir.OpSqrt, squares), []int64{b, 1, n})
-	none := e.view(e.number(ir.OpLe, squares, nothing), []int64{b, 1, n})
+	none := e.binary(ir.OpLe, squares, e.number(ir.OpMul, e.slice(squares, 1, 0, 1, 1), nothing))
+	none = e.view(none, []int64{b, 1, n})
 	u = e.where(none, e.full(ir.F64, 0, 1, 1, 1), e.binary(ir.OpDiv, columns(w), lengths))
 	if full && m > n {
 		u = e.cat(2, u, e.full(ir.F64, 0, b, m, m-n))

@@ -71,7 +71,7 @@ func svdCases(m, n int) map[string][]float64 {
 			x := r.NormFloat64()
 			switch name {
 			case "graded":
-				x *= math.Pow(10, -float64(column)) * math.Pow(3, -float64(row))
+				x *= math.Pow(10, -float64(row+column))
 			case "equal columns":
 				x = math.Sin(float64(row)) * float64(1+column%2)
 			case "first rows":
@@ -99,10 +99,13 @@ func svdCases(m, n int) map[string][]float64 {
 // tall, wide, square and singular matrices.
 func TestSVD(t *testing.T) {
 	const eps = 0x1p-52
-	for _, s := range [][2]int{{1, 1}, {3, 1}, {1, 4}, {2, 2}, {5, 5}, {9, 4}, {3, 8}, {12, 12}, {7, 6}} {
+	for _, s := range [][2]int{{1, 1}, {3, 1}, {1, 4}, {2, 2}, {5, 5}, {9, 4}, {3, 8}, {12, 12}, {7, 6}, {64, 64}} {
 		m, n := s[0], s[1]
 		k := min(m, n)
 		for name, l := range svdCases(m, n) {
+			if m > 12 && name != "graded" { // which is what is hard about large ones
+				continue
+			}
 			a := floats(t, ir.F64, l, 2, int64(m), int64(n))
 			for _, full := range []bool{false, true} {
 				got := runLoops(t, a, func(to decompose.Looper, x *ir.Value) ([]*ir.Value, error) {
