@@ -119,7 +119,7 @@ func TestProcesses(t *testing.T) {
 	if testing.Short() { // what ranks of one process share is seen in one process
 		tests = []string{"TestRankOrder", "TestRooted", "TestGroups", "TestWork", "TestReplay", "TestTimeout", "TestEagerPlans", "TestEagerThreads", "TestCapturedOnly"}
 	}
-	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.timeout=5m", fmt.Sprintf("-test.short=%v", testing.Short() || !*onGPU), fmt.Sprintf("-gpu=%v", *onGPU)}
+	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.timeout=9m", fmt.Sprintf("-test.short=%v", testing.Short() || !*onGPU), fmt.Sprintf("-gpu=%v", *onGPU)}
 	begin := time.Now()
 	out := spawn(t, "tests", n, args...)
 	t.Logf("%d processes took %v", n, time.Since(begin).Round(time.Millisecond))

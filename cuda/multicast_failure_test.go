@@ -127,7 +127,7 @@ func TestMulticastProcesses(t *testing.T) {
 		t.Skip("this is one of the processes")
 	}
 	tests := []string{"TestMulticastCollectives", "TestMulticastRefused", "TestMulticastGroups"}
-	for _, o := range spawn(t, scenarioTests, 3, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v", "-test.timeout=3m") {
+	for _, o := range spawn(t, scenarioTests, 3, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v", "-test.timeout=9m") {
 		passed, _, problems := results(o.lines)
 		for _, name := range tests {
 			if !passed[name] {
