@@ -58,6 +58,7 @@ func BenchmarkPointwise(b *testing.B) {
 			{"add-transposed", "add", "", []Tensor{x, transposed(y)}},
 			{"mul-scalar", "mul", "{scalar=0.5}", []Tensor{x}},
 			{"exp", "exp", "", []Tensor{x}},
+			{"full", "full", "{value=0.5}", nil},
 		}
 		for _, c := range cases {
 			b.Run(fmt.Sprintf("%v/%s", d, c.name), func(b *testing.B) {

@@ -1,5 +1,7 @@
 package hostops
 
+import "github.com/seed-ee968945/concert/internal/dtype"
+
 // runFull writes attribute value (int, float or bool) to every element.
 func runFull(c *call) (job, error) {
 	v := c.numAttr("value")
@@ -8,6 +10,9 @@ func runFull(c *call) (job, error) {
 	}
 	if !v.set {
 		return nil, c.fail(ErrAttr, "no attribute value")
+	}
+	if v.isFloat && c.outs[0].DType == dtype.F32 {
+		return repeat(c, float32(v.f)), nil // copied, not rounded one by one
 	}
 	if v.isFloat {
 		return repeat(c, v.f), nil

@@ -44,6 +44,7 @@ var twoByThree = f32(shape{2, 3}, 1, 2, 3, 4, 5, 6)
 
 var creationCases = []opCase{
 	{"full", "{value=2.5}", nil, in(bf16(shape{2, 2}, 2.5, 2.5, 2.5, 2.5))},
+	{"full", "{value=0.1}", nil, in(f32(shape{2, 1}, 0.1, 0.1))},
 	{"full", "{value=-3}", nil, in(mk(dtype.I8, shape{}, -3))},
 	{"full", "{value=9007199254740993}", nil, in(mkI64(9007199254740993))},
 	{"full", "{value=true}", nil, in(bools(1, 1))},
