@@ -70,8 +70,7 @@ func check(err error) {
 
 func main() {
 	flag.Parse()
-	mesh := fmt.Sprintf("%s:%d/model:%d", map[bool]string{true: "fsdp", false: "data"}[*fsdp], *data, *tp)
-	b, err := compute.NewWithConfig("concert:mesh=" + mesh + "," + *options)
+	b, err := compute.NewWithConfig(fmt.Sprintf("concert:mesh=%s:%d/model:%d,%s", map[bool]string{true: "fsdp", false: "data"}[*fsdp], *data, *tp, *options))
 	check(err)
 	defer b.Finalize()
 	store := model.NewStore()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -188,9 +189,12 @@ type writer func(p []byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// What make gomlx puts into an empty folder is a program whose packages are all found.
+// What make gomlx puts into an empty folder is a program of under 200 lines whose packages are all found.
 func TestNewcomer(t *testing.T) {
 	dir := t.TempDir()
+	if text, err := os.ReadFile("main.go"); err != nil || bytes.Count(text, []byte("\n")) >= 200 {
+		t.Errorf("main.go has %d lines (%v)", bytes.Count(text, []byte("\n")), err)
+	}
 	list := exec.Command("go", "list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", ".")
 	list.Dir = dir
 	for _, cmd := range []*exec.Cmd{exec.Command("make", "-C", "../..", "gomlx", "DIR="+dir), list} {

@@ -93,10 +93,9 @@ func (o *options) set(kv string) (err error) {
 	case "memory":
 		o.memory, err = parseBytes(v)
 	case "cache":
-		o.cache = v
-		return errors.WithStack(os.MkdirAll(v, 0o777))
+		o.cache, err = folder(k, v)
 	case "dump":
-		o.dumps = v
+		o.dumps, err = folder(k, v)
 	case "launch":
 		if _, err = oneOf(k, v, "env"); err != nil {
 			return err
@@ -138,6 +137,11 @@ func oneOf(key, v string, all ...string) (string, error) {
 		return "", errors.Errorf("concert: %s=%s: there are %s", key, v, strings.Join(all, ", "))
 	}
 	return v, nil
+}
+
+// folder makes a folder that is not there yet.
+func folder(key, v string) (string, error) {
+	return v, errors.Wrapf(os.MkdirAll(v, 0o777), "concert: %s=%s", key, v)
 }
 
 // parseBytes reads a size of memory.

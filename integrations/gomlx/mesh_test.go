@@ -59,8 +59,8 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-// What a mesh cannot be is said.
-func TestBadMesh(t *testing.T) {
+// What a configuration cannot be is said.
+func TestBadConfig(t *testing.T) {
 	for config, want := range map[string]string{
 		"mesh=data":                "no axis",
 		"mesh=data:2/data:2":       "no axis",
@@ -70,6 +70,12 @@ func TestBadMesh(t *testing.T) {
 		"memory=much":              "want a number of bytes",
 		"memory=9223372036854TiB":  "want a number of bytes",
 		"memory=1GiB,device=other": "there are host",
+		"cache=":                   "concert: cache=: ",
+		"dump=/dev/null/folder":    "concert: dump=/dev/null/folder: ",
+		"launch=mpi":               "there are env",
+		"variables=whole":          "there are asked, sharded",
+		"passes=none":              "concert: passes=none: ",
+		"gpus=4":                   `no option "gpus=4"`,
 	} {
 		if _, err := New(config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)

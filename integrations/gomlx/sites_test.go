@@ -21,7 +21,7 @@ import (
 // An error that names a value says what operation that is, and which line asked for it; so does
 // what is dumped.
 func TestSites(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "new")
 	h := newHarness(t, "dump="+dir)
 	_, file, began, _ := runtime.Caller(0)
 	n := h.b.Builder("sites")
