@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -109,7 +110,8 @@ func childFSDP(steps string) error {
 	}
 	err = errors.Join(err, r.Close())
 	if more := held.More(); more != "" {
-		err = errors.Join(err, fmt.Errorf("a leak: %s", more))
+		buf := make([]byte, 1<<16)
+		err = errors.Join(err, fmt.Errorf("a leak: %s\n%s", more, buf[:runtime.Stack(buf, true)]))
 	}
 	return err
 }
