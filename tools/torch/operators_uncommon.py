@@ -187,3 +187,21 @@ def eigenvalues(r):
                 r.call("aten._linalg_eigh.default", r.data(dt, *shape), side)
             r.call("aten._linalg_eigh.default", r.data(dt, *shape), "L", False)
         r.call("aten._linalg_eigh.default", torch.diag(torch.tensor([3.0, -1.0, 2.0], dtype=dt)))
+
+
+def inverses(r):
+    """By singular values, of which all, some or none are too small, and those alone."""
+    pinv = "aten.linalg_pinv.atol_rtol_tensor"
+    for dt in [torch.float32, torch.float64]:
+        n = lambda *x: torch.tensor(x if len(x) > 1 else x[0], dtype=dt)
+        for shape in [(1, 1), (4, 4), (5, 3), (2, 3, 5), (0, 3), (2, 0)]:
+            x = r.data(dt, *shape)
+            r.call(pinv, x)
+            r.call("aten.linalg_svdvals.default", x)
+        square, flat = r.data(dt, 2, 4, 4), torch.outer(r.data(dt, 5), r.data(dt, 4))
+        r.call(pinv, flat)
+        r.call(pinv, torch.zeros(3, 4, dtype=dt))
+        for limits in [{"atol": n(3.0)}, {"rtol": n(0.3)}, {"atol": n(0.0)}, {"atol": n(1.0, 0.0)}, {"atol": n(1.0, 5.0), "rtol": n(0.5, 0.1)}]:
+            r.call(pinv, square, **limits)
+            r.call(pinv, square + square.mT, hermitian=True, **limits)
+        r.call(pinv, torch.outer(flat[0], flat[0]), hermitian=True)

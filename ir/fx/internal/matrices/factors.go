@@ -264,12 +264,7 @@ func (c *call) asFactored(a *ir.Value) *ir.Value {
 	if r < 2 || !a.Type().Contiguous() {
 		return a
 	}
-	dims := make([]int64, r)
-	for d := range dims {
-		dims[d] = int64(d)
-	}
-	dims[r-2], dims[r-1] = dims[r-1], dims[r-2]
-	return c.Permuted(a, dims...)
+	return c.transposed(a)
 }
 
 // settleWith is Settle; where the trace has one more result it says which matrices are singular.
