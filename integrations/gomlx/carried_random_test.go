@@ -130,7 +130,7 @@ func TestCarriedFromAnotherProgram(t *testing.T) {
 	carrying, _ := h.sharers()
 	data := make([]float32, shared.Size())
 	out := h.run(carrying[0], nil, h.buffer(0, data, shared.Dimensions...), h.buffer(0, data, shared.Dimensions...))
-	l, err := carrying[3].(*executable).load(0)
+	l, err := carrying[3].(*executable).load(0, nil)
 	h.check(err)
 	for v, c := range l.c.copies {
 		args := slices.Clone(l.c.constants)

@@ -21,34 +21,49 @@ func (h harness) difference() compute.Executable {
 	return h.compile(n)
 }
 
-// Computations of one text have one program in a world, until the last of them is finalized.
-func TestOneProgram(t *testing.T) {
+// A computation goes on where one of the same text has left its inputs, until the last of the two is
+// finalized; a third, which takes other inputs, moves no results of theirs.
+func TestGoesOn(t *testing.T) {
 	for _, device := range devices {
 		h := newHarness(t, "device="+device)
-		a, b := h.difference(), h.difference()
-		x, y := h.buffer(0, []float32{7, 5}, 2), h.buffer(0, []float32{1, 2}, 2)
-		first := h.run(a, nil, x, y)[0]
-		second := h.run(b, nil, y, x)[0] // where the first was
-		w := h.b.worlds["[0]"]
-		programs := func(when string, want int) {
-			t.Helper()
-			if len(w.loaded) != want {
-				t.Errorf("device=%s: %d programs %s, want %d", device, len(w.loaded), when, want)
-			}
+		sum := func() compute.Executable {
+			n := h.b.Builder("sum")
+			f := n.Main()
+			x, y := h.must(f.Parameter("x", shapes.Make(dtypes.Float32, 2), nil)), h.must(f.Parameter("y", shapes.Make(dtypes.Float32, 2), nil))
+			h.check(f.Return([]compute.Value{h.must(f.Add(x, y))}, nil))
+			return h.compile(n)
 		}
-		programs("of two computations", 1)
+		a, b, other := sum(), sum(), sum()
+		x, y := h.buffer(0, []float32{7, 5}, 2), h.buffer(0, []float32{1, 2}, 2)
+		var all []compute.Buffer
+		run := func(e compute.Executable, x compute.Buffer) *Buffer {
+			t.Helper()
+			u := h.run(e, nil, x, y)[0].(*Buffer)
+			all = append(all, u)
+			return u
+		}
+		first := run(a, x)
+		program := first.at.l
+		second := run(b, first)
+		third := run(other, x)
+		if second.at == nil || second.at.l != program || third.at.l == program {
+			t.Errorf("device=%s: the second computation has a program of its own, or the third one has not", device)
+		}
 		a.Finalize()
 		if _, err := a.Execute([]compute.Buffer{x, y}, nil, 0); err == nil {
 			t.Errorf("device=%s: a finalized computation runs", device)
 		}
-		programs("of the one that is left", 1)
-		third := h.run(b, nil, x, x)[0]
+		fourth := run(b, second)
+		if fourth.at.l != program {
+			t.Errorf("device=%s: the program went with the first computation", device)
+		}
 		b.Finalize()
-		programs("when both are finalized", 0)
-		fourth := h.run(h.difference(), nil, x, y)[0]
-		programs("of a third computation", 1)
-		for i, u := range []compute.Buffer{first, second, third, fourth} {
-			h.want(device, u, []float32{9, -9, 0, 9}[i])
+		if fourth.at != nil {
+			t.Errorf("device=%s: the program is there when both computations are finalized", device)
+		}
+		run(sum(), fourth)
+		for i, want := range [][]float32{{8, 7}, {9, 9}, {8, 7}, {10, 11}, {11, 13}} {
+			h.want(device, all[i], want...)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (x *executable) Finalize() {
 }
 
 // load is the program in the world that it is to run in.
-func (x *executable) load(device compute.DeviceNum) (*loaded, error) {
+func (x *executable) load(device compute.DeviceNum, inputs []compute.Buffer) (*loaded, error) {
 	devices := x.devices
 	if devices == nil {
 		if device < 0 || int(device) >= x.b.devices {
@@ -108,7 +108,7 @@ func (x *executable) load(device compute.DeviceNum) (*loaded, error) {
 	}
 	l := x.on[w]
 	if l == nil {
-		if l, err = w.load(x.prog); err != nil {
+		if l, err = w.load(x.prog, inputs); err != nil {
 			return nil, errors.WithMessagef(x.sites.explain(err), "computation %q", x.name)
 		}
 		x.on[w] = l
@@ -118,7 +118,7 @@ func (x *executable) load(device compute.DeviceNum) (*loaded, error) {
 
 // Execute runs the program once on every device.
 func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
-	l, err := x.load(device)
+	l, err := x.load(device, inputs)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"weak"
 
+	"github.com/gomlx/compute"
 	"github.com/pkg/errors"
 
 	"github.com/seed-ee968945/concert/compile"
@@ -163,12 +164,12 @@ func (k *cache) put(key [sha256.Size]byte, c *compiled) {
 	k.keys, k.progs[key] = append(k.keys, key), c
 }
 
-// loaded is a program in a world, for all computations of its text. What follows the second line
-// is guarded by the world's lock.
+// loaded is a program in a world. What follows the second line is guarded by the world's lock.
 type loaded struct {
 	c     *compiled
 	w     *world
-	users int                      // computations
+	mod   *rt.Module               // of its own: a world has each once
+	users int                      // computations that go on with each other's results
 	wants []rt.Tensor              // where inputs go, by input
 	there [][]weak.Pointer[Buffer] // by rank and input: what is there since the last run
 	steps []*rt.Step               // by rank, once captured
@@ -176,17 +177,21 @@ type loaded struct {
 	held  []weak.Pointer[Buffer]   // results that are where the next ones will
 }
 
-// load adds a program to a world, which may have it for another computation.
-func (w *world) load(c *compiled) (*loaded, error) {
+// load adds a program to a world. A computation that takes results of another of the same text
+// goes on where they are; others have memory of their own, so that none moves another's results.
+func (w *world) load(c *compiled, inputs []compute.Buffer) (*loaded, error) {
 	w.running.Lock()
 	defer w.running.Unlock()
-	if l := w.loaded[c]; l != nil {
-		l.users++
-		return l, nil
+	for _, in := range inputs {
+		if l := c.left(in); l != nil && l.w == w && l.users > 0 {
+			l.users++
+			return l, nil
+		}
 	}
-	l := &loaded{c: c, w: w, users: 1}
+	mod := *c.mod
+	l := &loaded{c: c, w: w, mod: &mod, users: 1}
 	ctx := w.b.context()
-	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, c.mod, nil) })
+	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, l.mod, nil) })
 	if err != nil {
 		return nil, err
 	}
@@ -195,14 +200,28 @@ func (w *world) load(c *compiled) (*loaded, error) {
 		l.there = append(l.there, make([]weak.Pointer[Buffer], len(c.mod.Inputs)))
 	}
 	for _, in := range c.mod.Inputs {
-		t, err := w.ranks[w.mine].In(c.mod, in.Tensors[0])
+		t, err := w.ranks[w.mine].In(l.mod, in.Tensors[0])
 		if err != nil {
 			return nil, errors.WithStack(err)
 		}
 		l.wants = append(l.wants, t)
 	}
-	w.loaded[c] = l
 	return l, nil
+}
+
+// left is the program of that text that has left an input where it is, or nil. Of several processes
+// each would find another one, depending on what it has read.
+func (c *compiled) left(in compute.Buffer) *loaded {
+	u, ok := in.(*Buffer)
+	if !ok || u == nil || u.b.place != nil {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.at == nil || u.at.l.c != c {
+		return nil
+	}
+	return u.at.l
 }
 
 // drop takes the program out of the world when no other computation has it. Results that somebody
@@ -213,10 +232,9 @@ func (l *loaded) drop() {
 	if l.users--; l.users > 0 || l.w.ranks == nil {
 		return
 	}
-	delete(l.w.loaded, l.c)
 	l.save(nil)
 	ctx := context.Background()
-	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.c.mod) })
+	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.mod) })
 }
 
 // save brings results that somebody has to Go's memory, but those that next gives to the run
@@ -252,11 +270,11 @@ func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 	step := func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }
 	err := l.w.each(func(i int, r *rt.Rank) (err error) {
 		if _, ok := r.Device().(rt.Capturer); !ok || !l.ran {
-			outs[i], err = rt.RunModule(ctx, r, l.c.mod, step, args[i], opts)
+			outs[i], err = rt.RunModule(ctx, r, l.mod, step, args[i], opts)
 			return err
 		}
 		if l.steps[i] == nil {
-			if l.steps[i], err = rt.Prepare(ctx, r, l.c.mod, step, opts, true); err != nil {
+			if l.steps[i], err = rt.Prepare(ctx, r, l.mod, step, opts, true); err != nil {
 				return err
 			}
 		}

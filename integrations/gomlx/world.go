@@ -25,7 +25,6 @@ type world struct {
 	// running is held by whatever all ranks do: so they do the same in the same order.
 	running sync.Mutex
 	ranks   []*rt.Rank // by place among devices, nil those of other processes; nil: not opened, or closed
-	loaded  map[*compiled]*loaded
 	mine    int        // the first that is this process's
 	stage   *rt.Buffer // see launched.go
 }
@@ -40,7 +39,7 @@ func (b *Backend) world(devices []compute.DeviceNum) (*world, error) {
 	key := fmt.Sprint(devices)
 	w := b.worlds[key]
 	if w == nil {
-		w = &world{b: b, devices: devices, loaded: map[*compiled]*loaded{}}
+		w = &world{b: b, devices: devices}
 		b.worlds[key] = w
 	}
 	if w.ranks != nil {
