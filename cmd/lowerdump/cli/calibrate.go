@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"flag"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/bench"
@@ -119,8 +117,7 @@ func (f *calibrateFlags) calibration(t tool, args, files []string) (*bench.Calib
 		if err != nil {
 			return nil, err
 		}
-		name, _, _ := strings.Cut(filepath.Base(made.path), ".")
-		return &bench.Made{Name: name, Data: dataOf(made.path), Func: made.function, Model: made.Costs()}, nil
+		return &bench.Made{Name: stem(made.path), Data: dataOf(made.path), Func: made.function, Model: made.Costs()}, nil
 	}
 	return c, nil
 }

@@ -301,7 +301,6 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 		}
 		fs = append(fs, c.Func(h.name))
 	}
-	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
 	cfg, err := f.config(t, c)
 	if err != nil {
 		return nil, err
@@ -310,7 +309,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 		cfg.StableHLO = c.hlo
 	}
 	cfg.Data = dataOf(c.path)
-	return bench.New(cfg, name, fs...)
+	return bench.New(cfg, stem(c.path), fs...)
 }
 
 // staged readies a run of stages, which FILE has, or a pass has made.
@@ -326,14 +325,29 @@ func (t tool) staged(f *runFlags, in *input, c *compiled) (*bench.Job, error) {
 	if len(c.Input.Stages()) == 0 {
 		whole = c.Input.Funcs()[0]
 	}
-	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
-	return bench.NewStages(cfg, name, c.Result, whole)
+	return bench.NewStages(cfg, stem(c.path), c.Result, whole)
+}
+
+// stem is NAME of NAME.fw.graph.json.gz, NAME.stablehlo.mlir and the like, which may have dots itself.
+func stem(path string) string {
+	name := filepath.Base(path)
+	for {
+		dot := strings.LastIndexByte(name, '.')
+		if dot <= 0 {
+			return name
+		}
+		switch name[dot+1:] {
+		case "gz", "json", "graph", "fw", "bw", "ir", "mlir", "stablehlo", "hlo", "txt":
+			name = name[:dot]
+		default:
+			return name
+		}
+	}
 }
 
 // dataOf is the file NAME.data.safetensors beside a traced graph, if it is there.
 func dataOf(path string) string {
-	name, _, _ := strings.Cut(filepath.Base(path), ".")
-	data := filepath.Join(filepath.Dir(path), name+".data.safetensors")
+	data := filepath.Join(filepath.Dir(path), stem(path)+".data.safetensors")
 	if _, err := os.Stat(data); err != nil {
 		return ""
 	}
