@@ -167,7 +167,7 @@ func (j *Job) given(ctx context.Context, r *rt.Rank, h *half) ([]rt.Value, error
 
 // backwardInputs are the backward inputs: forward outputs, where they are, and tangents.
 func (j *Job) backwardInputs(fw []rt.Value) ([]rt.Value, error) {
-	sources, err := step.Sources(j.pair.Forward, j.pair.Backward)
+	sources, err := j.pair.Sources()
 	if err != nil {
 		return nil, err
 	}

@@ -127,11 +127,13 @@ func New(c Config, name string, fs ...*compile.Function) (*Job, error) {
 		before, after = append(before, f.Input), append(after, f.Func)
 	}
 	var err error
-	if j.pair, err = newPair(name, after); err != nil {
-		return nil, err
-	}
 	if j.traced, err = newPair(name, before); err != nil {
 		return nil, err
+	}
+	if j.pair = (&step.Pair{Name: name, Forward: after[0]}); len(fs) > 1 {
+		if j.pair, err = j.traced.Compiled(after[0], after[1]); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.readPrints(); err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func twoSteps(ctx context.Context, r *rt.Rank, pair *step.Pair, steps []hostrun.
 	for i, s := range steps {
 		if i == 1 {
 			var err error
-			if in, err = step.BackwardInputs(pair.Forward, pair.Backward, outs[0]); err != nil {
+			if in, err = pair.BackwardInputs(outs[0]); err != nil {
 				return outs, err
 			}
 		}

@@ -44,7 +44,7 @@ func NewTraining(testdata, name string, rate float64, compile func(*ir.Func) (*p
 	if t.Backward, err = step.SGD(pair, rate); err != nil {
 		return nil, err
 	}
-	sources, err := step.Sources(pair.Forward, pair.Backward)
+	sources, err := pair.Sources()
 	if err != nil {
 		return nil, err
 	}

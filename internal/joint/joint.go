@@ -55,7 +55,11 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 	for _, n := range fw.Inputs() {
 		j.copy(n, fwVals)
 	}
-	sources, err := step.Sources(fw, bw)
+	pair, err := step.New(name, fw, bw)
+	if err != nil {
+		return nil, fmt.Errorf("joint: %w", err)
+	}
+	sources, err := pair.Sources()
 	if err != nil {
 		return nil, fmt.Errorf("joint: %w", err)
 	}

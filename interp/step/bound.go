@@ -71,9 +71,9 @@ func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
 	if p.Backward == nil {
 		return fw, nil, nil
 	}
-	ws, err := wires(p.Forward, p.Backward)
+	ws, err := p.wires()
 	if err != nil {
-		return nil, nil, fmt.Errorf("step: %w", err)
+		return nil, nil, err
 	}
 	in := make([]path, len(ws))
 	for i, w := range ws {

@@ -13,9 +13,9 @@ import (
 // gradients. Those that backward did not take become further inputs, by their names
 // in forward.
 func SGD(p *Pair, rate float64) (*ir.Func, error) {
-	ws, err := wires(p.Forward, p.Backward)
+	ws, err := p.wires()
 	if err != nil {
-		return nil, fmt.Errorf("step %s: %w", p.Name, err)
+		return nil, err
 	}
 	places, err := tracedOutputs(p.Backward)
 	if err != nil {

@@ -29,6 +29,8 @@ type Pair struct {
 	Name     string
 	Forward  *ir.Func // its first output is the loss
 	Backward *ir.Func // its outputs are the gradients of the parameters; nil if the step has none
+
+	first int // of the forward outputs as traced, that backward takes; 0 where the functions say it
 }
 
 // Load reads the graphs of step name from dir. A step without a backward graph is
@@ -51,34 +53,43 @@ func Load(dir, name string) (*Pair, error) {
 // traced pairs functions as they were imported: then each backward input has the name of
 // the forward output that feeds it, or its annotation names it.
 func traced(name string, fw, bw *ir.Func) (*Pair, error) {
-	ws, err := wires(fw, bw)
+	p, err := New(name, fw, bw)
 	if err != nil {
-		return nil, fmt.Errorf("step %s: %w", name, err)
+		return nil, err
+	}
+	ws, err := p.wires()
+	if err != nil {
+		return nil, err
 	}
 	outs := interp.OutputSlots(fw)
 	for _, w := range ws {
-		if w.src == tangent {
-			continue
-		}
-		in := w.slot.Value.Def()
-		from := in.Meta().Str(fx.MetaFrom, "")
-		if got := tracedName(outs[w.src].Value.Def()); from != "" && from != got && tracedName(in) != got {
-			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s", name, w.slot.Name, from, got)
+		if w.src != tangent && w.slot.Value.Def().Meta().Has(fx.MetaFrom) && !names(w.slot, outs[w.src].Value) {
+			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s",
+				name, w.slot.Name, w.slot.Value.Def().Meta().Str(fx.MetaFrom, ""), tracedName(outs[w.src].Value.Def()))
 		}
 	}
-	return New(name, fw, bw)
+	return p, nil
 }
 
 // New pairs two functions after it has checked that the forward outputs fit the
 // backward inputs.
 func New(name string, fw, bw *ir.Func) (*Pair, error) {
-	if a, b := fw.Module().World, bw.Module().World; a != b {
-		return nil, fmt.Errorf("step %s: forward runs on %d ranks, backward on %d", name, a, b)
+	return (&Pair{Name: name, Forward: fw, Backward: bw}).checked()
+}
+
+// Compiled is the pair of what passes have made of p's functions: they keep inputs and outputs, but not
+// the names by which p's fit.
+func (p *Pair) Compiled(fw, bw *ir.Func) (*Pair, error) {
+	return (&Pair{Name: p.Name, Forward: fw, Backward: bw, first: p.first}).checked()
+}
+
+func (p *Pair) checked() (*Pair, error) {
+	if a, b := p.Forward.Module().World, p.Backward.Module().World; a != b {
+		return nil, fmt.Errorf("step %s: forward runs on %d ranks, backward on %d", p.Name, a, b)
 	}
-	if _, err := wires(fw, bw); err != nil {
-		return nil, fmt.Errorf("step %s: %w", name, err)
-	}
-	return &Pair{Name: name, Forward: fw, Backward: bw}, nil
+	var err error
+	_, p.first, err = p.connect()
+	return p, err
 }
 
 func readGraph(dir, name string) (*ir.Func, error) {
@@ -114,26 +125,42 @@ type wire struct {
 
 const tangent = -1
 
-// wires connects a backward function to its forward function by index, see
+// names reports whether a backward input says that it is of a forward output.
+func names(in interp.Slot, out *ir.Value) bool {
+	n, name := in.Value.Def(), tracedName(out.Def())
+	return n.Meta().Str(fx.MetaFrom, "") == name || tracedName(n) == name
+}
+
+// wires connects the backward function to the forward function by index, see
 // fx.FirstSaved.
-func wires(fw, bw *ir.Func) ([]wire, error) {
-	outs := interp.OutputSlots(fw)
-	traced, err := tracedOutputs(fw)
+func (p *Pair) wires() ([]wire, error) {
+	ws, _, err := p.connect()
+	return ws, err
+}
+
+// connect also gives the index of the first output that backward takes.
+func (p *Pair) connect() (ws []wire, first int, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("step %s: %w", p.Name, err)
+		}
+	}()
+	outs := interp.OutputSlots(p.Forward)
+	traced, err := tracedOutputs(p.Forward)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var ws []wire
 	var saved []int // of ws, what is not a tangent
-	for _, s := range interp.InputSlots(bw) {
+	for _, s := range interp.InputSlots(p.Backward) {
 		if s.Async {
-			return nil, fmt.Errorf("backward input %%%s is in flight; no forward output feeds it", s.Name)
+			return nil, 0, fmt.Errorf("backward input %%%s is in flight; no forward output feeds it", s.Name)
 		}
 		if s.Value.Def().Role() != ir.RoleTangent {
 			saved = append(saved, len(ws))
 		}
 		ws = append(ws, wire{s, tangent})
 	}
-	first, err := fx.FirstSaved(len(traced), len(saved), func(k, output int) error {
+	fits := func(k, output int) error {
 		s := ws[saved[k]].slot
 		if output >= len(traced) || traced[output] < 0 {
 			return fmt.Errorf("backward input %%%s has no forward output %d", s.Name, output)
@@ -143,14 +170,20 @@ func wires(fw, bw *ir.Func) ([]wire, error) {
 			return fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s", s.Name, s.Type, output, o.Name, o.Type)
 		}
 		return nil
-	})
+	}
+	if first = p.first; first == 0 {
+		first, err = fx.FirstSaved(len(traced), len(saved), fits, func(k, output int) bool { return names(ws[saved[k]].slot, outs[traced[output]].Value) })
+	}
+	for k := 0; err == nil && k < len(saved); k++ {
+		err = fits(k, first+k)
+	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for k, w := range saved {
 		ws[w].src = traced[first+k]
 	}
-	return ws, nil
+	return ws, first, nil
 }
 
 // tracedName is the name of a node in the graph file.
@@ -197,10 +230,10 @@ const Tangent = tangent
 
 // Sources says where the backward function's inputs, as interp.InputSlots lists
 // them, come from: the number of the forward output tensor, or Tangent.
-func Sources(fw, bw *ir.Func) ([]int, error) {
-	ws, err := wires(fw, bw)
+func (p *Pair) Sources() ([]int, error) {
+	ws, err := p.wires()
 	if err != nil {
-		return nil, fmt.Errorf("step: %w", err)
+		return nil, err
 	}
 	out := make([]int, len(ws))
 	for i, w := range ws {
@@ -211,10 +244,10 @@ func Sources(fw, bw *ir.Func) ([]int, error) {
 
 // BackwardInputs makes one rank's backward inputs of its forward outputs, with
 // tangents of one. Tensors are shared, not copied.
-func BackwardInputs(fw, bw *ir.Func, outs []interp.Tensor) ([]interp.Tensor, error) {
-	ws, err := wires(fw, bw)
+func (p *Pair) BackwardInputs(outs []interp.Tensor) ([]interp.Tensor, error) {
+	ws, err := p.wires()
 	if err != nil {
-		return nil, fmt.Errorf("step: %w", err)
+		return nil, err
 	}
 	in := make([]interp.Tensor, len(ws))
 	for i, w := range ws {
@@ -286,7 +319,7 @@ func (p *Pair) Run(ctx context.Context, run Runner, inputs [][]interp.Tensor) (f
 	}
 	in := make([][]interp.Tensor, len(fw))
 	for r := range fw {
-		if in[r], err = BackwardInputs(p.Forward, p.Backward, fw[r]); err != nil {
+		if in[r], err = p.BackwardInputs(fw[r]); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -86,7 +86,7 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 		}
 		return nil
 	}
-	first, err := FirstSaved(len(outputs), len(inputs), func(k, output int) error { return check(inputs[k], output) })
+	first, err := FirstSaved(len(outputs), len(inputs), func(k, output int) error { return check(inputs[k], output) }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +104,12 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 }
 
 // FirstSaved is the index of the first output of a forward graph that backward takes; its
-// inputs, tangents not counted, take that and the following ones in order. It is 1, behind
-// the loss, or, where that does not fit, such that the outputs end with what is saved:
-// before it AOT autograd returns the new values of the buffers that the step writes, and
-// every result. fits says why backward input k cannot be the given output; the error is
-// that of the first input at index 1.
-func FirstSaved(outputs, inputs int, fits func(k, output int) error) (int, error) {
+// inputs, tangents not counted, take that and the following ones in order. It is 1, after
+// the loss, or such that the outputs end with what is saved: before it AOT autograd returns the new
+// values of the buffers that the step writes, and every result. fits says why backward input k cannot
+// be the given output. Where all fit either way it is 1, unless named, which may be nil, says that all
+// inputs have the last outputs' names. The error is that of the first input at index 1.
+func FirstSaved(outputs, inputs int, fits func(k, output int) error, named func(k, output int) bool) (int, error) {
 	fit := func(first int) error {
 		for k := range inputs {
 			if err := fits(k, first+k); err != nil {
@@ -118,11 +118,16 @@ func FirstSaved(outputs, inputs int, fits func(k, output int) error) (int, error
 		}
 		return nil
 	}
-	err := fit(1)
-	if last := outputs - inputs; err != nil && last > 1 && fit(last) == nil {
-		return last, nil
+	err, last := fit(1), outputs-inputs
+	if last <= 1 || fit(last) != nil {
+		return 1, err
 	}
-	return 1, err
+	for k := 0; err == nil && k < inputs; k++ {
+		if named == nil || !named(k, last+k) {
+			return 1, nil
+		}
+	}
+	return last, nil
 }
 
 func sameShape(a, b Tensor) bool { return a.DType == b.DType && a.shape().Equal(b.shape()) }
