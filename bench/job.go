@@ -122,18 +122,16 @@ type Job struct {
 // what recordings and fingerprints call the step.
 func New(c Config, name string, fs ...*compile.Function) (*Job, error) {
 	j := &Job{Config: c, funcs: fs, start: time.Now()}
-	var before, after []*ir.Func
-	for _, f := range fs {
-		before, after = append(before, f.Input), append(after, f.Func)
+	var before, after [2]*ir.Func // forward, and backward or nil
+	for i, f := range fs {
+		before[i], after[i] = f.Input, f.Func
 	}
 	var err error
-	if j.traced, err = newPair(name, before); err != nil {
+	if j.traced, err = step.New(name, before[0], before[1]); err != nil {
 		return nil, err
 	}
-	if j.pair = (&step.Pair{Name: name, Forward: after[0]}); len(fs) > 1 {
-		if j.pair, err = j.traced.Compiled(after[0], after[1]); err != nil {
-			return nil, err
-		}
+	if j.pair, err = j.traced.Compiled(after[0], after[1]); err != nil {
+		return nil, err
 	}
 	if err := j.readPrints(); err != nil {
 		return nil, err
@@ -234,13 +232,6 @@ func count(n int, noun string) string {
 		return fmt.Sprintf("%d %ses", n, noun)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func newPair(name string, fs []*ir.Func) (*step.Pair, error) {
-	if len(fs) == 1 {
-		return &step.Pair{Name: name, Forward: fs[0]}, nil
-	}
-	return step.New(name, fs[0], fs[1])
 }
 
 // execute runs the step on all ranks and returns what each found.

@@ -42,7 +42,7 @@ func Load(dir, name string) (*Pair, error) {
 	}
 	bw, err := readGraph(dir, name+".bw")
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Pair{Name: name, Forward: fw}, nil
+		return New(name, fw, nil)
 	}
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func traced(name string, fw, bw *ir.Func) (*Pair, error) {
 }
 
 // New pairs two functions after it has checked that the forward outputs fit the
-// backward inputs.
+// backward inputs. bw may be nil.
 func New(name string, fw, bw *ir.Func) (*Pair, error) {
 	return (&Pair{Name: name, Forward: fw, Backward: bw}).checked()
 }
@@ -84,6 +84,9 @@ func (p *Pair) Compiled(fw, bw *ir.Func) (*Pair, error) {
 }
 
 func (p *Pair) checked() (*Pair, error) {
+	if p.Backward == nil {
+		return p, nil
+	}
 	if a, b := p.Forward.Module().World, p.Backward.Module().World; a != b {
 		return nil, fmt.Errorf("step %s: forward runs on %d ranks, backward on %d", p.Name, a, b)
 	}
@@ -173,9 +176,10 @@ func (p *Pair) connect() (ws []wire, first int, err error) {
 	}
 	if first = p.first; first == 0 {
 		first, err = fx.FirstSaved(len(traced), len(saved), fits, func(k, output int) bool { return names(ws[saved[k]].slot, outs[traced[output]].Value) })
-	}
-	for k := 0; err == nil && k < len(saved); k++ {
-		err = fits(k, first+k)
+	} else {
+		for k := 0; err == nil && k < len(saved); k++ {
+			err = fits(k, first+k)
+		}
 	}
 	if err != nil {
 		return nil, 0, err

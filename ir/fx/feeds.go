@@ -86,7 +86,10 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 		}
 		return nil
 	}
-	first, err := FirstSaved(len(outputs), len(inputs), func(k, output int) error { return check(inputs[k], output) }, nil)
+	named := func(k, output int) bool {
+		return inputs[k].From == outputs[output] || inputs[k].Name == outputs[output]
+	}
+	first, err := FirstSaved(len(outputs), len(inputs), func(k, output int) error { return check(inputs[k], output) }, named)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +110,8 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 // inputs, tangents not counted, take that and the following ones in order. It is 1, after
 // the loss, or such that the outputs end with what is saved: before it AOT autograd returns the new
 // values of the buffers that the step writes, and every result. fits says why backward input k cannot
-// be the given output. Where all fit either way it is 1, unless named, which may be nil, says that all
-// inputs have the last outputs' names. The error is that of the first input at index 1.
+// be the given output. Where all fit either way it is 1, unless named says that all inputs have the last
+// outputs' names. The error is that of the first input at index 1.
 func FirstSaved(outputs, inputs int, fits func(k, output int) error, named func(k, output int) bool) (int, error) {
 	fit := func(first int) error {
 		for k := range inputs {
@@ -123,7 +126,7 @@ func FirstSaved(outputs, inputs int, fits func(k, output int) error, named func(
 		return 1, err
 	}
 	for k := 0; err == nil && k < inputs; k++ {
-		if named == nil || !named(k, last+k) {
+		if !named(k, last+k) {
 			return 1, nil
 		}
 	}

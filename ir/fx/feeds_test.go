@@ -105,6 +105,20 @@ func TestFeedsBehindBuffers(t *testing.T) {
 	if d := cmp.Diff(want, feeds); err != nil || d != "" {
 		t.Fatal(err, d)
 	}
+
+	// Where all has one type, names tell what is saved from what is returned.
+	fw = read("fw",
+		node("x", "input", "x", "", "()", `,"role":"data"`),
+		node("loss", "memory", "aten.exp.default", `"x"`, "(x,)", ""),
+		`{"name":"output","kind":"output","target":"output","inputs":["loss","x"],"args":"((x, loss, x, loss),)","out":[]}`)
+	bw = read("bw",
+		node("x", "input", "x", "", "()", `,"role":"saved"`),
+		node("loss", "input", "loss", "", "()", `,"role":"saved"`),
+		`{"name":"output","kind":"output","target":"output","inputs":["x"],"args":"((x,),)","out":[]}`)
+	feeds, err = bw.Feeds(fw)
+	if d := cmp.Diff([]Feed{{"x", "saved", 2}, {"loss", "saved", 3}}, feeds); err != nil || d != "" {
+		t.Fatal(err, d)
+	}
 }
 
 // The forward value that a stale name hides: wait_tensor_1 of the backward graph

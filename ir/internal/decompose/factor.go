@@ -154,17 +154,12 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 	if r < 2 || r != len(square) || square[r-1] != square[r-2] || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || slices.Contains(shape, 0) || b.Type().DType() != f.LU.Type().DType() {
 		return nil, fmt.Errorf("lu: factors %s and %s do not fit", f.LU.Type(), b.Type())
 	}
-	turn := make([]int, r)
-	for i := range turn {
-		turn[i] = i
-	}
-	turn[r-1], turn[r-2] = r-2, r-1
 	if !left {
-		x, err := SolveLU(to, f, s.permute(b, turn), true, !adjoint)
+		x, err := SolveLU(to, f, Transposed(to, b), true, !adjoint)
 		if err != nil {
 			return nil, err
 		}
-		return s.permute(x, turn), nil
+		return Transposed(to, x), nil
 	}
 	flat := []int64{intmath.Product(shape[:r-2]), shape[r-2], shape[r-1]}
 	at := f.Order
@@ -306,4 +301,14 @@ func Reflect(to Emitter, packed, tau, b *ir.Value, left, transpose bool) (*ir.Va
 		y = s.permute(y, []int{0, 2, 1})
 	}
 	return s.convert(s.view(y, bs), b.Type().DType()), nil
+}
+
+// Transposed are matrices with rows and columns exchanged, a view.
+func Transposed(to Emitter, x *ir.Value) *ir.Value {
+	turn := make([]int, x.Type().Rank())
+	for i := range turn {
+		turn[i] = i
+	}
+	slices.Reverse(turn[len(turn)-2:])
+	return emit{to}.permute(x, turn)
 }

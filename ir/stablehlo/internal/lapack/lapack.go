@@ -4,7 +4,6 @@ package lapack
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -162,12 +161,7 @@ func columnwise(f Function) Function {
 		if err != nil || !flags.is("compute_uv", 'T', true) {
 			return out, err
 		}
-		dims := make([]int64, out[3].Type().Rank())
-		for d := range dims {
-			dims[d] = int64(d)
-		}
-		slices.Reverse(dims[len(dims)-2:])
-		out[3] = to.Op(ir.OpPermute, nil, ir.A("dims", dims), []*ir.Value{out[3]})[0]
+		out[3] = decompose.Transposed(to, out[3])
 		return out, nil
 	}
 }
