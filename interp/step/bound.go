@@ -257,9 +257,22 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 		case info.Reduces && addsRanks(n):
 			return sum(int64(n.Group().Size()))
 		case info.Exact:
-			return 0
+			return convertsTo(n, t.DType(), u)
 		case info.Elementwise:
 			return 4 * u * u // functions are a few units off
+		}
+	}
+	return 0
+}
+
+// convertsTo is what an operation that only selects or moves adds: a rounding where an operand is not of
+// the result's type dt, nor of a narrower one.
+func convertsTo(n *ir.Node, dt ir.DType, u float64) float64 {
+	for _, a := range n.Args() {
+		for _, t := range a.Type().Tensors() {
+			if from := t.DType(); from != dt && from != ir.Bool && from.Size() >= dt.Size() {
+				return u * u
+			}
 		}
 	}
 	return 0
