@@ -19,11 +19,11 @@ var Complex = func() map[string]Operator {
 	m := map[string]Operator{}
 	for _, r := range slices.Concat(complexOps, fourierOps) {
 		for _, t := range strings.Fields(r.targets) {
-			m[t] = Operator{r.signature, r.build}
+			m[t] = Operator{signature: r.signature, build: r.build}
 		}
 	}
 	for t, params := range pairedDims {
-		m[t] = Operator{Operators[t].signature, leading(params)}
+		m[t] = Operator{signature: Operators[t].signature, build: leading(params)}
 	}
 	return m
 }()

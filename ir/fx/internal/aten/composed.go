@@ -20,7 +20,8 @@ var decomposedOps = []row{
 	{"aten.any.dim aten.any.dims", "self dim keepdim", truth(ir.OpAmax)},
 	{"aten.all.default", "self", truth(ir.OpAmin)},
 	{"aten.all.dim aten.all.dims", "self dim keepdim", truth(ir.OpAmin)},
-	{"aten.max.dim", "self dim keepdim", largest},
+	{"aten.max.dim", "self dim keepdim", foremost(false)},
+	{"aten.min.dim", "self dim keepdim", foremost(true)},
 	{"aten.sort.default", "self dim descending", sorted},
 	{"aten.sort.stable", "self * stable dim descending", sorted},
 	{"aten.kthvalue.default", "self k dim keepdim", kthValue},
@@ -32,7 +33,6 @@ var decomposedOps = []row{
 	{"aten.elu.default", "self alpha scale input_scale", elu},
 	{"aten.constant_pad_nd.default", "self pad value", pad},
 	{"aten.select_scatter.default", "self src dim index", selectScatter},
-	{"aten.unbind.int", "self dim", unbind},
 	{"aten.repeat.default", "self repeats", repeat},
 }
 
@@ -57,9 +57,6 @@ func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape ir.Shape, count ir
 	var dims []int64
 	if v := c.Arg("dim"); v != nil {
 		dims = c.Dims("dim", len(shape))
-	}
-	if len(shape) == 0 {
-		dims = nil
 	}
 	if len(dims) > 0 {
 		l = attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)})
@@ -114,12 +111,7 @@ func variance(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	t, err := c.Trace.TypeOf(0)
-	if err != nil {
-		return err
-	}
-	sum := c.Helper(ir.OpSum, l, ir.TensorOf(squares.Type().DType(), t.Shape()), squares)
-	return c.Finish(ir.OpDiv, over, []*ir.Value{sum})
+	return c.Finish(ir.OpDiv, over, []*ir.Value{c.Make(ir.OpSum, l, squares)})
 }
 
 func varMean(c *call) error {
@@ -135,7 +127,7 @@ func varMean(c *call) error {
 		return c.Fail("out", "results", "var_mean gives 2 results, out lists %d", len(ts))
 	}
 	acc := x.Type().DType()
-	sum := c.Helper(ir.OpSum, l, ir.TensorOf(acc, ts[0].Shape()), squares)
+	sum := c.Make(ir.OpSum, l, squares)
 	if ts[1].Rank() != mean.Type().Rank() {
 		mean = c.Helper(ir.OpView, nil, ir.TensorOf(acc, ts[1].Shape()), mean)
 	}
@@ -157,28 +149,23 @@ func truth(op ir.Op) func(c *call) error {
 	}
 }
 
-// largest gives the largest elements along a dimension and where the first of each is.
-func largest(c *call) error {
-	x, d, err := c.SelfAlong(0)
-	if err != nil {
-		return err
+// foremost gives the largest or smallest elements along a dimension and where the first of each is.
+func foremost(least bool) func(c *call) error {
+	return func(c *call) error {
+		x, d, err := c.SelfAlong(0)
+		at := traced.DimAttr(d)
+		keep := c.Bool("keepdim", false)
+		if keep {
+			at = at.With("keepdim", attr.Bool(true))
+		}
+		if err = cmp.Or(err, c.Err); err != nil {
+			return err
+		}
+		if least {
+			return c.Settle(c.Over(ir.OpAmin, x, keep, d), c.Make(ir.OpArgmax, at, c.reversed(x)))
+		}
+		return c.Settle(c.Over(ir.OpAmax, x, keep, d), c.Make(ir.OpArgmax, at, x))
 	}
-	ts, err := c.Types()
-	if err != nil {
-		return err
-	}
-	at, l := traced.DimAttr(d), attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)})
-	if c.Bool("keepdim", false) {
-		at, l = at.With("keepdim", attr.Bool(true)), l.With("keepdim", attr.Bool(true))
-	}
-	if c.Err != nil {
-		return c.Err
-	}
-	if len(ts) != 2 {
-		return c.Fail("out", "results", "max gives 2 results, out lists %d", len(ts))
-	}
-	index := c.Helper(ir.OpArgmax, at, ir.TensorOf(ir.I64, ts[1].Shape()), x)
-	return c.Finish(ir.OpAmax, l, []*ir.Value{x}, index)
 }
 
 // kthValue is the last of the k smallest elements along a dimension, and its place.

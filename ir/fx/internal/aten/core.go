@@ -14,7 +14,6 @@ import (
 var coreOps = []row{
 	{"aten.argmax.default", "self dim keepdim", extreme(false)},
 	{"aten.argmin.default", "self dim keepdim", extreme(true)},
-	{"aten.min.dim", "self dim keepdim", smallest},
 	{"aten.frac.default", "self", func(c *call) error {
 		x := c.Tensor("self")
 		return c.settled(c.Sub(x, c.Make(ir.OpTrunc, nil, x)))
@@ -23,8 +22,6 @@ var coreOps = []row{
 	{"aten.clamp_min.Tensor", "self min", clampTensor},
 	{"aten.clamp_max.Tensor", "self max", clampTensor},
 	{"aten.fill.Scalar", "self fill_value", full},
-	{"aten.diagonal.default", "self offset dim1 dim2", diagonal},
-	{"aten.unfold.default", "self dimension size step", unfold},
 	{"aten.flip.default prims.rev.default", "self dims", flip},
 	{"aten.roll.default", "self shifts dims", roll},
 	{"aten.tril.default", "self diagonal", triangle(ir.OpLe)},
@@ -62,7 +59,7 @@ func extreme(least bool) func(c *call) error {
 		}
 		l := attr.List(nil).With("dim", attr.Int(0))
 		switch {
-		case c.Arg("dim") == nil || rank == 0:
+		case c.Arg("dim") == nil:
 			x = c.Make(ir.OpArgmax, l, c.Flat(x))
 			shape := make([]int64, 0, rank)
 			for range rank {
@@ -87,22 +84,6 @@ func (c *call) reversed(x *ir.Value) *ir.Value {
 		return c.Make(ir.OpBitwiseNot, nil, x)
 	}
 	return c.Make(ir.OpNeg, nil, x)
-}
-
-func smallest(c *call) error {
-	x, d, err := c.SelfAlong(0)
-	if err != nil {
-		return err
-	}
-	keep := c.Bool("keepdim", false)
-	at := traced.DimAttr(d)
-	if keep {
-		at = at.With("keepdim", attr.Bool(true))
-	}
-	if c.Err != nil {
-		return c.Err
-	}
-	return c.Settle(c.Over(ir.OpAmin, x, keep, d), c.Make(ir.OpArgmax, at, c.reversed(x)))
 }
 
 func clampTensor(c *call) error {
@@ -179,8 +160,8 @@ func unfold(c *call) error {
 		return c.Err
 	}
 	shape, strides := slices.Clone(traced.Static(x)), slices.Clone(x.Type().Strides())
-	if len(shape) == 0 {
-		return traced.ErrForm
+	if len(shape) == 0 { // one element, of which all windows are
+		shape, strides = []int64{1}, []int64{1}
 	}
 	d, size, step := c.Dim("dimension", 0, len(shape)), c.Need("size"), c.Need("step")
 	if c.Err != nil {
@@ -192,6 +173,9 @@ func unfold(c *call) error {
 	}
 	shape, strides = append(shape, size), append(strides, strides[d])
 	shape[d], strides[d] = (shape[d]-size)/step+1, strides[d]*step
+	if x.Type().Rank() == 0 {
+		shape, strides = shape[1:], strides[1:]
+	}
 	return c.strided(x, shape, strides, 0)
 }
 

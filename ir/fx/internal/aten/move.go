@@ -120,7 +120,7 @@ func indexSelect(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if x.Type().Rank() == 0 || idx.Type().Rank() != 1 {
+	if idx.Type().Rank() != 1 {
 		return traced.ErrForm
 	}
 	d := c.Dim("dim", 0, x.Type().Rank())
@@ -175,9 +175,6 @@ func indexAdd(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if x.Type().Rank() == 0 {
-		return traced.ErrForm
-	}
 	l := traced.DimAttr(c.Dim("dim", 0, x.Type().Rank()))
 	if v, ok := c.Num("alpha"); ok {
 		if f, _ := v.AsFloat(); f != 1 {
@@ -187,10 +184,19 @@ func indexAdd(c *call) error {
 	return c.EmitErr(ir.OpIndexAdd, l, x, idx, src)
 }
 
+// empty reports whether a tensor is known to have no elements.
+func empty(x *ir.Value) bool {
+	s, ok := x.Type().Shape().Static()
+	return ok && slices.Contains(s, 0)
+}
+
 func gather(c *call) error {
 	x, idx := c.Tensor("self"), c.Tensor("index")
 	if c.Err != nil {
 		return c.Err
+	}
+	if empty(idx) { // of any rank
+		return c.Settle(c.Filled(attr.Int(0), x.Type().DType(), traced.Static(idx)...))
 	}
 	return c.EmitErr(ir.OpGather, traced.DimAttr(c.Dim("dim", 0, x.Type().Rank())), x, idx)
 }
@@ -200,9 +206,6 @@ func scatter(c *call) error {
 	x, idx := c.Tensor("self"), c.Tensor("index")
 	if c.Err != nil {
 		return c.Err
-	}
-	if x.Type().Rank() == 0 {
-		return traced.ErrForm
 	}
 	l := traced.DimAttr(c.Dim("dim", 0, x.Type().Rank()))
 	args := []*ir.Value{x, idx}
@@ -216,6 +219,8 @@ func scatter(c *call) error {
 	switch {
 	case c.Err != nil:
 		return c.Err
+	case empty(idx): // of any rank
+		return c.EmitErr(ir.OpClone, nil, x)
 	case c.Target == "aten.scatter_add.default":
 		l = l.With("reduce", attr.String("add"))
 	case c.Target == "aten.scatter.reduce" || c.Target == "aten.scatter.value_reduce":

@@ -25,9 +25,6 @@ func logSumExp(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if x.Type().Rank() == 0 {
-		ds = nil
-	}
 	x = c.In(traced.AccType(x.Type().DType()), x)
 	high := c.Over(ir.OpAmax, x, true, ds...)
 	zero := c.Filled(attr.Int(0), high.Type().DType())

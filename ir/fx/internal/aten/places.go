@@ -132,7 +132,7 @@ func (c *call) line() (x *ir.Value, d int64, whole bool, err error) {
 	rank := x.Type().Rank()
 	whole = c.NumResults == 1
 	switch {
-	case whole || rank == 0:
+	case whole:
 		x = c.Flat(x)
 	case c.Arg("dim") == nil:
 		d = int64(rank) - 1

@@ -39,7 +39,7 @@ func reduce(op ir.Op) func(c *call) error {
 		}
 		var l attr.List
 		if slices.Contains(c.Params, "dim") {
-			if d := c.Dims("dim", x.Type().Rank()); len(d) > 0 && x.Type().Rank() > 0 {
+			if d := c.Dims("dim", x.Type().Rank()); len(d) > 0 {
 				l = l.With("dims", attr.Ints(d...))
 			}
 			if c.Bool("keepdim", false) {

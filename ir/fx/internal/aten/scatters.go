@@ -27,9 +27,6 @@ func scatterReduce(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if x.Type().Rank() == 0 {
-		return traced.ErrForm
-	}
 	return c.scatterReduced(x, c.Dim("dim", 0, x.Type().Rank()), idx, src)
 }
 

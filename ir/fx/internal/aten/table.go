@@ -2,6 +2,7 @@
 package aten
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/fx/internal/matrices"
@@ -18,11 +19,15 @@ type call struct{ *traced.Call }
 type Operator struct {
 	signature string
 	build     func(c *call) error
+	along     bool // works along a dimension, which scalars have for PyTorch, too
 }
 
 // Import imports a call of the operator.
 func (o Operator) Import(c *traced.Call) error {
-	return c.Run(o.signature, func() error { return o.build(&call{c}) })
+	return c.Run(o.signature, func() error {
+		c.Lines = o.along && (c.IsScalar("self") || c.IsScalar("index"))
+		return o.build(&call{c})
+	})
 }
 
 // Operators finds an operator by its target; look-up only. One row may stand for
@@ -31,23 +36,25 @@ var Operators = func() map[string]Operator {
 	m := map[string]Operator{}
 	other := func(targets, signature string, build func(*traced.Call) error) {
 		for _, t := range strings.Fields(targets) {
-			m[t] = Operator{signature, func(c *call) error { return build(c.Call) }}
+			m[t] = Operator{signature: signature, build: func(c *call) error { return build(c.Call) }}
 		}
 	}
 	windows.Each(other)
 	training.Each(other)
 	matrices.Each(other)
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	views := slices.Concat(viewOps, []row{{"aten.unbind.int", "self dim", unbind}, {"aten.diagonal.default", "self offset dim1 dim2", diagonal}, {"aten.unfold.default", "self dimension size step", unfold}})
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, specialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
-				m[t] = Operator{r.signature, r.build}
+				m[t] = Operator{r.signature, r.build, slices.Contains(strings.Fields(r.signature), "dim")}
 			}
 		}
 	}
-	for _, r := range append(viewOps, row{"aten.unbind.int", "self dim", unbind}) {
+	for _, r := range views {
 		for _, t := range strings.Fields(r.targets) {
+			m[t] = Operator{signature: r.signature, build: r.build}
 			name, overload, _ := strings.Cut(strings.TrimPrefix(t, "aten."), ".")
-			m["aten."+name+"_copy."+overload] = Operator{r.signature, func(c *call) error {
+			m["aten."+name+"_copy."+overload] = Operator{signature: r.signature, build: func(c *call) error {
 				c.Copies = true
 				return r.build(c)
 			}}

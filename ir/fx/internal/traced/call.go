@@ -59,6 +59,7 @@ type Call struct {
 	Results []*ir.Value // what the traced name stands for
 	Items   []int       // places of results in the result tuple, where that holds more than tensors; nil for others
 	View    bool        // the results share the storage of the first operand read
+	Lines   bool        // scalars among the operands and results are lines of one element
 	Copies  bool        // what views give is wanted as copies
 	Err     error
 }
@@ -174,17 +175,25 @@ func (c *Call) Tensor(param string) *ir.Value {
 	if err != nil && c.Err == nil {
 		c.Err = err
 	}
+	if c.Lines && c.Err == nil && x.Type().Rank() == 0 {
+		x = c.Shaped(x, 1)
+	}
 	return x
 }
 
-// SelfAlong is operand self and the dimension along which an op works that has no meaning
-// for a tensor of rank 0.
+// IsScalar reports whether an argument is a tensor without dimensions.
+func (c *Call) IsScalar(param string) bool {
+	if !c.IsTensor(param) {
+		return false
+	}
+	x := c.Tensor(param)
+	return c.Err == nil && x.Type().Rank() == 0
+}
+
+// SelfAlong is operand self and the dimension along which an op works.
 func (c *Call) SelfAlong(def int64) (x *ir.Value, d int64, err error) {
 	if x = c.Tensor("self"); c.Err != nil {
 		return nil, 0, c.Err
-	}
-	if x.Type().Rank() == 0 {
-		return nil, 0, ErrForm
 	}
 	d = c.Dim("dim", def, x.Type().Rank())
 	return x, d, c.Err
@@ -394,9 +403,28 @@ func (c *Call) Emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Nod
 	if c.Copies && op.IsView() {
 		return nil, c.copied(op, attrs, ts, args)
 	}
+	if c.Lines {
+		return nil, c.lined(op, attrs, ts, args)
+	}
 	n := c.Append(op, attrs, meta, ts, nil, args)
 	c.Results, c.View = n.Results(), n.Effects()&ir.EffectAlias != 0 && len(args) > 0
 	return n, nil
+}
+
+// lined ends an operator on lines.
+func (c *Call) lined(op ir.Op, attrs attr.List, ts []ir.Type, args []*ir.Value) error {
+	types := make([]ir.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type()
+	}
+	got, err := ir.Infer(op, nil, attrs, types)
+	if err != nil || len(got) != len(ts) {
+		return Unknown(cmp.Or(err, ErrForm))
+	}
+	for i := range got {
+		got[i] = ir.TensorOf(ts[i].DType(), got[i].Shape())
+	}
+	return c.Settle(slices.Clone(c.Helpers(op, attrs, got, args...))...)
 }
 
 // copied ends an operator whose results are copies of a view's, which has its own strides.

@@ -142,6 +142,9 @@ func (c *Call) Settle(vals ...*ir.Value) error {
 		return c.Fail("out", "results", "%s gives %d results, out lists %d", c.Target, len(vals), len(ts))
 	}
 	for i, v := range vals {
+		if c.Lines && ts[i].Rank() != v.Type().Rank() && intmath.Product(Static(v)) == 1 {
+			v = c.Shaped(v, SizesOf(ts[i])...)
+		}
 		if !v.Type().Shape().Equal(ts[i].Shape()) {
 			return c.Fail("out", "type", "result %d is %s, the arguments give %s", i, ts[i], v.Type())
 		}
@@ -185,6 +188,9 @@ func (c *Call) Finish(op ir.Op, attrs attr.List, args []*ir.Value, others ...*ir
 	ts, err := c.Types()
 	if err != nil {
 		return err
+	}
+	if c.Lines && c.Err == nil {
+		return c.Settle(append([]*ir.Value{c.Make(op, attrs, args...)}, others...)...)
 	}
 	if len(ts) != 1+len(others) {
 		return c.Fail("out", "results", "%s gives %d results, out lists %d", c.Target, 1+len(others), len(ts))
