@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // localPTX has a kernel that waits until a word is not 0, and one that sets a word with 12 KiB of
@@ -80,7 +81,7 @@ func TestLocalMemory(t *testing.T) {
 		set()
 		close(launched)
 	}()
-	if !until(t, func() bool { return hostmem.Load32(host+128) == 7 }) {
+	if !stall.Until(looks, func() bool { return hostmem.Load32(host+128) == 7 }) {
 		t.Error("the kernel waits for one that runs")
 	}
 	hostmem.Store32(host, 1)

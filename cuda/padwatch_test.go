@@ -335,7 +335,8 @@ func TestWaitValueSharedQueue(t *testing.T) {
 	m := g.Members()[0]
 	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
 	var late *symm.TimeoutError
-	if !until(t, func() bool { return errors.As(m.Err(), &late) }) || late.Rank != 0 || late.Peer != 1 {
+	until(t, func() bool { return errors.As(m.Err(), &late) })
+	if late.Rank != 0 || late.Peer != 1 {
 		t.Errorf("got %+v", late)
 	}
 	r.must(f.StreamWrite32(r.w.Rank(1).Ctx, r.streams[1], got(m.Pad(0))(t).At, 1)) // the peer comes after all

@@ -5,6 +5,8 @@ package cuda
 import (
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // plenty is a deadline for what has to come, however busy the machine is.
@@ -14,18 +16,16 @@ const plenty = 3 * time.Minute
 // the machine is; deadlines that must not be waited for are farther off.
 const patience = 20 * time.Second
 
-// until waits for what only a device, another process or the scheduler can do, and which can
-// only be asked for; it gives up when that does not come.
-func until(t testing.TB, ok func() bool) bool {
+// looks is how often that is asked for which has to come.
+const looks = 20_000
+
+// until waits for what only a device, another process or the scheduler can do, and fails the test if
+// that does not come.
+func until(t testing.TB, come func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for looks := 0; !ok(); <-tick.C { // counted: a stall of the machine is one
-		if looks++; looks > 20_000 {
-			return false
-		}
+	if !stall.Until(looks, come) {
+		t.Fatal("what it waits for does not come")
 	}
-	return true
 }
 
 // eased runs a subtest in which waits of a group are to end by their limit. Where the machine stands

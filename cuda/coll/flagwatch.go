@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -25,8 +26,7 @@ type flagWatch struct {
 	mu      sync.Mutex
 	lanes   [lanes]lane
 	asks    bool            // the host wants to know the flags
-	looked  time.Time       // when it looked for them last
-	patient time.Duration   // how long it has done so
+	since   stall.Clock     // when it began to
 	copies  bool            // a copy of them was put into its stream since it asked
 	posted  driver.Event    // behind what the host has put into its stream last
 	letting driver.Commands // that sets all flags of this rank
@@ -94,7 +94,7 @@ func (m *Member) anyWaits() bool {
 // whose flag is down. Where the device does not tell in time it names none; a stall of this
 // process is none of that time.
 func (m *Member) late(waited time.Duration) error {
-	const patience, stall = time.Second, 50 * time.Millisecond
+	const patience = time.Second
 	w, d, c := &m.engine.watch, m.Rank.World.Driver(), m.Rank.Ctx
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,13 +107,10 @@ func (m *Member) late(waited time.Duration) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
 	if !w.asks {
-		w.asks, w.copies, w.patient, w.looked = true, false, 0, now
+		w.asks, w.copies, w.since = true, false, stall.Start()
 	}
-	w.patient += min(now.Sub(w.looked), stall)
-	w.looked = now
-	peer := m.Index
+	asked, peer := w.since.Look(), m.Index
 	if ended && !w.copies {
 		err := w.post(m, func() error {
 			return d.Copy(c, m.HostStream(), m.OwnWords()+4*flagsSeen, m.flag(m.Index, 0, flagReady), flagBytes)
@@ -123,7 +120,7 @@ func (m *Member) late(waited time.Duration) error {
 	} else if ended {
 		peer = missing(func(i int) uint32 { return m.OwnWord(flagsSeen + i) }, which, m.Group.Size(), m.Index)
 	}
-	if peer != m.Index || w.patient > patience {
+	if peer != m.Index || asked > patience {
 		m.Break(m.TimedOut(peer, m.last.Load(), stood, ""))
 	}
 	return nil

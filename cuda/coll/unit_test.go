@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -145,13 +146,13 @@ func TestLateNamesByNewFlags(t *testing.T) {
 	for err == nil && !watch.asks {
 		err = m.late(time.Hour)
 	}
-	watch.looked = watch.looked.Add(-time.Hour) // the process stalls for so long
+	watch.since = stall.Clock{} // the process has stalled since the year 1
 	if err = errors.Join(err, m.late(time.Hour)); m.Failure() != nil {
 		t.Errorf("behind a stall: %v", m.Failure())
 	}
-	watch.patient = -time.Hour // the device has time to tell
 	err = errors.Join(err, f.StreamWrite32(c, s, gate, 1), f.StreamSync(c, setup), f.StreamDestroy(c, s))
 	for err == nil && m.Failure() == nil {
+		watch.since = stall.Start() // the device has time to tell
 		err = m.late(time.Hour)
 	}
 	var late *symm.TimeoutError

@@ -24,6 +24,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
@@ -74,19 +75,6 @@ func leaks(l map[string]int) string {
 	return b.String()
 }
 
-// until waits for what only a device, another rank or the scheduler can do, and which can only
-// be asked for; it gives up when that does not come.
-func until(ok func() bool) bool {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for looks := 0; !ok(); <-tick.C { // counted: a stall of the machine is one
-		if looks++; looks > 20_000 {
-			return false
-		}
-	}
-	return true
-}
-
 // broken waits until the rank's world is, and gives the reason.
 func broken(r *rt.Rank) error {
 	tick := time.NewTicker(time.Millisecond)
@@ -100,11 +88,11 @@ func broken(r *rt.Rank) error {
 // plenty is a deadline for what has to come, however busy the machine is.
 const plenty = 3 * time.Minute
 
-// noGoroutines fails the test if it leaves goroutines behind.
+// noGoroutines fails the test if it leaves goroutines behind. What has been told to end is waited for.
 func noGoroutines(t testing.TB) {
 	n := runtime.NumGoroutine()
 	t.Cleanup(func() {
-		if until(func() bool { return runtime.NumGoroutine() <= n }) {
+		if stall.Until(20_000, func() bool { return runtime.NumGoroutine() <= n }) {
 			return
 		}
 		buf := make([]byte, 1<<16)

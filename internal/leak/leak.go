@@ -9,11 +9,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
-// looks is how often More looks, a millisecond apart or more, until it takes what has been told to
-// end to stay: counted, because a stall of the machine lets nothing end.
+// looks is how often More looks until it takes what has been told to end to stay: counted, because
+// a stall of the machine lets nothing end.
 const looks = 10_000
 
 // Check fails t if it ends with more than there is now.
@@ -36,16 +37,15 @@ func Now() Held { return Held{runtime.NumGoroutine(), files(), mappings(), proce
 
 // More says what there is more of than there was. What has been told to end is waited for.
 func (h Held) More() string {
-	for look := 1; ; look++ {
-		now := Now()
-		if now.goroutines <= h.goroutines && now.files <= h.files && now.mappings <= h.mappings && now.processes <= h.processes {
-			return ""
-		}
-		if look == looks {
-			return fmt.Sprintf("before: %v; after: %v", h, now)
-		}
-		time.Sleep(time.Millisecond)
+	var now Held
+	ended := stall.Until(looks, func() bool {
+		now = Now()
+		return now.goroutines <= h.goroutines && now.files <= h.files && now.mappings <= h.mappings && now.processes <= h.processes
+	})
+	if ended {
+		return ""
 	}
+	return fmt.Sprintf("before: %v; after: %v", h, now)
 }
 
 // String gives the counts.

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 

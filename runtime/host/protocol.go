@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/stall"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 

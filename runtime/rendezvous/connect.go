@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // connected exchanges c, and then lets f talk to the others over connections of its own,

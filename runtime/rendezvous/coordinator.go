@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // coordinator decides what becomes of barriers: it lives in the process of rank 0.

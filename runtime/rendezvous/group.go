@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // Group is one rank's membership of a group: of the job, as Join returns it, or of

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/internal/stall"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // Place is a rank's place in a job.

@@ -23,6 +23,18 @@ func (c *Clock) Look() time.Duration {
 	return c.waited
 }
 
+// Until asks for what only another process, a device or the scheduler can do and nobody tells, and
+// reports whether it has come before many looks, a millisecond apart or more.
+func Until(looks int, come func() bool) bool {
+	for ; !come(); looks-- {
+		if looks == 0 {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
 // After is closed when this process has run for a limit: of many ticks one passes in a stall.
 func After(limit time.Duration) <-chan struct{} {
 	over := make(chan struct{})

@@ -30,3 +30,16 @@ func TestAfter(t *testing.T) {
 		}
 	})
 }
+
+// TestUntil: it ends with what it waits for, or after so many looks.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ comes, looks int }{{0, 0}, {3, 3}, {4, 3}} {
+			asked := 0
+			come := Until(c.looks, func() bool { asked++; return asked > c.comes })
+			if want := min(c.comes, c.looks); come != (c.comes <= c.looks) || asked != want+1 {
+				t.Errorf("%+v: %v after %d looks", c, come, asked)
+			}
+		}
+	})
+}
