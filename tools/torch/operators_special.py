@@ -52,3 +52,35 @@ def scalars(r):
             r.call("aten.mean.dim", x, [0], keep)
             r.call("aten.linalg_vector_norm.default", x, 2, [0], keep)
             r.call("aten.var.correction", x, [0], correction=0, keepdim=keep)
+
+
+def bessels(r):
+    """Bessel functions, and others of mathematics."""
+    edges = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-30, -1e-30, 1.0, -1.0, 2.0, 60.0, 1e4, 104.0, -1e4]
+    for name in ["modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "spherical_bessel_j0", "erfcx",
+                 "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "airy_ai"]:
+        inexact = name[:6] in ["bessel", "airy_a"]  # PyTorch's own are 1e-6 from the exact ones beyond 3, and in float64
+        for dt in [torch.float32] if inexact or name[0] == "s" else [torch.float32, torch.float64]:
+            r.call("aten.special_%s.default" % name, r.data(dt, 3, 7, low=-2, high=3))
+            r.call("aten.special_%s.default" % name, r.data(dt, 3, 7, low=0.01, high=3 if inexact else 30))
+        r.call("aten.special_%s.default" % name, torch.tensor(edges[:10] if inexact else edges))
+        r.call("aten.special_%s.default" % name, torch.arange(1, 5))
+    for dt in [torch.float32, torch.float64]:
+        r.call("aten.special_ndtri.default", r.data(dt, 3, 7, low=0, high=1))
+        r.call("aten.special_ndtri.default", 10 ** r.data(dt, 9, low=-30, high=-1))
+    r.call("aten.special_ndtri.default", torch.tensor([0.0, 1.0, -0.5, 1.5, float("nan"), 0.5, 1 - 1e-7]))
+
+
+def polynomials(r):
+    """Of degrees that are an operand."""
+    for name in ["chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "hermite_polynomial_h",
+                 "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]:
+        for name in [name, "shifted_" + name] if name[0] == "c" else [name]:
+            target = "aten.special_%s." % name
+            for dt in [torch.float32, torch.float64]:
+                x = r.data(dt, 3, 7, low=-1, high=1)
+                r.call(target + "default", x, r.data(dt, 7, low=-1, high=5).trunc())
+                r.call(target + "n_scalar", x, 3)
+                r.call(target + "x_scalar", 0.25, r.data(dt, 5, low=0, high=7))
+            r.call(target + "default", r.data(torch.float32, 5, low=-3, high=3), r.data(torch.int64, 5, low=0, high=4))
+            r.call(target + "default", torch.tensor([1.0, -1.0, 0.0, 0.5, 1.0, 2.0, float("nan")]), torch.tensor([5.0, 4.0, 3.0, 30.0, 0.0, 1.0, 2.0]))

@@ -198,15 +198,8 @@ func ErfInv(to Emitter, x *ir.Value) *ir.Value {
 		a := s.abs(x)
 		w := s.unary(ir.OpNeg, s.log(s.mul(s.less(1, a), s.plus(a, 1))))
 		near, far := s.plus(w, -2.5), s.plus(s.unary(ir.OpSqrt, w), -3)
-		polynomial := func(at *ir.Value, cs ...float64) *ir.Value {
-			p := s.number(cs[0])
-			for _, c := range cs[1:] {
-				p = s.plus(s.mul(p, at), c)
-			}
-			return p
-		}
-		p := polynomial(near, 2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
-		q := polynomial(far, -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+		p := s.polynomial(near, 2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
+		q := s.polynomial(far, -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
 		y := s.mul(s.where(s.by(ir.OpLt, w, 5), p, q), a)
 		// Beyond single precision erfc is about exp(-y^2) / (y sqrt(pi)).
 		tail := s.unary(ir.OpNeg, s.log(s.less(1, a)))

@@ -23,11 +23,64 @@ var specialOps = []row{
 	{"aten.special_i0e.default", "self", special(decompose.BesselI(0, true))},
 	{"aten.special_i1.default", "self", special(decompose.BesselI(1, false))},
 	{"aten.special_i1e.default", "self", special(decompose.BesselI(1, true))},
+	{"aten.special_modified_bessel_i0.default", "self", special(decompose.BesselI(0, false))},
+	{"aten.special_modified_bessel_i1.default", "self", special(decompose.BesselI(1, false))},
+	{"aten.special_modified_bessel_k0.default", "self", special(decompose.BesselK(0, false))},
+	{"aten.special_modified_bessel_k1.default", "self", special(decompose.BesselK(1, false))},
+	{"aten.special_scaled_modified_bessel_k0.default", "self", special(decompose.BesselK(0, true))},
+	{"aten.special_scaled_modified_bessel_k1.default", "self", special(decompose.BesselK(1, true))},
+	{"aten.special_bessel_j0.default", "self", special(decompose.BesselJ(0))},
+	{"aten.special_bessel_j1.default", "self", special(decompose.BesselJ(1))},
+	{"aten.special_bessel_y0.default", "self", special(decompose.BesselY(0))},
+	{"aten.special_bessel_y1.default", "self", special(decompose.BesselY(1))},
+	{"aten.special_spherical_bessel_j0.default", "self", special(decompose.SphericalBesselJ)},
+	{"aten.special_airy_ai.default", "self", special(decompose.Airy)},
+	{"aten.special_ndtri.default", "self", special(decompose.Ndtri)},
+	{"aten.special_erfcx.default", "self", special(decompose.Erfcx)},
 	{"aten.nextafter.default", "self other", specials(decompose.NextAfter)},
 	{"aten.signbit.default", "self", func(c *call) error { return c.settled(c.negative(c.Tensor("self"))) }},
 	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
 	{"aten.hypot.default", "self other", hypotenuse},
 	{"aten.frexp.Tensor", "self", frexp},
+}
+
+// polynomialOps are polynomials whose degree is an operand.
+var polynomialOps = func() (rows []row) {
+	for _, name := range decompose.Polynomials() {
+		t := "aten.special_" + name
+		rows = append(rows, row{t + ".default " + t + ".x_scalar " + t + ".n_scalar", "x n", polynomial(decompose.Polynomial(name))})
+	}
+	return rows
+}()
+
+func polynomial(f func(to decompose.Looper, x, n *ir.Value) *ir.Value) func(c *call) error {
+	return func(c *call) error {
+		ts, err := c.Types()
+		if err != nil {
+			return err
+		}
+		if len(ts) != 1 || !ts[0].DType().IsFloat() {
+			return traced.ErrForm
+		}
+		var args []*ir.Value
+		for _, p := range []string{"x", "n"} {
+			var a *ir.Value
+			if c.IsTensor(p) {
+				a = c.Tensor(p)
+			} else if v, ok := c.Num(p); ok {
+				a = c.Filled(v, ts[0].DType())
+			}
+			if c.Err != nil || a == nil {
+				return cmp.Or(c.Err, traced.ErrForm)
+			}
+			a, ok := c.Broadcast(c.In(ts[0].DType(), a), traced.SizesOf(ts[0]))
+			if !ok {
+				return traced.ErrForm
+			}
+			args = append(args, a)
+		}
+		return c.Settle(f(traced.Emitter{Call: c.Call}, args[0], args[1]))
+	}
 }
 
 // settled gives a value, or what went wrong.
