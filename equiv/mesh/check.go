@@ -1,11 +1,12 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/normal"
 	"github.com/seed-ee968945/concert/equiv/mesh/placement"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -23,6 +24,9 @@ type Options struct {
 	// timed, so that a proof ends alike on every machine.
 	Budget int
 }
+
+// DefaultBudget is 200 times what a step of 405 billion parameters on 512 ranks takes.
+const DefaultBudget = 1 << 22
 
 // Annotated are the options that the annotations of the two programs say (placement.Annotated).
 func Annotated(device, ranks *ir.Func) (Options, error) {
@@ -82,39 +86,33 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	if len(a) != len(b) {
 		return nil, fmt.Errorf("%d inputs became %d", len(a), len(b))
 	}
-	t := newTable(o.Budget)
-	lost := map[*expr]string{}
-	one, many := &side{t: t, name: "device", f: device, lost: lost}, &side{t: t, name: "ranks", g: g, f: ranks, lost: lost}
+	t := normal.NewTable(cmp.Or(o.Budget, DefaultBudget))
+	lost := map[normal.Expr]string{}
+	one, many := newSide(t, "device", nil, lost), newSide(t, "ranks", g, lost)
 	if g.World > 1 && device.Module().World == g.World { // all ranks run it, with all of every input
-		one.g = g
+		one = newSide(t, "device", g, lost)
 	}
-	var given, local []*piece
+	var given, local []*normal.Tensor
 	for i, n := range a {
 		sizes, ok := n.Result(0).Type().Shape().Static()
 		if !ok {
 			return nil, fmt.Errorf("input %s has sizes that are no numbers", n.Name())
 		}
-		p := t.whole(fmt.Sprintf("input %d", i), sizes)
-		to, err := p.related(g, n.Result(0), b[i].Result(0), at(o.Inputs, i))
-		var q *piece
-		if err == nil {
-			q, err = p.placed(t, g, to)
-		}
+		_, atoms, err := related(g, n.Result(0), b[i].Result(0), at(o.Inputs, i))
 		if err != nil {
 			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
 		}
-		if one.g != nil {
-			if p, err = p.placed(t, g, nil); err != nil {
-				return nil, err
-			}
+		p, name := (*normal.Tensor)(nil), fmt.Sprintf("input %d", i)
+		if why := t.State(func() { p = many.m.Place(many.m.Leaf(name, sizes...), atoms) }); why != "" {
+			return nil, fmt.Errorf("input %d (%s): %s", i, n.Name(), why)
 		}
-		given, local = append(given, p), append(local, q)
+		given, local = append(given, one.m.Leaf(name, sizes...)), append(local, p)
 	}
 	wants := one.read(device, given)
-	known := len(t.exprs)
+	known := t.Len()
 	many.made = slices.Repeat([]*ir.Node{nil}, known)
 	has := many.read(ranks, local)
-	rep := &Report{Values: device.NumValueIDs() + ranks.NumValueIDs(), Bases: len(t.exprs), Unknown: slices.Concat(one.unknown, many.unknown)}
+	rep := &Report{Values: device.NumValueIDs() + ranks.NumValueIDs(), Bases: t.Len(), Unknown: slices.Concat(one.unknown, many.unknown)}
 	if len(wants) != len(has) {
 		return rep, fmt.Errorf("%d results became %d", len(wants), len(has))
 	}
@@ -126,21 +124,22 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			places = g.Mesh.Choices(x.Type(), y.Type())
 		}
 		why := "no piece of it has this shape"
-		if t.work > t.most {
-			why, places = t.why(), nil
+		if spent := t.Spent(); spent != "" {
+			why, places = spent, nil
 		}
 		for _, at := range places {
-			at, err := w.related(g, x, y, at)
+			at, atoms, err := related(g, x, y, at)
 			if err != nil {
 				return rep, fmt.Errorf("result %d: %w", i, err)
 			}
-			if why = many.differs(w, has[i], at); why == "" {
+			var differs string
+			if why = cmp.Or(t.State(func() { differs = many.m.Differs(w, has[i], atoms) }), differs); why == "" {
 				rep.Results = append(rep.Results, at)
 				break
 			}
 		}
 		if why != "" {
-			findings = append(findings, many.finding(i, why, w.base, has[i].base, known))
+			findings = append(findings, many.finding(i, why, known, w.Expr(), has[i].Expr()))
 		}
 	}
 	if findings != nil {
@@ -156,14 +155,14 @@ func at(l []placement.Placement, i int) placement.Placement {
 	return nil
 }
 
-// related is where a rank's piece of a tensor lies: by a placement or, without one, by the only
-// axis that makes the shape what it is.
-func (p *piece) related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) (placement.Placement, error) {
+// related is where a rank's piece of a tensor lies, and the atoms along each dimension: by a placement or,
+// without one, by the only axis that makes the shape what it is.
+func related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) (placement.Placement, [][]int, error) {
 	x, y := device.Type(), rank.Type()
 	whole, ok := x.Shape().Static()
 	local, ok2 := y.Shape().Static()
 	if x.IsAsync() || y.IsAsync() || !ok || !ok2 || len(whole) != len(local) || x.DType() != y.DType() {
-		return nil, fmt.Errorf("%s cannot be a piece of %s", y, x)
+		return nil, nil, fmt.Errorf("%s cannot be a piece of %s", y, x)
 	}
 	if to == nil {
 		to = make(placement.Placement, len(whole))
@@ -178,14 +177,14 @@ func (p *piece) related(g *placement.Grid, device, rank *ir.Value, to placement.
 				}
 			}
 			if len(fit) != 1 {
-				return nil, fmt.Errorf("%s may be more than one piece of %s: say where it lies", y, x)
+				return nil, nil, fmt.Errorf("%s may be more than one piece of %s: say where it lies", y, x)
 			}
 			to[d] = fit
 		}
 	}
-	atoms, err := p.atoms(g, to)
+	atoms, err := atomsOf(g, to, len(whole))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for d, l := range atoms {
 		pieces := int64(1)
@@ -193,77 +192,35 @@ func (p *piece) related(g *placement.Grid, device, rank *ir.Value, to placement.
 			pieces *= g.Atoms[a].Size
 		}
 		if (whole[d]+pieces-1)/pieces != local[d] {
-			return nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
+			return nil, nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
 		}
 	}
-	return to, nil
+	return to, atoms, nil
 }
 
-// differs says how what ranks have is not what it should be; empty if it is. What lies behind
-// the end of a tensor does not count.
-func (s *side) differs(want, has *piece, at placement.Placement) (why string) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case spent:
-			why = s.t.why()
-		default:
-			panic(r)
-		}
-	}()
-	atoms, err := want.atoms(s.g, at)
-	if err != nil {
-		return err.Error()
+// atomsOf are those along each dimension of a tensor that lies so.
+func atomsOf(g *placement.Grid, at placement.Placement, dims int) ([][]int, error) {
+	if at != nil && len(at) != dims {
+		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), dims)
 	}
-	for _, l := range atoms {
-		for _, a := range l {
-			if a < len(want.held) && want.held[a].Dim != digits.None {
-				return "ranks that should have pieces of it differ in the program of one device already"
+	out := make([][]int, dims)
+	used := make([]bool, len(g.Atoms))
+	for d, axes := range at {
+		for _, name := range axes {
+			atoms, err := g.Axis(name)
+			if err != nil {
+				return nil, err
 			}
-		}
-	}
-	if !digits.Attempt(func() bool {
-		has = s.gatheredAll(want, has, atoms)
-		for d := range at {
-			if len(at[d]) > 0 {
-				want, has = s.t.rejoined(want, d), s.t.rejoined(has, d)
+			for _, a := range atoms {
+				if used[a] {
+					return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
+				}
+				used[a] = true
 			}
-		}
-		return true
-	}) {
-		return "its pieces are cut at places that are no parts of each other"
-	}
-	switch {
-	case want.base != has.base:
-		return "the ranks compute something else"
-	case !sameNumber(want.coef, has.coef):
-		return fmt.Sprintf("it is %.6g times what it should be", has.coef/want.coef)
-	}
-	for d := range want.dims {
-		if !slices.Equal(digits.Joined(want.dims[d]), digits.Joined(has.dims[d])) {
-			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
+			out[d] = append(out[d], atoms...)
 		}
 	}
-	for a, d := range has.held {
-		if a < len(want.held) && d != want.held[a] || a >= len(want.held) && d.Dim != digits.None {
-			return "the ranks have other pieces of it"
-		}
-	}
-	return ""
-}
-
-// gatheredAll is a tensor by its pieces, one after the other as they should lie.
-func (s *side) gatheredAll(want, p *piece, atoms [][]int) *piece {
-	u := &use{s: s, t: s.t}
-	for d, l := range atoms {
-		p = s.gathered(p, l, d)
-	}
-	for d, l := range want.dims {
-		if n := digits.Places(l); digits.Places(p.dims[d]) != n {
-			p = u.sliced(p, d, 0, n, 1)
-		}
-	}
-	return p
+	return out, nil
 }
 
 // maxSteps bounds the steps that a finding names.
@@ -271,33 +228,34 @@ const maxSteps = 3
 
 // finding names the unknown nodes that a result depends on in either program or, without any, the
 // nodes that made what of it is new, where all that they read is of the program of one device.
-func (s *side) finding(result int, why string, want, has *expr, known int) Finding {
-	seen := map[*expr]bool{}
-	var all []*expr
-	var walk func(e *expr)
-	walk = func(e *expr) {
+func (s *side) finding(result int, why string, known int, roots ...normal.Expr) Finding {
+	seen := map[normal.Expr]bool{}
+	var all []normal.Expr
+	var walk func(e normal.Expr)
+	walk = func(e normal.Expr) {
 		if seen[e] {
 			return
 		}
 		seen[e], all = true, append(all, e)
-		for _, a := range e.args {
-			walk(a.base)
+		for _, x := range e.Operands() {
+			walk(x)
 		}
 	}
-	walk(want)
-	walk(has)
-	slices.SortFunc(all, func(a, b *expr) int { return a.id - b.id })
+	for _, e := range roots {
+		walk(e)
+	}
+	slices.SortFunc(all, func(a, b normal.Expr) int { return a.ID() - b.ID() })
 	var unknown, first []string
 	for _, e := range all {
 		if n, ok := s.lost[e]; ok {
 			unknown = append(unknown, n)
 		}
-		newer := func(a arg) bool { return a.base.id >= known }
-		if e.id >= known && e.id < len(s.made) && s.made[e.id] != nil && !slices.ContainsFunc(e.args, newer) {
-			first = append(first, s.made[e.id].String())
+		newer := func(e normal.Expr) bool { return e.ID() >= known }
+		if newer(e) && e.ID() < len(s.made) && s.made[e.ID()] != nil && !slices.ContainsFunc(e.Operands(), newer) {
+			first = append(first, s.made[e.ID()].String())
 		}
 	}
-	if unknown != nil && s.t.work <= s.t.most {
+	if unknown != nil && s.t.Spent() == "" {
 		why, first = "it depends on unknown steps, so it may be right or wrong", unknown
 	}
 	return Finding{result, why, first[:min(len(first), maxSteps)]}

@@ -1,132 +1,100 @@
 package mesh
 
 import (
-	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/normal"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // pointwise is an elementwise operation. Of floats what is a sum or a product is one.
-func (u *use) pointwise() *piece {
-	op, attrs, dt := u.n.Op(), u.n.Attrs(), u.n.Result(0).Type().DType()
+func (s *step) pointwise() *normal.Tensor {
+	op, attrs, dt := s.n.Op(), s.n.Attrs(), s.dtype()
 	float := dt.IsFloat()
-	for _, v := range u.n.Args() {
+	for _, v := range s.n.Args() {
 		float = float && v.Type().DType().IsFloat()
 	}
-	if op == ir.OpConvert && u.n.Arg(0).Type().DType() == dt {
-		return u.in[0]
+	if op == ir.OpConvert && s.n.Arg(0).Type().DType() == dt {
+		return s.in[0]
 	}
-	chooses := op == ir.OpWhere && dt != ir.Bool
 	if attrs.Has("scalar") {
-		x := arg{base: u.t.one, coef: attrs.Float("scalar", 0)}
-		if of := u.n.Arg(0).Type().DType(); !of.IsFloat() {
-			x = u.number64("scalar", of)
-		}
-		u.in = append(u.in, &piece{base: x.base, coef: x.coef, held: nil})
+		of := s.n.Arg(0).Type().DType()
+		s.in = append(s.in, s.m.Full(s.number("scalar", of)))
 		if attrs.Bool("reverse", false) {
-			u.in[0], u.in[1] = u.in[1], u.in[0]
+			s.in[0], s.in[1] = s.in[1], s.in[0]
 		}
 	}
-	if p := u.accumulated(); p != nil {
+	if p := s.accumulated(); p != nil {
 		return p
 	}
-	if !float && !chooses {
-		name := op.Name() + " " + attrs.Without("scalar").Without("reverse").String() + " " + dt.String()
-		if v, ok := attrs.Get("scalar"); ok && dt.IsInt() {
+	if op == ir.OpWhere && dt != ir.Bool {
+		return s.m.Select(dt.String(), s.in[0], s.in[1], s.in[2])
+	}
+	attrs = attrs.Without("scalar").Without("reverse")
+	if !float {
+		name := op.Name() + " " + attrs.String() + " " + dt.String()
+		if v, ok := s.n.Attrs().Get("scalar"); ok && dt.IsInt() {
 			if _, whole := v.AsInt(); !whole { // integers are floats for it, which rounds
 				name += " real"
 			}
 		}
-		return u.each(name)
+		return s.each(name)
 	}
 	alpha := attrs.Float("alpha", 1)
 	switch op {
 	case ir.OpAdd:
-		return u.sum(1, alpha)
+		return s.m.Add([]float64{1, alpha}, s.in...)
 	case ir.OpSub:
-		return u.sum(1, -alpha)
+		return s.m.Add([]float64{1, -alpha}, s.in...)
 	case ir.OpNeg:
-		return u.sum(-1)
+		return s.m.Add([]float64{-1}, s.in...)
 	case ir.OpMul:
-		return u.times()
+		return s.m.Mul(s.in...)
 	case ir.OpDiv:
-		return u.quotient(u.in[0], u.in[1])
+		return s.m.Div(s.in[0], s.in[1])
 	case ir.OpReciprocal:
-		return u.inverse(u.in[0])
+		return s.m.Reciprocal(s.in[0])
 	case ir.OpExp:
-		return u.exponential(u.in[0])
+		return s.m.Exp(s.in[0])
 	case ir.OpLog:
-		return u.logarithm(u.in[0])
+		return s.m.Log(s.in[0])
 	case ir.OpFma:
-		c := u.in[2]
-		u.in = u.in[:2]
-		p := u.times()
-		x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{p, c}, held: make([]int, u.s.atoms())}
-		return x.sum(1, 1)
+		return s.m.Add([]float64{1, 1}, s.m.Mul(s.in[:2]...), s.in[2])
 	case ir.OpConvert:
-		dims := u.broadcast()
-		u.ranks()
-		coef, base, where := u.t.converted(dt.String(), u.operands()[0], u.loops)
-		return u.finish(coef, base, where, dims)
-	case ir.OpWhere:
-		return u.chosen(dt)
+		return s.m.Convert(dt.String(), s.in[0])
 	}
-	name := op.Name() + " " + attrs.Without("scalar").Without("reverse").Without("alpha").String() + " " + dt.String()
-	return u.each(name)
+	return s.each(op.Name() + " " + attrs.Without("alpha").String() + " " + dt.String())
 }
 
-// chosen is operand 1 where operand 0 holds, else operand 2.
-func (u *use) chosen(dt ir.DType) *piece {
-	dims := u.broadcast()
-	u.ranks()
-	coef, base, where := u.t.choose(dt.String(), u.operands(), u.loops)
-	return u.finish(coef, base, where, dims)
-}
-
-// each is an operation of which nothing is known but that it is one of each element.
-func (u *use) each(name string) *piece {
-	for _, v := range u.n.Args() { // numbers have no type of their own
+// each is an operation of which no more is known than that it is one of each element.
+func (s *step) each(name string) *normal.Tensor {
+	for _, v := range s.n.Args() { // numbers have no type of their own
 		name += " " + v.Type().DType().String()
 	}
-	dims := u.broadcast()
-	return u.block(name, dims, nil)
+	return s.m.Pointwise(name, s.in...)
 }
 
-// times is a product of all operands.
-func (u *use) times() *piece {
-	dims := u.broadcast()
-	u.ranks()
-	coef, base, where := u.t.multiply(u.operands(), u.loops)
-	return u.finish(coef, base, where, dims)
+// accumulations are the operations that join scans, by what they fold.
+var accumulations = map[ir.Op]string{ir.OpAdd: normal.Sum, ir.OpMul: normal.Prod, ir.OpMaximum: normal.Max, ir.OpMinimum: normal.Min}
+
+// accumulated is an operation on two scans of which the one goes on where the other ends; nil where
+// it is none.
+func (s *step) accumulated() *normal.Tensor {
+	how := accumulations[s.n.Op()]
+	if how == "" || len(s.in) != 2 || s.n.Attrs().Float("alpha", 1) != 1 {
+		return nil
+	}
+	return s.m.Accumulated(how, s.neutral(how), s.in[0], s.in[1])
 }
 
-// inverse is 1 by an operand.
-func (u *use) inverse(p *piece) *piece {
-	if p.coef == 0 {
-		refuse("it divides by zero")
+// neutral is the number that changes nothing in a sum or a fold.
+func (s *step) neutral(how string) normal.Operand {
+	least, largest := s.t.Extremes(s.dtype())
+	switch how {
+	case normal.Prod:
+		return s.t.Real(1)
+	case normal.Max:
+		return least
+	case normal.Min:
+		return largest
 	}
-	out := *p
-	out.coef = 1 / p.coef
-	if p.base == u.t.one {
-		return &out
-	}
-	loops, m := make([]loop, len(p.base.shape)), &summed{}
-	for d, n := range p.base.shape {
-		m.segs = append(m.segs, digits.Of(d, 1, n))
-		loops[d] = loop{size: n, at: m.segs[d : d+1]}
-	}
-	out.coef, out.base, m.where = u.t.blockOf(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
-	out.coef /= p.coef
-	move := func(l []digits.Digit) []digits.Digit {
-		moved := make([]digits.Digit, len(l))
-		for i, d := range l {
-			moved[i] = m.move(d)
-		}
-		return moved
-	}
-	out.dims, out.held = nil, move(p.held)
-	for _, l := range p.dims {
-		out.dims = append(out.dims, digits.Joined(move(l)))
-	}
-	out.check()
-	return &out
+	return s.t.Real(0)
 }

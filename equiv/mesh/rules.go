@@ -5,332 +5,271 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/normal"
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// apply states the results of an operation that does not communicate.
-func (u *use) apply() {
-	op := u.n.Op()
-	switch {
-	case op.Info().Elementwise:
-		u.set(u.pointwise())
-	case op == ir.OpCall || op == ir.OpAsyncCall || op == ir.OpAsStrided || op.Info().Bodies != nil:
-		refuse("no rule says what %s does", op)
-	default:
-		if rule, ok := rules[op]; ok {
-			rule(u)
-		} else {
-			u.alone()
-		}
-	}
+// step is a node with the tensors that its operands are.
+type step struct {
+	t  *normal.Table
+	m  *normal.Mesh
+	n  *ir.Node
+	in []*normal.Tensor
 }
 
-// rules are those of operations that are not elementwise; what has none sees its operands whole.
-var rules = map[ir.Op]func(u *use){
-	ir.OpFull: (*use).full, ir.OpConstant: (*use).source, ir.OpIota: (*use).source, ir.OpRand: (*use).source,
-	ir.OpClone: (*use).same, ir.OpAlias: (*use).same,
-	ir.OpView: (*use).view, ir.OpSqueeze: (*use).view, ir.OpUnsqueeze: (*use).view, ir.OpPermute: (*use).permute, ir.OpExpand: (*use).expand,
-	ir.OpSlice: (*use).slice, ir.OpSelect: (*use).slice, ir.OpSplit: (*use).split, ir.OpCat: (*use).cat,
-	ir.OpSum: (*use).reduce, ir.OpMean: (*use).reduce, ir.OpAmax: (*use).reduce, ir.OpAmin: (*use).reduce, ir.OpProd: (*use).reduce,
-	ir.OpMatmul: (*use).matmul, ir.OpAddmm: (*use).matmul, ir.OpConvolution: (*use).convolution,
-	ir.OpSoftmax: (*use).softmax, ir.OpLogSoftmax: (*use).softmax, ir.OpCumsum: (*use).runningSum, ir.OpArgmax: (*use).ranked, ir.OpTopk: (*use).ranked,
-	ir.OpScatter: (*use).scatter, ir.OpSliceScatter: (*use).scatter, ir.OpIndexAdd: (*use).put, ir.OpReduceWindow: (*use).windows,
-	ir.OpEmbedding: (*use).lookup, ir.OpIndex: (*use).lookup, ir.OpGather: (*use).gather, ir.OpIndexPut: (*use).put,
-	ir.OpAttention: (*use).attention, ir.OpAttentionBackward: (*use).attention,
+// sizes are those of operand k.
+func (s *step) sizes(k int) []int64 { return sizes(s.n.Arg(k))[0] }
+
+// result are the sizes of result i.
+func (s *step) result(i int) []int64 { return sizes(s.n.Result(i))[0] }
+
+// dtype is the element type of the first result.
+func (s *step) dtype() ir.DType { return s.n.Result(0).Type().DType() }
+
+// int is an attribute.
+func (s *step) int(key string, def int64) int64 { return s.n.Attrs().Int(key, def) }
+
+// dim is the dimension that an attribute says.
+func (s *step) dim() int { return int(s.int("dim", 0)) }
+
+// results are the tensors that a node's results are.
+type results = []*normal.Tensor
+
+// rule are the results of an operation that does not communicate.
+func (s *step) rule() results {
+	op := s.n.Op()
+	switch {
+	case op.Info().Elementwise:
+		return results{s.pointwise()}
+	case op == ir.OpCall || op == ir.OpAsyncCall || op == ir.OpAsStrided || op.Info().Bodies != nil:
+		normal.Refuse("no rule says what %s does", op)
+	}
+	if rule, ok := rules[op]; ok {
+		return results{rule(s)}
+	}
+	if rule, ok := several[op]; ok {
+		return rule(s)
+	}
+	return s.alone()
+}
+
+// rules are those of operations of one result that are not elementwise; what has none sees its operands whole.
+var rules = map[ir.Op]func(s *step) *normal.Tensor{
+	ir.OpFull: (*step).full, ir.OpConstant: (*step).source, ir.OpIota: (*step).source, ir.OpRand: (*step).source,
+	ir.OpClone: (*step).same, ir.OpAlias: (*step).same,
+	ir.OpView: (*step).view, ir.OpSqueeze: (*step).view, ir.OpUnsqueeze: (*step).view, ir.OpPermute: (*step).permute, ir.OpExpand: (*step).expand,
+	ir.OpSlice: (*step).slice, ir.OpSelect: (*step).selected, ir.OpCat: (*step).cat,
+	ir.OpSum: (*step).reduce, ir.OpMean: (*step).reduce, ir.OpAmax: (*step).reduce, ir.OpAmin: (*step).reduce, ir.OpProd: (*step).reduce,
+	ir.OpMatmul: (*step).matmul, ir.OpAddmm: (*step).addmm, ir.OpConvolution: (*step).convolution,
+	ir.OpSoftmax: (*step).softmax, ir.OpLogSoftmax: (*step).softmax, ir.OpCumsum: (*step).runningSum, ir.OpReduceWindow: (*step).windows,
+	ir.OpScatter: (*step).scatter, ir.OpSliceScatter: (*step).sliceScatter, ir.OpIndexAdd: (*step).scatterAdd, ir.OpIndexPut: (*step).scatterAdd,
+	ir.OpEmbedding: (*step).lookup, ir.OpIndex: (*step).lookup, ir.OpGather: (*step).gather, ir.OpArgmax: (*step).argmax,
+}
+
+// several are the rules of operations of several results.
+var several = map[ir.Op]func(s *step) results{
+	ir.OpSplit: (*step).split, ir.OpTopk: (*step).topk, ir.OpAttention: (*step).attention, ir.OpAttentionBackward: (*step).attention,
 }
 
 // name is the operation with its attributes and the type of result i.
-func (u *use) name(i int) string {
-	return u.n.Op().Name() + " " + u.n.Attrs().String() + " " + u.n.Result(i).Type().DType().String()
+func (s *step) name(i int) string {
+	return s.n.Op().Name() + " " + s.n.Attrs().String() + " " + s.n.Result(i).Type().DType().String()
 }
 
 // alone sees all dimensions of all operands at once: on each place of the mesh by itself.
-func (u *use) alone() {
-	for k, p := range u.in {
-		for _, l := range p.dims {
-			u.inner(k, l)
+func (s *step) alone() (out results) {
+	for i := range s.n.Results() {
+		x := s.m.Op(s.in...)
+		for k, p := range s.in {
+			for _, l := range p.Dims {
+				x.Inner(k, l)
+			}
 		}
-	}
-	u.held = make([]int, u.s.atoms())
-	var out []*piece
-	for i := range u.n.Results() {
-		x := *u
-		x.held = slices.Clone(u.held)
-		x.loops = slices.Clone(u.loops)
-		sizes := u.result(i)
+		sizes := s.result(i)
 		dims := make([][]int, len(sizes))
 		for d := range sizes {
-			dims[d] = []int{ownSize(d)}
+			dims[d] = []int{normal.Own(d)}
 		}
-		out = append(out, x.block(u.name(i)+" result "+strconv.Itoa(i), dims, sizes))
-	}
-	u.set(out...)
-}
-
-func (u *use) full() {
-	x := u.number64("value", u.n.Result(0).Type().DType())
-	p := &piece{base: x.base, coef: x.coef, held: u.everywhere()}
-	for _, n := range u.result(0) {
-		p.dims = append(p.dims, digits.Add(nil, digits.Repeated(n)))
-	}
-	u.set(p)
-}
-
-// everywhere are the digits of a tensor that is the same on all ranks.
-func (u *use) everywhere() []digits.Digit {
-	out := make([]digits.Digit, u.s.atoms())
-	for a := range out {
-		out[a] = digits.Repeated(u.s.g.Atoms[a].Size)
+		out = append(out, x.Block(s.name(i)+" result "+strconv.Itoa(i), dims, sizes))
 	}
 	return out
 }
 
-// plainIota is 0, 1, ... of any integer type.
-const plainIota = "iota"
+func (s *step) full() *normal.Tensor {
+	return s.m.Full(s.number("value", s.dtype()), s.result(0)...)
+}
 
-// fromIota begins the name of numbers that begin elsewhere, or go on in other steps.
-const fromIota = "iota from "
+// number is the number of an element type that an attribute says.
+func (s *step) number(key string, dt ir.DType) normal.Operand {
+	v, _ := s.n.Attrs().Get(key)
+	if n, ok := v.AsInt(); ok && !dt.IsFloat() {
+		return s.t.Integer(n)
+	}
+	return s.t.Float(s.n.Attrs().Float(key, 0), dt)
+}
 
 // source is a tensor that its attributes say.
-func (u *use) source() {
-	name := u.name(0)
-	switch u.n.Op() {
+func (s *step) source() *normal.Tensor {
+	name, sizes := s.name(0), s.result(0)
+	switch s.n.Op() {
 	case ir.OpRand:
-		name += " %" + u.n.Name()
+		name += " %" + s.n.Name()
 	case ir.OpIota:
-		dt := u.n.Result(0).Type().DType()
-		least, largest := dt.Range()
-		start, step := u.int("start", 0), u.int("step", 1)
-		last := float64(start) + float64(step)*float64(u.result(0)[0]-1)
-		switch {
-		case step == 0 || !dt.IsFloat() && (last < float64(least) || last > float64(largest)): // it does not count
-		case start == 0 && step == 1:
-			name = plainIota
-		default:
-			name = fromIota + u.n.Attrs().String()
+		least, largest := s.dtype().Range()
+		start, by := s.int("start", 0), s.int("step", 1)
+		last := float64(start) + float64(by)*float64(sizes[0]-1)
+		if by != 0 && (s.dtype().IsFloat() || last >= float64(least) && last <= float64(largest)) {
+			return s.m.Iota(start, by, sizes[0])
 		}
 	}
-	p := u.t.whole(name, u.result(0))
-	p.held = u.everywhere()
-	u.set(p)
+	return s.m.Leaf(name, sizes...)
 }
 
-func (u *use) same() { u.set(u.in[0]) }
+func (s *step) same() *normal.Tensor { return s.in[0] }
 
-// moved is an operand whose digits lie in other dimensions.
-func (u *use) moved(dims [][]digits.Digit) {
-	p := *u.in[0]
-	p.dims = dims
-	u.set(&p)
-}
-
-func (u *use) view() {
-	dims, ok := digits.Reshape(u.in[0].dims, u.result(0))
+func (s *step) view() *normal.Tensor {
+	dims, ok := digits.Reshape(s.in[0].Dims, s.result(0))
 	if !ok {
 		panic(digits.Uneven{})
 	}
-	u.moved(dims)
+	return s.in[0].WithDims(dims)
 }
 
-func (u *use) permute() {
+func (s *step) permute() *normal.Tensor {
 	var dims [][]digits.Digit
-	for _, d := range u.n.Attrs().Ints("dims") {
-		dims = append(dims, u.in[0].dims[d])
+	for _, d := range s.n.Attrs().Ints("dims") {
+		dims = append(dims, s.in[0].Dims[d])
 	}
-	u.moved(dims)
+	return s.in[0].WithDims(dims)
 }
 
-func (u *use) expand() {
-	from, to := u.sizes(0), u.result(0)
+func (s *step) expand() *normal.Tensor {
+	from, to := s.sizes(0), s.result(0)
 	dims := make([][]digits.Digit, len(to))
 	for d, n := range to {
 		if k := d - (len(to) - len(from)); k >= 0 && from[k] == n {
-			dims[d] = u.in[0].dims[k]
+			dims[d] = s.in[0].Dims[k]
 		} else {
 			dims[d] = digits.Add(nil, digits.Repeated(n))
 		}
 	}
-	u.moved(dims)
+	return s.in[0].WithDims(dims)
 }
 
-func (u *use) slice() {
-	d := int(u.int("dim", 0))
-	n := u.sizes(0)[d]
-	if u.n.Op() == ir.OpSelect {
-		p := u.sliced(u.in[0], d, u.int("index", 0), 1, 1)
-		p.dims = slices.Delete(slices.Clone(p.dims), d, d+1)
-		u.set(p)
-		return
-	}
-	step := u.int("step", 1)
-	u.set(u.sliced(u.in[0], d, min(u.int("start", 0), n), u.result(0)[d], step))
+func (s *step) slice() *normal.Tensor {
+	d := s.dim()
+	return s.m.Slice(s.in[0], d, min(s.int("start", 0), s.sizes(0)[d]), s.result(0)[d], s.int("step", 1))
 }
 
-func (u *use) split() {
+func (s *step) selected() *normal.Tensor {
+	d := s.dim()
+	p := s.m.Slice(s.in[0], d, s.int("index", 0), 1, 1)
+	return p.WithDims(slices.Delete(slices.Clone(p.Dims), d, d+1))
+}
+
+func (s *step) split() (out results) {
 	start := int64(0)
-	d := int(u.int("dim", 0))
-	var out []*piece
-	for _, n := range u.n.Attrs().Ints("sizes") {
-		out = append(out, u.sliced(u.in[0], d, start, n, 1))
+	for _, n := range s.n.Attrs().Ints("sizes") {
+		out = append(out, s.m.Slice(s.in[0], s.dim(), start, n, 1))
 		start += n
-	}
-	u.set(out...)
-}
-
-// sliced is count places of a dimension.
-func (u *use) sliced(p *piece, d int, start, count, step int64) *piece {
-	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{p}, held: make([]int, u.s.atoms())}
-	dims := make([][]int, len(p.dims))
-	for k := range dims {
-		if k != d {
-			dims[k] = x.one(0, k)
-		}
-	}
-	x.ranks()
-	coef, base, where, along := u.t.slice(x.operands()[0], p.dims[d], span{start, count, step}, x.loops)
-	for i := range along {
-		dims[d] = append(dims[d], len(where)+i)
-	}
-	return x.finish(coef, base, append(where[:len(where):len(where)], along...), dims)
-}
-
-// cat joins along a dimension.
-func (u *use) cat() {
-	d := int(u.int("dim", 0))
-	dims := make([][]int, len(u.in[0].dims))
-	lists := make([][]digits.Digit, len(u.in))
-	for e := range dims {
-		if e != d {
-			dims[e] = u.align(slices.Repeat([]int{e}, len(u.in)), false)
-		}
-	}
-	for k, p := range u.in {
-		lists[k] = p.dims[d]
-	}
-	u.ranks()
-	coef, base, where, along := u.t.join(u.operands(), lists, u.loops)
-	for i := range along {
-		dims[d] = append(dims[d], len(where)+i)
-	}
-	u.set(u.finish(coef, base, append(where[:len(where):len(where)], along...), dims))
-}
-
-// reduce sums over dimensions, or takes the largest or the like.
-func (u *use) reduce() {
-	dims := u.n.Attrs().Ints("dims")
-	all := !u.n.Attrs().Has("dims")
-	n := 1.0
-	var out [][]int
-	for d, size := range u.sizes(0) {
-		if all || slices.Contains(dims, int64(d)) {
-			n *= float64(size)
-			u.align([]int{d}, true)
-			if u.n.Attrs().Bool("keepdim", false) {
-				out = append(out, nil)
-			}
-		} else {
-			out = append(out, u.one(0, d))
-		}
-	}
-	u.ranks()
-	float := u.n.Result(0).Type().DType().IsFloat()
-	switch {
-	case u.n.Op() == ir.OpSum, u.n.Op() == ir.OpMean && float:
-		coef, base, where := u.t.multiply(u.operands(), u.loops)
-		if u.n.Op() == ir.OpMean {
-			coef /= n
-		}
-		u.set(u.finish(coef, base, where, out))
-	case u.n.Op() == ir.OpMean:
-		refuse("a mean of integers")
-	default:
-		coef, base, where := u.t.folded(u.n.Op().Name(), u.operands()[0], u.loops)
-		u.set(u.finish(coef, base, where, out))
-	}
-}
-
-// matmul is a sum of products over the inner dimension.
-func (u *use) matmul() {
-	i := len(u.in) - 2
-	a, b := i, i+1
-	rank := len(u.in[a].dims)
-	dims := func(l, m int) []int {
-		out := slices.Repeat([]int{digits.None}, len(u.in))
-		out[a], out[b] = l, m
-		return out
-	}
-	var out [][]int
-	for d := range rank - 2 {
-		out = append(out, u.align(dims(d, d), false))
-	}
-	out = append(out, u.one(a, rank-2), u.one(b, rank-1))
-	u.align(dims(rank-1, rank-2), true)
-	x := *u
-	if i == 1 { // without the addend
-		x.in = u.in[1:]
-		x.loops = picked(u.loops, []int{1, 2})
-	}
-	x.held = slices.Clone(u.held)
-	x.ranks()
-	coef, base, where := u.t.multiply(x.operands(), x.loops)
-	p := x.finish(coef, base, where, out)
-	if i == 1 {
-		p.coef *= u.n.Attrs().Float("alpha", 1)
-		y := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[0], p}, held: make([]int, u.s.atoms())}
-		p = y.sum(u.n.Attrs().Float("beta", 1), 1)
-	}
-	u.set(p)
-}
-
-// sum adds operands that are broadcast to the result, each with a factor.
-func (u *use) sum(factors ...float64) *piece {
-	dims := u.broadcast()
-	u.ranks()
-	args := slices.Clone(u.operands())
-	for k := range args {
-		args[k].coef *= factors[k]
-	}
-	coef, base, where := u.t.add(args, u.loops)
-	return u.finish(coef, base, where, dims)
-}
-
-// broadcast makes loops of the result's dimensions, counted from the last one.
-func (u *use) broadcast() [][]int {
-	sizes := u.result(0)
-	out := make([][]int, len(sizes))
-	for d, n := range sizes {
-		dims := make([]int, len(u.in))
-		for k, p := range u.in {
-			e := d - (len(sizes) - len(p.dims))
-			if dims[k] = digits.None; e >= 0 && digits.Places(p.dims[e]) == n {
-				dims[k] = e
-			}
-		}
-		out[d] = u.align(dims, false)
 	}
 	return out
 }
 
-// along sees one dimension whole.
-func (u *use) along() {
-	d := int(u.int("dim", 0))
-	var out []*piece
-	for i := range u.n.Results() {
-		x := &use{s: u.s, t: u.t, n: u.n, in: u.in, held: make([]int, u.s.atoms())}
-		sizes := u.result(i)
-		var dims [][]int
-		n := int64(1)
-		for e := range u.in[0].dims {
-			switch {
-			case e != d:
-				dims = append(dims, x.one(0, e))
-			case len(sizes) == len(u.in[0].dims):
-				dims, n = append(dims, []int{ownSize(0)}), sizes[d]
-			}
+func (s *step) cat() *normal.Tensor { return s.m.Concat(s.dim(), s.in...) }
+
+// reduce sums over dimensions, or takes the largest or the like.
+func (s *step) reduce() *normal.Tensor {
+	a, n, how := s.n.Attrs(), 1.0, s.n.Op().Name()
+	var dims []int
+	for d, size := range s.sizes(0) {
+		if !a.Has("dims") || slices.Contains(a.Ints("dims"), int64(d)) {
+			dims = append(dims, d)
+			n *= float64(size)
 		}
-		x.inner(0, u.in[0].dims[d])
-		attrs := u.n.Attrs().Without("dim").Without("keepdim").String()
-		out = append(out, x.block(u.n.Op().Name()+" "+attrs+" "+strconv.Itoa(i), dims, []int64{n}))
 	}
-	u.set(out...)
+	if s.n.Op() == ir.OpMean {
+		if how = normal.Sum; !s.dtype().IsFloat() {
+			normal.Refuse("a mean of integers")
+		}
+	}
+	p := s.m.Reduce(how, s.in[0], dims, nil)
+	if a.Bool("keepdim", false) {
+		for _, d := range dims {
+			p.Dims = slices.Insert(p.Dims, d, nil)
+		}
+	}
+	if s.n.Op() == ir.OpMean {
+		return p.Scale(1 / n)
+	}
+	return p
+}
+
+// product is a sum of products over the inner dimension.
+func (s *step) product(a, b *normal.Tensor) *normal.Tensor {
+	x, rank := s.m.Op(a, b), len(a.Dims)
+	var out [][]int
+	for d := range rank - 2 {
+		out = append(out, x.Align([]int{d, d}, false))
+	}
+	out = append(out, x.One(0, rank-2), x.One(1, rank-1))
+	x.Align([]int{rank - 1, rank - 2}, true)
+	return x.Contract(out)
+}
+
+func (s *step) matmul() *normal.Tensor { return s.product(s.in[0], s.in[1]) }
+
+func (s *step) addmm() *normal.Tensor {
+	a := s.n.Attrs()
+	return s.m.Add([]float64{a.Float("beta", 1), a.Float("alpha", 1)}, s.in[0], s.product(s.in[1], s.in[2]))
+}
+
+func (s *step) softmax() *normal.Tensor {
+	if s.n.Op() == ir.OpSoftmax {
+		return s.m.Softmax(s.in[0], s.dim())
+	}
+	return s.m.LogSoftmax(s.in[0], s.dim())
+}
+
+// along sees one dimension whole.
+func (s *step) along() *normal.Tensor {
+	x, d := s.m.Op(s.in...), s.dim()
+	var dims [][]int
+	for e := range s.in[0].Dims {
+		if e == d {
+			dims = append(dims, []int{normal.Own(0)})
+		} else {
+			dims = append(dims, x.One(0, e))
+		}
+	}
+	x.Inner(0, s.in[0].Dims[d])
+	return x.Block(s.n.Op().Name()+" "+s.n.Attrs().Without("dim").String(), dims, s.result(0)[d:d+1])
+}
+
+// order is that of argmax and topk, and the number that comes last in it.
+func (s *step) order() (string, normal.Operand) {
+	a, dt := s.n.Attrs(), s.n.Arg(0).Type().DType()
+	last, high := s.t.Extremes(dt)
+	largest := a.Bool("largest", true)
+	if !largest {
+		last = high
+	}
+	return strconv.FormatBool(largest) + " " + strconv.FormatBool(a.Bool("sorted", true)) + " " + dt.String(), last
+}
+
+// argmax is the place of the best element along a dimension.
+func (s *step) argmax() *normal.Tensor {
+	order, last := s.order()
+	p := s.m.TopK(s.in[0], s.dim(), 1, order, last)
+	if !s.n.Attrs().Bool("keepdim", false) {
+		p.Dims = slices.Delete(p.Dims, s.dim(), s.dim()+1)
+	}
+	return p
+}
+
+// topk are the best elements and their places.
+func (s *step) topk() results {
+	order, last := s.order()
+	p := s.m.TopK(s.in[0], s.dim(), s.int("k", 1), order, last)
+	return results{s.m.Gather(s.in[0], p, s.dim()), p}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
+// span is count places from a start on, in steps.
+type span struct{ start, count, step int64 }
+
 // spans are the slices of n places with two or more, in steps up to 3.
 func spans(n int64) (out []span) {
 	for step := int64(1); step <= 3; step++ {

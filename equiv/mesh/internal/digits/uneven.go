@@ -1,7 +1,7 @@
 package digits
 
 // Uneven is what functions panic with where digits cut each other so that neither is a part of the
-// other: the step that they belong to is not known. Package mesh recovers it there.
+// other: the step that they belong to is not known. Package normal recovers it.
 type Uneven struct{}
 
 // Attempt reports whether f does something, false where digits are uneven.

@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 // in the order of these.
 
 // through makes a view of a view one of what that is of.
-func (t *table) through(v *view) bool {
+func (t *Table) through(v *view) bool {
 	e := v.arg.base
 	if e.win == nil || v.inner.Dim == digits.None || e.win.fill != nil && v.arg.coef != 1 && !t.is(*e.win.fill, 0) {
 		return false
@@ -121,7 +121,7 @@ func (e *expr) root(d digits.Digit) digits.Digit {
 }
 
 // swapped puts views along several dimensions of one tensor in the order of these.
-func (t *table) swapped(v *view) bool {
+func (t *Table) swapped(v *view) bool {
 	e := v.arg.base
 	if e.win == nil || v.inner.Dim == digits.None || len(e.args[0].inner) != 1 || e.win.fill != nil && (v.arg.coef != 1 || v.fill != nil && !v.fill.equal(e.win.fill)) {
 		return false

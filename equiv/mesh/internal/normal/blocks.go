@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"math"
@@ -8,18 +8,18 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
-// What a block of a name is linear in, so that a sum over ranks can move inside: of window,
-// index, embedding and gather the first operand, of cat all, of convolution each of both, and
-// of put the values that are added at indices.
+// Blocks of which more is known than their name: a sum over ranks can move into the operands that they are
+// linear in.
 const (
-	nameFlat   = "flat" // of several dimensions
-	nameWindow = "window"
-	nameEdged  = "edged" // a window with another number than zero around it
-	nameLookup = "lookup"
-	nameCat    = "cat"
-	nameConv   = "convolution"
-	namePut    = "put"
+	Lookup             = "lookup"              // places of operand 0 by the numbers in operand 1, linear in operand 0
+	nameScatterAdd     = "scatter_add"         // operand 0 added at the places that operand 1 says, linear in operand 0
+	Convolution        = "convolution"         // linear in both operands
+	GroupedConvolution = "grouped_convolution" // the same by groups of channels
 
+	nameFlat     = "flat" // one dimension of several, linear
+	nameWindow   = "window"
+	nameEdged    = "edged"              // a window with another number than zero around it
+	nameCat      = "cat"                // linear in all operands at once
 	nameGradient = "attention_backward" // linear in the gradient of its result
 )
 
@@ -29,25 +29,40 @@ func (e *expr) is(names ...string) bool {
 }
 
 // sums reports whether a sum may move into a block.
-func sums(e *expr) bool { return e.is(nameFlat, nameWindow, nameLookup, nameCat, nameConv, namePut) }
+func sums(e *expr) bool {
+	return e.is(nameFlat, nameWindow, Lookup, nameCat, Convolution, nameScatterAdd)
+}
+
+// linearIn is of how many operands, from the first one on, a block is linear in each.
+func (e *expr) linearIn() int {
+	switch {
+	case e.is(Convolution, GroupedConvolution):
+		return 2
+	case e.is(nameFlat, nameWindow, Lookup, nameScatterAdd, nameGradient):
+		return 1
+	}
+	return 0
+}
 
 // linearly makes a block. The factor of what it is linear in is the result's.
-func (t *table) linearly(s spec) (float64, *expr, []digits.Digit) {
+func (t *Table) linearly(s spec) (float64, *expr, []digits.Digit) {
 	coef := 1.0
 	e := &expr{kind: block, text: s.text}
 	first := slices.IndexFunc(s.args, func(a arg) bool { return a.coef != 0 })
-	switch {
-	case first < 0 || math.IsInf(s.args[first].coef, 0) || math.IsNaN(s.args[first].coef):
+	finite := func(a arg) bool { return !math.IsInf(a.coef, 0) && !math.IsNaN(a.coef) }
+	switch n := e.linearIn(); {
 	case e.is(nameCat):
-		if !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, behind) }) {
+		if first >= 0 && finite(s.args[first]) && !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, behind) }) {
 			coef, s.args = s.args[first].coef, slices.Clone(s.args)
 			for k := range s.args {
 				s.args[k].coef = s.args[k].coef/coef + 0 // one zero, not two
 			}
 		}
-	case first == 0 && e.is(nameFlat, nameWindow, nameLookup, namePut, nameGradient):
-		coef, s.args = s.args[0].coef, slices.Clone(s.args)
-		s.args[0].coef = 1
+	case n > 0 && !slices.ContainsFunc(s.args[:n], func(a arg) bool { return !finite(a) }):
+		s.args = slices.Clone(s.args)
+		for k := range n {
+			coef, s.args[k].coef = coef*s.args[k].coef, 1
+		}
 	}
 	x, where := t.make(&s)
 	return coef, x, where
@@ -55,7 +70,7 @@ func (t *table) linearly(s spec) (float64, *expr, []digits.Digit) {
 
 // sumBlock sums a block over loops by its operands; false where it is not linear in what has
 // the digits.
-func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 	args := slices.Clone(base.args)
 	s.where = make([]digits.Digit, kept)
 	inner := make([][]digits.Digit, len(args))
@@ -70,9 +85,9 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 		switch {
 		case len(has) == 0:
 			return false
-		case base.is(nameConv) && len(has) == 2, base.is(namePut) && has[len(has)-1] > 0:
+		case base.is(Convolution) && len(has) == 2, base.is(nameScatterAdd) && has[len(has)-1] > 0:
 			rest = append(rest, l)
-		case base.is(nameCat), len(has) == 1 && (has[0] == 0 || base.is(nameConv)):
+		case base.is(nameCat), len(has) == 1 && (has[0] == 0 || base.is(Convolution)):
 			for k, d := range l.at {
 				if d.Dim != digits.None {
 					inner[k] = append(inner[k], d)

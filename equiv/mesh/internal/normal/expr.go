@@ -1,8 +1,7 @@
-package mesh
+package normal
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -54,8 +53,8 @@ type loop struct {
 	tail   bool           // in the result's dimension, it is minor to the first size of its own
 }
 
-// table holds expressions, by text.
-type table struct {
+// Table holds expressions, by text.
+type Table struct {
 	exprs map[string]*expr
 	sums  map[string]*summed
 	views map[string]viewed
@@ -67,32 +66,18 @@ type table struct {
 	most  int  // of work
 }
 
-// DefaultBudget is 200 times what a step of 405 billion parameters on 512 ranks takes.
-const DefaultBudget = 1 << 22
-
-// spent is that a proof has taken all of its budget: what it has not stated by then it does not know.
-type spent struct{}
-
-// spend counts work.
-func (t *table) spend(n int) {
-	if t.work += n; t.work > t.most {
-		panic(spent{})
-	}
-}
-
-// why says that the budget is spent.
-func (t *table) why() string {
-	return fmt.Sprintf("the proof has taken its budget of %d steps", t.most)
-}
-
-func newTable(budget int) *table {
-	t := &table{most: cmp.Or(budget, DefaultBudget), exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
+// NewTable is an empty table, and bounds the work on it.
+func NewTable(budget int) *Table {
+	t := &Table{most: budget, exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
 	t.one = t.leaf("one")
 	return t
 }
 
+// Len is how many expressions there are.
+func (t *Table) Len() int { return len(t.exprs) }
+
 // leaf is an expression of no operands.
-func (t *table) leaf(text string, shape ...int64) *expr {
+func (t *Table) leaf(text string, shape ...int64) *expr {
 	e, _ := t.make(&spec{kind: leaf, text: text, own: shape})
 	return e
 }
@@ -110,7 +95,7 @@ type spec struct {
 // make is the expression of an operation, with the digit of the result for each of its loops
 // and then for each size of its own. Loops are ordered by the operands that have them, and
 // those that go on in all operands are one.
-func (t *table) make(s *spec) (*expr, []digits.Digit) {
+func (t *Table) make(s *spec) (*expr, []digits.Digit) {
 	if s.kind != leaf {
 		t.spend(1)
 	}
@@ -237,7 +222,7 @@ func goes(a, b loop) bool {
 }
 
 // intern is the one expression that is equal to e.
-func (t *table) intern(e *expr) *expr {
+func (t *Table) intern(e *expr) *expr {
 	b := append(t.buf[:0], byte('a'+e.kind))
 	b = append(b, e.text...)
 	for _, a := range e.args {
@@ -272,18 +257,4 @@ func (t *table) intern(e *expr) *expr {
 	e.slide()
 	t.exprs[string(b)] = e
 	return e
-}
-
-// number appends a factor, rounded: products of the same factors in another order are equal. Whole
-// ones are exact, as sums of integers are.
-func number(b []byte, x float64) []byte {
-	if n := int64(x); x > -1<<53 && x < 1<<53 && float64(n) == x {
-		return strconv.AppendInt(b, n, 10)
-	}
-	return strconv.AppendFloat(b, x, 'g', 11, 64)
-}
-
-// sameNumber reports whether two factors are equal but for their rounding.
-func sameNumber(x, y float64) bool {
-	return string(number(nil, x)) == string(number(nil, y))
 }

@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -79,7 +79,7 @@ func (s seam) onto(k int, v view) (view, bool) {
 
 // join is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
-func (t *table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
+func (t *Table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
 	if len(args) == 1 {
 		return args[0].coef, args[0].base, firsts(loops), digits.Joined(lists[0])
 	}
@@ -159,7 +159,7 @@ type maker func(args []arg, loops []loop) (float64, *expr, []digits.Digit)
 
 // split makes an operation part by part where a loop covers a seam, and combines the parts if
 // the loop is summed: false where none does.
-func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
 	if !slices.ContainsFunc(args, func(a arg) bool { return a.base.is(nameCat) }) {
 		return 0, nil, nil, false
 	}
@@ -176,7 +176,7 @@ func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *ex
 }
 
 // splitAt makes an operation part by part where a loop is a digit of an operand that is cut.
-func (t *table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digits.Digit) []int64) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digits.Digit) []int64) (float64, *expr, []digits.Digit, bool) {
 	merged, of, stride := canonical(loops)
 	for k, l := range slices.Backward(merged) {
 		var cuts []int64
@@ -215,7 +215,7 @@ type operandPart struct {
 }
 
 // parts cuts each operand that has a loop at places; false where one cannot be cut. By part.
-func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
+func (t *Table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
 	out := make([][]operandPart, len(sizes))
 	same := func(d digits.Digit) digits.Digit { return d }
 	for j, a := range args {
@@ -263,7 +263,7 @@ func (s seam) cutAt(sizes []int64) bool {
 
 // cutOut is a piece of an operand that is not joined. Of a mask it is a number where all of
 // the piece is before its end, or behind.
-func (t *table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
+func (t *Table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 	if from, to, ok := t.holds(a.base, d); ok && (to <= start || from >= start+n || from <= start && to >= start+n) {
 		x := arg{base: t.one, coef: 0}
 		if from <= start && to >= start+n {
@@ -295,7 +295,7 @@ func (a *arg) moved(x operandPart) operandPart {
 
 // byParts makes an operation once for each part of loop k of those that loops are merged to,
 // and combines or joins what comes out.
-func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digits.Digit) {
+func (t *Table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digits.Digit) {
 	var others []int // raw loops
 	sum := false
 	for i, l := range loops {
@@ -373,7 +373,7 @@ type span struct{ start, count, step int64 }
 
 // slice is a span of a dimension of an operand, which is given by its digits; the others are
 // loops. It returns the digits of the loops, and of the dimension.
-func (t *table) slice(a arg, along []digits.Digit, at span, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
+func (t *Table) slice(a arg, along []digits.Digit, at span, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
 	along = digits.Joined(along)
 	n := digits.Places(along)
 	if at.start == 0 && at.count == n {
@@ -401,8 +401,8 @@ const behind = "behind the end "
 
 // padded is a tensor with more places in one dimension. Ranks that have the same piece have the
 // same behind its end.
-func (t *table) padded(p *piece, d int, n int64) *piece {
-	q := &piece{base: p.base, coef: 1, held: slices.Clone(p.held)}
+func (t *Table) padded(p *Tensor, d int, n int64) *Tensor {
+	q := &Tensor{base: p.base, coef: 1, Held: slices.Clone(p.Held)}
 	var shape []int64
 	var loops []loop
 	other := func(x digits.Digit) {
@@ -413,33 +413,33 @@ func (t *table) padded(p *piece, d int, n int64) *piece {
 		}
 		loops = append(loops, loop{size: x.Size, at: []digits.Digit{x, y}})
 	}
-	for e, l := range p.dims {
+	for e, l := range p.Dims {
 		if e != d {
 			for _, x := range l {
 				other(x)
 			}
 		}
 	}
-	for _, x := range p.held {
+	for _, x := range p.Held {
 		other(x)
 	}
-	more := n - digits.Places(p.dims[d])
+	more := n - digits.Places(p.Dims[d])
 	tail := digits.Add(nil, digits.Of(len(shape), 1, more))
 	if more > 1 {
 		shape = append(shape, more)
 	}
 	junk := t.leaf(behind+strconv.Itoa(len(t.exprs)), shape...)
-	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digits.Digit{p.dims[d], tail}, loops)
+	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digits.Digit{p.Dims[d], tail}, loops)
 	q.base = base
 	i := 0
-	for e, l := range p.dims {
+	for e, l := range p.Dims {
 		if e == d {
-			q.dims = append(q.dims, along)
+			q.Dims = append(q.Dims, along)
 			continue
 		}
-		q.dims = append(q.dims, digits.Joined(where[i:i+len(l)]))
+		q.Dims = append(q.Dims, digits.Joined(where[i:i+len(l)]))
 		i += len(l)
 	}
-	copy(q.held, where[i:])
+	copy(q.Held, where[i:])
 	return q
 }

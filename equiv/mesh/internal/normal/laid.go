@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"cmp"
@@ -98,7 +98,7 @@ func (v *view) majors(rs [][]term) ([][]term, []read) {
 }
 
 // laid is a view in its normal form: what is read in order is a loop.
-func (t *table) laid(v *view) (float64, *expr, [][]digits.Digit) {
+func (t *Table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 	rs, all := v.majors(runs(v.terms()))
 	where := make([][]digits.Digit, len(v.axes))
 	coef, base := v.arg.coef, v.arg.base
@@ -155,7 +155,7 @@ func (t *table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 }
 
 // slid is a view that is none of something simpler, with the digits of loops and then of its sizes.
-func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit) {
+func (t *Table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit) {
 	s := &spec{kind: block, text: nameWindow, loops: loops, win: &window{v.off, v.dil, v.fill, nil}}
 	if v.fill != nil && !t.is(*v.fill, 0) {
 		s.text = nameEdged
@@ -177,7 +177,7 @@ func (t *table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 }
 
 // partly is a view of what is joined along another dimension: joined of views.
-func (t *table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
 	whole := arg{v.arg.base, 1, []digits.Digit{v.inner}}
 	c, e, where, ok := t.split([]arg{whole}, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
 		x := view{arg: arg{args[0].base, args[0].coef, nil}, inner: v.inner, off: v.off, dil: v.dil, fill: v.fill}
@@ -200,7 +200,7 @@ func (t *table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []di
 }
 
 // bordered is n places in order, of which some lie outside: joined of a number and what is inside.
-func (t *table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
+func (t *Table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
 	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.Size))
 	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, digits.Repeated(1), 1}}}
 	if front+back >= n {

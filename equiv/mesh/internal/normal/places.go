@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"math"
@@ -12,31 +12,47 @@ import (
 // This file has what is said of places: numbers that are affine in digits, comparisons of them,
 // and what is chosen or looked up by them.
 
-// iotaNumbers are where the numbers of an iota begin, and their step.
-func iotaNumbers(text string) (start, step int64) {
-	step = 1
-	for _, part := range strings.Split(strings.Trim(strings.TrimPrefix(text, fromIota), "{}"), ", ") {
-		key, value, _ := strings.Cut(part, "=")
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil && key == "start" {
-			start = n
-		} else if err == nil && key == "step" {
-			step = n
-		}
+// plainIota is 0, 1, ... of any integer type.
+const plainIota = "iota"
+
+// fromIota begins the name of numbers that begin elsewhere, or go on in other steps.
+const fromIota = "iota from "
+
+// Iota are numbers from a start on, in steps.
+func (m *Mesh) Iota(start, step, count int64) *Tensor { return m.Leaf(iotaName(start, step), count) }
+
+func iotaName(start, step int64) string {
+	if start == 0 && step == 1 {
+		return plainIota
 	}
-	return start, step
+	return fromIota + strconv.FormatInt(start, 10) + " " + strconv.FormatInt(step, 10)
+}
+
+// counts are where the numbers of an iota begin, and their step; false of anything else.
+func (e *expr) counts() (start, step int64, ok bool) {
+	if e.kind != leaf || e.text != plainIota && !strings.HasPrefix(e.text, fromIota) {
+		return 0, 0, false
+	}
+	if e.text == plainIota {
+		return 0, 1, true
+	}
+	a, b, _ := strings.Cut(strings.TrimPrefix(e.text, fromIota), " ")
+	start, err := strconv.ParseInt(a, 10, 64)
+	step, err2 := strconv.ParseInt(b, 10, 64)
+	return start, step, err == nil && err2 == nil
 }
 
 // affine is a number of each element that is affine in its index: the first one, and how much
 // more it is by dimension of the base. Numbers that might not fit their type are none.
-func (t *table) affine(e *expr) (first int64, coefs []int64, ok bool) {
+func (t *Table) affine(e *expr) (first int64, coefs []int64, ok bool) {
 	coefs = make([]int64, len(e.shape))
-	switch {
-	case e.kind == leaf && (e.text == plainIota || strings.HasPrefix(e.text, fromIota)):
-		first, step := iotaNumbers(e.text)
+	if first, step, ok := e.counts(); ok {
 		for d := range coefs { // none of one number
 			coefs[d] = step
 		}
 		return first, coefs, true
+	}
+	switch {
 	case !e.plain("add") && !e.plain("sub") && !e.plain("mul"), !strings.HasPrefix(e.text[3:], "  i64 i64") || len(e.args) != 2:
 		return 0, nil, false
 	}
@@ -61,7 +77,7 @@ func (t *table) affine(e *expr) (first int64, coefs []int64, ok bool) {
 }
 
 // scaled adds operand k some times to what is affine.
-func (t *table) scaled(e *expr, k int, times, first int64, coefs []int64, ok bool) (int64, []int64, bool) {
+func (t *Table) scaled(e *expr, k int, times, first int64, coefs []int64, ok bool) (int64, []int64, bool) {
 	from, steps, is := t.affine(e.args[k].base)
 	if !ok || !is || times > mostPlaces || times < -mostPlaces || first > mostPlaces || first < -mostPlaces {
 		return 0, nil, false
@@ -77,16 +93,8 @@ func (t *table) scaled(e *expr, k int, times, first int64, coefs []int64, ok boo
 	return first, coefs, true
 }
 
-// mostPlaces bounds numbers, so that sums and products of a few of them fit 64 bits.
-const mostPlaces = 1 << 30
-
-// whole64 is an operand that is a whole number.
-func (t *table) whole64(a arg) (int64, bool) {
-	return int64(a.coef), a.base == t.one && a.coef == math.Trunc(a.coef) && math.Abs(a.coef) <= mostPlaces
-}
-
 // condition says of each element whether a sum of its index is from lo to less than hi.
-func (t *table) condition(e *expr) (coefs []int64, lo, hi int64, ok bool) {
+func (t *Table) condition(e *expr) (coefs []int64, lo, hi int64, ok bool) {
 	switch {
 	case e.plain("logical_and") && len(e.args) == 2:
 		a, lo, hi, ok := t.condition(e.args[0].base)
@@ -120,7 +128,7 @@ func (e *expr) above(steps []int64, k int) []int64 {
 
 // holds is where along a digit, which is all of its dimension, a condition holds that depends on
 // nothing else.
-func (t *table) holds(e *expr, d digits.Digit) (from, to int64, ok bool) {
+func (t *Table) holds(e *expr, d digits.Digit) (from, to int64, ok bool) {
 	if e.kind != block || d.Dim == digits.None || d != (digits.Of(d.Dim, 1, e.shape[d.Dim])) {
 		return 0, 0, false
 	}
@@ -133,7 +141,7 @@ func (t *table) holds(e *expr, d digits.Digit) (from, to int64, ok bool) {
 
 // looked is a lookup by numbers that are affine in their places: a view; false where one may be
 // outside.
-func (t *table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bool) {
+func (t *Table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bool) {
 	l := digits.Joined(s.args[0].inner)
 	first, coefs, ok := t.affine(s.args[1].base)
 	if !ok || s.args[1].coef != 1 || len(l) > 1 || len(s.own) > 0 {
@@ -159,7 +167,7 @@ func (t *table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bo
 }
 
 // guarded is a choice of a number where the place that something is read at is outside.
-func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	other := args[2]
 	if args[0].coef != 1 || !t.isNumber(other.base) || args[0].base.kind != block {
 		return 0, nil, nil, false
@@ -225,7 +233,7 @@ func (t *table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 
 // byPlace is a choice by the place of an element: something is outside of it, or it is joined of
 // what is chosen in front of a place and behind it.
-func (t *table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
+func (t *Table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
 	ok = digits.Attempt(func() (ok bool) {
 		c, e, where, ok = t.guarded(args, loops)
 		return ok

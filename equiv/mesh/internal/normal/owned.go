@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -14,13 +14,13 @@ import (
 // their own rows are pieces of what is added to all.
 
 // sumOwn sums a choice over loops along which a table is cut.
-func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 	if base.kind != choice || !t.is(base.args[2], 0) || base.args[0].coef != 1 {
 		return false
 	}
 	in, look := base.args[0].base, base.args[1].base
 	number, size, ok := t.within(in)
-	if !ok || !look.is(nameLookup) || len(look.own) > 0 || digits.Places(look.args[0].inner) != size {
+	if !ok || !look.is(Lookup) || len(look.own) > 0 || digits.Places(look.args[0].inner) != size {
 		return false
 	}
 	safe := look.args[1].base
@@ -73,7 +73,7 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 		index = given
 	}
 	c, e, where := t.blockOf(&spec{
-		kind: block, text: nameLookup + "  0:" + strconv.FormatInt(digits.Places(inner), 10), loops: out,
+		kind: block, text: Lookup + "  0:" + strconv.FormatInt(digits.Places(inner), 10), loops: out,
 		args: []arg{{base: look.args[0].base, coef: look.args[0].coef, inner: inner}, index},
 	})
 	s.coef, s.base, s.where = base.args[1].coef*c, e, where[:kept]
@@ -89,11 +89,8 @@ func (t *table) sumOwn(s *summed, base *expr, loops []loop, kept int) bool {
 
 // begins reports whether a base says where pieces of a size begin.
 func begins(e *expr, size int64) bool {
-	text := plainIota
-	if size > 1 {
-		text = "iota from {start=0, step=" + strconv.FormatInt(size, 10) + "}"
-	}
-	return e.kind == leaf && e.text == text
+	start, step, ok := e.counts()
+	return ok && start == 0 && step == size
 }
 
 // counting is the order of digits in which they count through all of a list.
@@ -110,28 +107,28 @@ func counting(l []digits.Digit, list *expr) ([]int, bool) {
 
 // ownRows is what ranks add to rows that are their own, of a size: pieces of what is added to all
 // rows; nil if the values are none of this.
-func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *piece, n int64) *piece) *piece {
-	if vals.base.kind != choice || at.base.kind != choice || at.coef != 1 || !u.t.is(vals.base.args[2], 0) || !u.t.is(at.base.args[2], 0) {
+func (m *Mesh) ownRows(vals, at *Tensor, d int, size int64) *Tensor {
+	if vals.base.kind != choice || at.base.kind != choice || at.coef != 1 || !m.t.is(vals.base.args[2], 0) || !m.t.is(at.base.args[2], 0) {
 		return nil
 	}
 	in, number, cond := at.under(0), at.under(1), vals.under(0)
-	e, n, ok := u.t.within(in.base)
+	e, n, ok := m.t.within(in.base)
 	if !ok || n != size || number.base != e || !in.under(0).under(0).alike(number) || !in.under(1).under(0).alike(number) || !begins(e.args[1].base, size) {
 		return nil
 	}
 	like := *in // as the values have it
-	like.dims = slices.Concat(make([][]digits.Digit, d), in.dims, make([][]digits.Digit, len(cond.dims)-d-len(in.dims)))
+	like.Dims = slices.Concat(make([][]digits.Digit, d), in.Dims, make([][]digits.Digit, len(cond.Dims)-d-len(in.Dims)))
 	from, idx, values := number.under(1), number.under(0), vals.under(1)
-	if !cond.alike(&like) || !from.alike(&piece{base: from.base, coef: 1, dims: make([][]digits.Digit, len(from.dims)), held: from.held}) {
+	if !cond.alike(&like) || !from.alike(&Tensor{base: from.base, coef: 1, Dims: make([][]digits.Digit, len(from.Dims)), Held: from.Held}) {
 		return nil
 	}
 	var steps []digits.Digit
 	var atoms []int
-	for a, h := range from.held {
+	for a, h := range from.Held {
 		if h.Dim == digits.None {
 			continue
 		}
-		if steps, atoms = append(steps, h), append(atoms, a); values.held[a].Dim != digits.None || idx.held[a].Dim != digits.None {
+		if steps, atoms = append(steps, h), append(atoms, a); values.Held[a].Dim != digits.None || idx.Held[a].Dim != digits.None {
 			return nil
 		}
 	}
@@ -139,27 +136,26 @@ func (u *use) ownRows(vals, at *piece, d int, size int64, added func(vals, at *p
 	if !ok {
 		return nil
 	}
-	if _, ok := u.t.counted(idx.base, size*from.base.shape[0]); ok {
+	if _, ok := m.t.counted(idx.base, size*from.base.shape[0]); ok {
 		x := idx.under(2)
 		if !idx.under(0).under(0).alike(x) || !idx.under(1).under(0).alike(x) {
 			return nil
 		}
 		idx = x
 	}
-	values.coef *= vals.coef
-	p := added(values, idx, size*from.base.shape[0])
+	p := m.scatterAdd(values.Scale(vals.coef), idx, d, size*from.base.shape[0])
 	for _, i := range order {
-		taken, rest, ok := digits.Leading(p.dims[d], steps[i].Size)
+		taken, rest, ok := digits.Leading(p.Dims[d], steps[i].Size)
 		if !ok || len(taken) != 1 {
 			panic(digits.Uneven{})
 		}
-		p.held[atoms[i]], p.dims[d] = taken[0], rest
+		p.Held[atoms[i]], p.Dims[d] = taken[0], rest
 	}
 	return p
 }
 
 // counted is what is looked up, where numbers below 0 have been counted from the end of n rows.
-func (t *table) counted(e *expr, n int64) (arg, bool) {
+func (t *Table) counted(e *expr, n int64) (arg, bool) {
 	if e.kind != choice || e.args[0].coef != 1 || e.args[1].coef != 1 {
 		return arg{}, false
 	}
@@ -169,13 +165,13 @@ func (t *table) counted(e *expr, n int64) (arg, bool) {
 }
 
 // sumFirst sums what only the first of some ranks has, the others having zeros.
-func (t *table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
 	cond := base.args[0].base
 	if base.kind != choice || !t.is(base.args[2], 0) || base.args[0].coef != 1 || !cond.plain("eq") || !t.is(cond.args[1], 0) || cond.args[0].coef != 1 {
 		return false
 	}
 	places := cond.args[0].base
-	if places.kind != leaf || places.text != plainIota && !strings.HasPrefix(places.text, "iota from {start=0, ") {
+	if start, _, ok := places.counts(); !ok || start != 0 {
 		return false
 	}
 	var rest []loop
@@ -200,11 +196,8 @@ func (t *table) sumFirst(s *summed, base *expr, loops []loop, kept int) bool {
 	return true
 }
 
-// is reports whether an operand is a number.
-func (t *table) is(a arg, x float64) bool { return a.base == t.one && a.coef == x }
-
 // within takes apart what says that a number less another is from 0 to less than a size.
-func (t *table) within(e *expr) (number *expr, size int64, ok bool) {
+func (t *Table) within(e *expr) (number *expr, size int64, ok bool) {
 	if !e.plain("logical_and") {
 		return nil, 0, false
 	}

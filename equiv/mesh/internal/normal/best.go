@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
-	"github.com/seed-ee968945/concert/ir"
 )
 
 // This file has topk and argmax. A base of theirs are the indices, in order; the elements are lookups
@@ -18,35 +17,21 @@ import (
 // nameBest begins the names of indices of topk: with order, element type, and the number that sorts last.
 const nameBest = "best"
 
-// ranked are the best elements along a dimension and their places, or the place of the first.
-func (u *use) ranked() {
-	a, d, k := u.n.Attrs(), int(u.int("dim", 0)), u.int("k", 1)
-	x := u.of(u.in[0])
+// TopK are the places of the first k elements of a tensor along a dimension in an order of which a number
+// is the last one.
+func (m *Mesh) TopK(p *Tensor, d int, k int64, order string, last Operand) *Tensor {
+	o := m.Op(p)
 	var dims [][]int
-	for e := range u.in[0].dims {
-		switch {
-		case e != d:
-			dims = append(dims, x.one(0, e))
-		case u.n.Op() == ir.OpTopk || a.Bool("keepdim", false):
-			dims = append(dims, []int{ownSize(0)})
+	for e := range p.Dims {
+		if e == d {
+			dims = append(dims, []int{Own(0)})
+		} else {
+			dims = append(dims, o.One(0, e))
 		}
 	}
-	x.inner(0, u.in[0].dims[d])
-	dt, largest := u.n.Arg(0).Type().DType(), a.Bool("largest", true)
-	last, high := u.t.extremes(dt)
-	if !largest {
-		last = high
-	}
-	places := x.block(fmt.Sprint(nameBest, " ", largest, " ", a.Bool("sorted", true), " ", dt, " ", last.text()), dims, []int64{k})
-	if u.n.Op() == ir.OpArgmax {
-		u.set(places)
-		return
-	}
-	u.set(u.of(u.in[0], places).taken(d), places)
+	o.Inner(0, p.Dims[d])
+	return o.Block(nameBest+" "+order+" "+last.text(), dims, []int64{k})
 }
-
-// text is a number as a word.
-func (a *arg) text() string { return strconv.Itoa(a.base.id) + "*" + string(number(nil, a.coef)) }
 
 // order is that of which the best are, by its name.
 func order(text string) []string { return strings.Fields(text)[1:5] }
@@ -70,7 +55,7 @@ func (e *expr) beneath(d digits.Digit, k int) (digits.Digit, bool) {
 // picks reports whether a base is the best elements of something: a lookup in it by their places, in
 // the same place of everything else.
 func (e *expr) picks() bool {
-	if !e.is(nameLookup) || len(e.own) > 0 || !e.args[1].base.is(nameBest) || e.args[1].coef != 1 || e.args[0].coef != 1 {
+	if !e.is(Lookup) || len(e.own) > 0 || !e.args[1].base.is(nameBest) || e.args[1].coef != 1 || e.args[0].coef != 1 {
 		return false
 	}
 	of := &e.args[1].base.args[0]
@@ -87,7 +72,7 @@ func (e *expr) aligned(loops []loop) bool {
 
 // finals is a lookup by places of the best among those of the parts of a dimension: in what these are,
 // or in where they stand.
-func (t *table) finals(s *spec) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) finals(s *spec) (float64, *expr, []digits.Digit, bool) {
 	last := s.args[1].base
 	if !last.is(nameBest) || s.args[1].coef != 1 || len(s.own) > 0 || !last.args[0].base.picks() {
 		return 0, nil, nil, false
@@ -148,7 +133,7 @@ func (e *expr) through(l []digits.Digit, given int64) (out []digits.Digit, ok bo
 
 // standing reports whether a lookup is in where the best of each part stand in all: their places in the
 // part and where that begins, parts being of a size.
-func (t *table) standing(s *spec, last, from *expr, size int64) bool {
+func (t *Table) standing(s *spec, last, from *expr, size int64) bool {
 	sum, parts := s.args[0].base, from.args[1].base
 	if s.args[0].coef != 1 || !sum.plain("add") || !strings.HasPrefix(sum.text, "add  i64 i64") {
 		return false
@@ -181,8 +166,8 @@ func (t *table) standing(s *spec, last, from *expr, size int64) bool {
 }
 
 // chosen are the best elements by their places, which are digits.
-func (t *table) chosen(best *expr, at []digits.Digit) (float64, *expr, []digits.Digit) {
-	s := &spec{kind: block, text: nameLookup + "  0:" + strconv.FormatInt(digits.Places(best.args[0].inner), 10), args: []arg{best.args[0], {base: best, coef: 1}}}
+func (t *Table) chosen(best *expr, at []digits.Digit) (float64, *expr, []digits.Digit) {
+	s := &spec{kind: block, text: Lookup + "  0:" + strconv.FormatInt(digits.Places(best.args[0].inner), 10), args: []arg{best.args[0], {base: best, coef: 1}}}
 	for _, d := range at {
 		x, ok := best.beneath(d, 0)
 		if !ok {
@@ -194,7 +179,7 @@ func (t *table) chosen(best *expr, at []digits.Digit) (float64, *expr, []digits.
 }
 
 // contested leaves out of what the best are of numbers at its end that are none of them.
-func (t *table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
 	a := s.args[0]
 	if len(a.inner) != 1 {
 		return 0, nil, nil, false
@@ -218,7 +203,7 @@ func (t *table) contested(s *spec) (float64, *expr, []digits.Digit, bool) {
 }
 
 // last reports whether a number comes last of all in the order that a name says, behind what is equal to it.
-func (t *table) last(name string, x arg) bool {
+func (t *Table) last(name string, x arg) bool {
 	end, high := order(name)[3], arg{base: t.leaf(largest), coef: 1} // behind which is what is no number
 	return t.isNumber(x.base) && (x.text() == end || end == high.text() && x.base.text == named+"NaN")
 }

@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+	winattr "github.com/seed-ee968945/concert/internal/window"
 )
 
 // Slices, windows that slide, and what ranks take of their neighbours' rows are all one: a tensor
@@ -81,7 +82,7 @@ type viewed struct {
 // view is the base of a view: a factor, and for each axis the digits that are it, major first.
 // Views are found once: of what is computed of several views of one tensor, and so on, there
 // are twice as many ways down with each step. One that leads to itself is none.
-func (t *table) view(v view) (float64, *expr, [][]digits.Digit) {
+func (t *Table) view(v view) (float64, *expr, [][]digits.Digit) {
 	key := v.key()
 	x, ok := t.views[key]
 	if !ok {
@@ -119,7 +120,7 @@ func (v *view) key() string {
 }
 
 // find finds the base of a view.
-func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
+func (t *Table) find(v view) (float64, *expr, [][]digits.Digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
 	t.depth++
 	v.axes = slices.Clone(v.axes)
@@ -174,7 +175,7 @@ func (t *table) find(v view) (float64, *expr, [][]digits.Digit) {
 }
 
 // inOne is a view in which several axes count on as one.
-func (t *table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
+func (t *Table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	rs := runs(v.terms())
 	if len(rs) != 1 || len(rs[0]) < 2 {
 		return 0, nil, nil, false
@@ -242,3 +243,50 @@ func (a *arg) equal(b *arg) bool { return b != nil && a.base == b.base && a.coef
 
 // size is how many places there are in what a window is of.
 func (w *window) size(e *expr) int64 { return digits.Places(e.args[0].inner) }
+
+// Windows is a tensor with a dimension for where a window stands and one for the place in it, in
+// the place of dimension d, and a number around it.
+func (m *Mesh) Windows(p *Tensor, d int, w winattr.Dim, count int64, fill Operand) *Tensor {
+	l := digits.Joined(p.Dims[d])
+	if len(l) > 1 {
+		panic(digits.Uneven{})
+	}
+	v := view{arg: arg{base: p.base, coef: p.coef}, inner: append(l, digits.Repeated(1))[0], off: -w.Low, dil: w.Base, fill: &fill}
+	at, in := axis{count, digits.Repeated(count), w.Stride}, axis{w.Size, digits.Repeated(w.Size), w.Dilation}
+	if w.Reverse {
+		v.off, in.coef = v.off+(w.Size-1)*w.Dilation, -w.Dilation
+	}
+	held := make([]axis, len(p.Held))
+	for a, y := range p.Held {
+		held[a] = axis{y.Size, y, 0}
+	}
+	return m.t.viewOf(p, v, d, []axis{at, in}, held)
+}
+
+// viewOf is a view of a tensor, whose dimension d becomes those of some axes, and the atoms others.
+func (t *Table) viewOf(p *Tensor, v view, d int, in, held []axis) *Tensor {
+	v.axes = in
+	for e, ds := range p.Dims {
+		for _, y := range ds {
+			if e != d {
+				v.axes = append(v.axes, axis{y.Size, y, 0})
+			}
+		}
+	}
+	c, e, where := t.view(view{v.arg, v.inner, v.off, v.dil, v.fill, slices.Concat(v.axes, held), v.part})
+	out := &Tensor{base: e, coef: c}
+	k := len(in)
+	for f, ds := range p.Dims {
+		if f == d {
+			for i := range in {
+				out.Dims = append(out.Dims, digits.Joined(where[i]))
+			}
+			continue
+		}
+		out.Dims = append(out.Dims, digits.Flat(where[k:k+len(ds)]))
+		k += len(ds)
+	}
+	out.Held = digits.Singles(where[k:])
+	out.check()
+	return out
+}

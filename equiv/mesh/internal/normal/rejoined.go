@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -13,8 +13,8 @@ import (
 
 // divisible is a tensor whose dimension can be cut in so many pieces, and each of these again: if
 // parts that are joined along it are cut where pieces do not end, one that is joined of them whole.
-func (t *table) divisible(p *piece, d int, by []int64) *piece {
-	l := p.dims[d]
+func (t *Table) divisible(p *Tensor, d int, by []int64) *Tensor {
+	l := p.Dims[d]
 	for _, n := range by {
 		taken, rest, ok := digits.Leading(l, n)
 		if !ok || len(taken) > 1 {
@@ -27,8 +27,8 @@ func (t *table) divisible(p *piece, d int, by []int64) *piece {
 
 // rejoined is a tensor that is joined along a dimension, of parts that are not cut there; the tensor
 // itself where it is none.
-func (t *table) rejoined(p *piece, d int) *piece {
-	e, l := p.base, p.dims[d]
+func (t *Table) rejoined(p *Tensor, d int) *Tensor {
+	e, l := p.base, p.Dims[d]
 	if len(l) < 2 {
 		return p
 	}
@@ -82,12 +82,12 @@ func (t *table) rejoined(p *piece, d int) *piece {
 		}
 		return out
 	}
-	q := &piece{base: base, coef: p.coef * coef, held: move(p.held)}
-	for k, ds := range p.dims {
+	q := &Tensor{base: base, coef: p.coef * coef, Held: move(p.Held)}
+	for k, ds := range p.Dims {
 		if k == d {
-			q.dims = append(q.dims, digits.Add(nil, where[len(s.loops)]))
+			q.Dims = append(q.Dims, digits.Add(nil, where[len(s.loops)]))
 		} else {
-			q.dims = append(q.dims, digits.Joined(move(ds)))
+			q.Dims = append(q.Dims, digits.Joined(move(ds)))
 		}
 	}
 	q.check()

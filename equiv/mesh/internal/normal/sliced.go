@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -50,7 +50,7 @@ func (v *view) computed() bool {
 }
 
 // pushed is a slice of what is computed of views: computed of slices.
-func (t *table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
+func (t *Table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	e, k := v.arg.base, v.single()
 	if v.fill != nil || !v.computed() || k < 0 && slices.ContainsFunc(v.axes, func(a axis) bool { return a.coef != 0 }) {
 		return 0, nil, nil, false
@@ -122,7 +122,7 @@ func (t *table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
 }
 
 // touched leaves out of what is computed of views what is not read.
-func (t *table) touched(v *view) {
+func (t *Table) touched(v *view) {
 	if !v.computed() {
 		return
 	}

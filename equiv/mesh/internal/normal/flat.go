@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 
 // flat is a tensor in which dimensions, of which the first is given by what is minor in it and the
 // others whole, are one dimension, and where its digits are in that.
-func (t *table) flat(a arg, along []digits.Digit) (arg, func(d digits.Digit) digits.Digit, bool) {
+func (t *Table) flat(a arg, along []digits.Digit) (arg, func(d digits.Digit) digits.Digit, bool) {
 	e := a.base
 	s := &spec{kind: block, text: nameFlat, args: []arg{{base: e, coef: 1}}, own: []int64{1}}
 	stride := make([]int64, len(e.shape)) // in the one dimension
@@ -44,7 +44,7 @@ func (t *table) flat(a arg, along []digits.Digit) (arg, func(d digits.Digit) dig
 }
 
 // flatten makes operand k flat in place, if it is given by several digits.
-func (t *table) flatten(args []arg, lists [][]digits.Digit, loops []loop, k int) bool {
+func (t *Table) flatten(args []arg, lists [][]digits.Digit, loops []loop, k int) bool {
 	l := digits.Joined(lists[k])
 	if len(l) < 2 {
 		return false

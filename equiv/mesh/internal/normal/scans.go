@@ -1,53 +1,37 @@
-package mesh
+package normal
 
 import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
-	"github.com/seed-ee968945/concert/ir"
 )
 
 // What accumulates along a dimension is a window over all that is in front of each place, or behind
 // it, summed or folded. This file has such scans of a dimension's parts, and of what comes out in
 // the end of each: both together are the scan of the dimension.
 
-// accumulations are the operations that join scans, by what they fold.
-var accumulations = map[ir.Op]string{ir.OpAdd: "sum", ir.OpMul: "prod", ir.OpMaximum: "amax", ir.OpMinimum: "amin"}
-
-// accumulated is an operation on two scans of which the one goes on where the other ends; nil where
-// it is none.
-func (u *use) accumulated() *piece {
-	how := accumulations[u.n.Op()]
-	if how == "" || len(u.in) != 2 || u.n.Attrs().Float("alpha", 1) != 1 {
-		return nil
-	}
-	neutral := arg{base: u.t.one}
-	switch least, largest := u.t.extremes(u.n.Result(0).Type().DType()); how {
-	case "prod":
-		neutral.coef = 1
-	case "amax":
-		neutral = least
-	case "amin":
-		neutral = largest
-	}
-	for k, p := range u.in {
-		a, b := scanOf(how, p, neutral), scanOf(how, u.in[1-k], neutral)
-		if a == nil || b == nil || p.coef != u.in[1-k].coef {
+// Accumulated is an operation on two scans, a sum or the fold of a name, of which the one goes on where
+// the other ends; nil where it is none. Neutral is the number that changes nothing.
+func (m *Mesh) Accumulated(how string, neutral Operand, p, q *Tensor) *Tensor {
+	for range 2 {
+		a, b := scanOf(how, p, neutral), scanOf(how, q, neutral)
+		if a == nil || b == nil || p.coef != q.coef {
 			return nil
 		}
-		var out *piece
+		var out *Tensor
 		if digits.Attempt(func() bool {
-			x := u.of(p, u.in[1-k])
-			dims := x.broadcast()
-			x.ranks()
-			c, e, where, ok := u.t.goesOnBy(how, a, b, x.loops)
+			o := m.Op(p, q)
+			dims := o.broadcast()
+			o.ranks()
+			c, e, where, ok := m.t.goesOnBy(how, a, b, o.loops)
 			if ok {
-				out = x.finish(c*p.coef, e, where, dims)
+				out = o.finish(c*p.coef, e, where, dims)
 			}
 			return ok
 		}) {
 			return out
 		}
+		p, q = q, p
 	}
 	return nil
 }
@@ -61,9 +45,9 @@ type scan struct {
 }
 
 // scanOf is what a tensor is a scan of, nil if it is none.
-func scanOf(how string, p *piece, neutral arg) *scan {
+func scanOf(how string, p *Tensor, neutral arg) *scan {
 	e := p.base
-	if !(how == "sum" && e.kind == product || p.coef == 1 && e.kind == fold && e.text == how) || len(e.args) != 1 || e.args[0].coef != 1 {
+	if !(how == Sum && e.kind == product || p.coef == 1 && e.kind == fold && e.text == how) || len(e.args) != 1 || e.args[0].coef != 1 {
 		return nil
 	}
 	v := e.args[0].base
@@ -84,17 +68,9 @@ func scanOf(how string, p *piece, neutral arg) *scan {
 	return &scan{e, v, d, neutral}
 }
 
-// total is a sum, or a fold.
-func (t *table) total(how string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if how == "sum" {
-		return t.multiply([]arg{a}, loops)
-	}
-	return t.folded(how, a, loops)
-}
-
 // goesOnBy is scan a of the parts of a digit, to which b adds what comes out in the end of those in front:
 // the scan of all of it.
-func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	x, m, k := a.window.args[0].base, a.of.Size, b.of.Size
 	all := digits.Of(a.of.Dim, a.of.Stride, m*k)
 	parts := digits.Of(a.of.Dim, a.of.Stride*m, k)
@@ -108,7 +84,7 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	for i := range ends.segs {
 		over = append(over, loop{size: ends.segs[i].Size, at: ends.segs[i : i+1]})
 	}
-	c, e, w := t.total(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digits.Digit{a.of}}))
+	c, e, w := t.reduce(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digits.Digit{a.of}}))
 	ends.where = w[:len(over)]
 	if c != 1 || e != b.window.args[0].base || ends.move(parts) != b.of {
 		return 0, nil, nil, false
@@ -150,7 +126,7 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	for i, d := range digits.Singles(where) {
 		of = append(of, loop{size: d.Size, summed: i == 1, at: []digits.Digit{d}})
 	}
-	c, e, w = t.total(how, arg{base: e, coef: c}, of)
+	c, e, w = t.reduce(how, arg{base: e, coef: c}, of)
 	for i := range loops {
 		if at[i] > 0 {
 			w[2+i] = digits.Of(w[0].Dim, w[0].Stride*at[i], loops[i].size)
@@ -162,9 +138,9 @@ func (t *table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 // trimmed leaves out places of a window that are summed, or folded, and outside wherever it stands,
 // but so that it has as many as it stands at: a scan of what is in front stays one. It returns false
 // where there are none. Of two digits that a place depends on alike the first one is not summed.
-func (t *table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
+func (t *Table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 	e := a.base
-	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == "sum" || how != "sum" && !t.unseen(how, *e.win.fill) {
+	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == Sum || how != Sum && !t.unseen(how, *e.win.fill) {
 		return a, nil, false
 	}
 	v := view{arg: e.args[0], inner: append(digits.Joined(e.args[0].inner), digits.Repeated(1))[0], off: e.win.off, dil: e.win.dil, fill: e.win.fill}

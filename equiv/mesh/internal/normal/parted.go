@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 // This file has views of joined tensors, and joined tensors that are one view.
 
 // crossing is a slice of a joined tensor across seams: joined of slices.
-func (t *table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
+func (t *Table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	s, ok := seamOf(v.arg.base, v.inner)
 	k := v.single()
 	if !ok || v.fill != nil || k < 0 || v.axes[k].coef != 1 || v.axes[k].size == v.inner.Size {
@@ -56,7 +56,7 @@ func (t *table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 
 // parted leaves out parts of a joined tensor at its ends that are not read, or that are the same
 // as what is outside.
-func (t *table) parted(v *view) bool {
+func (t *Table) parted(v *view) bool {
 	s, ok := seamOf(v.arg.base, v.inner)
 	if !ok {
 		return false
@@ -106,7 +106,7 @@ func (t *table) parted(v *view) bool {
 }
 
 // some is a joined tensor of some of its parts, and where its digits are in that.
-func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit) digits.Digit) {
+func (t *Table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit) digits.Digit) {
 	s := spec{kind: block, text: nameCat, args: slices.Clone(e.args[from:to])}
 	n := int64(0)
 	for _, a := range s.args {
@@ -134,7 +134,7 @@ func (t *table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit
 }
 
 // settle takes a view to what it is of at last.
-func (t *table) settle(v *view) bool {
+func (t *Table) settle(v *view) bool {
 	for again := true; again; again = t.through(v) || t.framed(v) {
 		t.spend(1)
 		if !v.outside() {
@@ -149,7 +149,7 @@ func (t *table) settle(v *view) bool {
 
 // framed makes a view of what is joined of a number, something and the number one of that, where
 // the number is outside.
-func (t *table) framed(v *view) bool {
+func (t *Table) framed(v *view) bool {
 	s, ok := seamOf(v.arg.base, v.inner)
 	if !ok || v.outside() {
 		return false
@@ -183,7 +183,7 @@ func (t *table) framed(v *view) bool {
 }
 
 // goesOn joins operand k and the next one first if they are one view.
-func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) (float64, *expr, []digits.Digit, []digits.Digit, bool) {
+func (t *Table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) (float64, *expr, []digits.Digit, []digits.Digit, bool) {
 	var vs [2]view
 	for i := range vs {
 		l := digits.Joined(lists[k+i])
@@ -262,7 +262,7 @@ func (t *table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 
 // crossed joins operands that are joined along another dimension, such as what does not divide there:
 // part by part of that, if each part of all of them is one view.
-func (t *table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c float64, e *expr, where, along []digits.Digit, ok bool) {
+func (t *Table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c float64, e *expr, where, along []digits.Digit, ok bool) {
 	if t.apart {
 		return 0, nil, nil, nil, false
 	}

@@ -1,4 +1,4 @@
-package mesh
+package normal
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 // multiply is a product of operands, summed over the loops that say so: a factor, a base, and
 // the digit of each loop. A sum moves into the one operand that has its digit.
-func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split(args, loops, t.multiply, t.add); ok {
 		return c, e, where
 	}
@@ -110,7 +110,7 @@ func inwards(loops []loop, operands int) (inward [][]digits.Digit, rest []int, t
 }
 
 // inside is the sum of a base over digits where it moves into what the base is made of.
-func (t *table) inside(base *expr, ds []digits.Digit, loops []loop) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) inside(base *expr, ds []digits.Digit, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	if base.kind == leaf || base.kind == fold || base.kind == block && !sums(base) {
 		return 0, nil, nil, false
 	}
@@ -207,7 +207,7 @@ func (e *expr) cut(l []digits.Digit) []digits.Digit {
 }
 
 // sumOver is a base summed over some of its digits.
-func (t *table) sumOver(base *expr, ds []digits.Digit) *summed {
+func (t *Table) sumOver(base *expr, ds []digits.Digit) *summed {
 	ds = slices.Clone(ds)
 	slices.SortFunc(ds, func(a, b digits.Digit) int {
 		if a.Dim != b.Dim {
@@ -230,7 +230,7 @@ func (t *table) sumOver(base *expr, ds []digits.Digit) *summed {
 }
 
 // sumInto sums a base by what it is made of.
-func (t *table) sumInto(s *summed, base *expr, ds []digits.Digit) {
+func (t *Table) sumInto(s *summed, base *expr, ds []digits.Digit) {
 	loops, kept, ok := t.refine(base, slices.Concat(s.segs, ds), len(s.segs))
 	if ok {
 		switch base.kind {
@@ -264,7 +264,7 @@ func (t *table) sumInto(s *summed, base *expr, ds []digits.Digit) {
 // refine are the loops of a base, cut at digits that tile its shape: first those of the digits,
 // of which all from the kept one on are summed, then those that it sums by itself. It fails
 // where a digit is of the base's own sizes, as then no loop has it.
-func (t *table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, bool) {
+func (t *Table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, bool) {
 	var loops []loop
 	for i, d := range tile {
 		l := loop{size: d.Size, summed: i >= kept, at: slices.Repeat([]digits.Digit{digits.Repeated(d.Size)}, len(base.args))}
@@ -293,7 +293,7 @@ func (t *table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, 
 
 // sumArgs sums what is linear in its operands: each of them, by its own digits. A choice is
 // linear in what it chooses from, if all of the sum have one choice.
-func (t *table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
 	var args []arg
 	outer := picked(loops[:kept], indices(len(base.args)))
 	for k, a := range base.args {
@@ -361,7 +361,7 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 }
 
 // add is a sum of operands. Equal ones count together, and the first has factor 1.
-func (t *table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split(args, loops, t.add, t.add); ok {
 		return c, e, where
 	}
@@ -398,7 +398,7 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 }
 
 // choose is operand 1 where operand 0 holds, else operand 2.
-func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+func (t *Table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.choose(dt, args, loops)
 	}, t.add); ok {
@@ -427,7 +427,7 @@ func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 }
 
 // converted is an operand in another float type.
-func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
+func (t *Table) converted(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
 	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.converted(to, args[0], loops)
 	}, t.add); ok {

@@ -1,0 +1,50 @@
+package normal
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
+)
+
+// spent is that a proof has taken all of its budget: what it has not stated by then it does not know.
+type spent struct{}
+
+// spend counts work.
+func (t *Table) spend(n int) {
+	if t.work += n; t.work > t.most {
+		panic(spent{})
+	}
+}
+
+// Spent says that the budget is spent; empty if it is not.
+func (t *Table) Spent() string {
+	if t.work <= t.most {
+		return ""
+	}
+	return fmt.Sprintf("the proof has taken its budget of %d steps", t.most)
+}
+
+// refusal is why the result of an operation is unknown.
+type refusal struct{ why string }
+
+// Refuse ends what State does: the result is unknown.
+func Refuse(format string, args ...any) { panic(refusal{fmt.Sprintf(format, args...)}) }
+
+// State makes tensors, and says why they are unknown; empty if they are not.
+func (t *Table) State(f func()) (why string) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case refusal:
+			why = r.why
+		case digits.Uneven:
+			why = "its operands are cut at places that are no parts of each other"
+		case spent:
+			why = t.Spent()
+		default:
+			panic(r)
+		}
+	}()
+	f()
+	return ""
+}
