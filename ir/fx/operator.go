@@ -2,6 +2,7 @@ package fx
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -46,6 +47,9 @@ func (c *node) opaque(unknown error) error {
 	if c.n.Kind == KindWait {
 		return c.Fail("target", "operator", "%q is not a wait that concert knows", pytext.Clip(c.n.Target))
 	}
+	if ok, err := c.withoutElements(); ok || err != nil {
+		return err
+	}
 	why := "is not an operator that concert knows"
 	switch {
 	case c.Complex != nil && unknown == nil:
@@ -83,6 +87,33 @@ func (c *node) opaque(unknown error) error {
 	}
 	c.im.warn(c.n, "opaque", pytext.Clip(c.n.Target)+" "+why+"; it becomes an opaque call, whose function is to be given in Config.Funcs")
 	return nil
+}
+
+// withoutElements imports an operator whose results have no elements, as those of empty batches: whatever it computes.
+func (c *node) withoutElements() (bool, error) {
+	if c.Complex != nil || c.n.Kind == KindView || len(c.n.Out) == 0 || len(c.opaqueEffects(0)) > 0 {
+		return false, nil
+	}
+	for i := range c.n.Out {
+		if s, ok := c.Shape(i).Static(); !ok || !slices.Contains(s, 0) {
+			return false, nil
+		}
+	}
+	c.Err, c.Items, c.Lines = nil, nil, false
+	ts, err := c.Types()
+	if err != nil {
+		return false, err
+	}
+	zero := attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)})
+	var others []*ir.Value
+	for _, t := range ts[1:] {
+		others = append(others, c.Helper(ir.OpFull, zero, t))
+	}
+	if err := c.Finish(ir.OpFull, zero, nil, others...); err != nil {
+		return false, err
+	}
+	c.keep()
+	return true, nil
 }
 
 // opaqueEffects guesses, on the safe side, what an unknown operator does.

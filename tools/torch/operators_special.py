@@ -84,3 +84,51 @@ def polynomials(r):
                 r.call(target + "x_scalar", 0.25, r.data(dt, 5, low=0, high=7))
             r.call(target + "default", r.data(torch.float32, 5, low=-3, high=3), r.data(torch.int64, 5, low=0, high=4))
             r.call(target + "default", torch.tensor([1.0, -1.0, 0.0, 0.5, 1.0, 2.0, float("nan")]), torch.tensor([5.0, 4.0, 3.0, 30.0, 0.0, 1.0, 2.0]))
+
+
+def segments(r):
+    """Rows that stand one after another, bins, and places of what is not zero."""
+    for dt in [torch.float32, torch.float64]:
+        x = r.data(dt, 9, 2)
+        x[2, 0], x[4, 1] = 0, 0
+        for where in [{"offsets": torch.tensor([0, 2, 2, 6, 9])}, {"lengths": torch.tensor([2, 0, 5, 2])}]:
+            if "lengths" in where:
+                x[7], x[5, 1] = x[6], 0  # by offsets PyTorch does not divide gradients among equals
+            for how in ["sum", "mean", "prod", "max", "min"]:
+                for initial in [{}, {"initial": 2}]:
+                    y = r.call("aten.segment_reduce.default", x, how, unsafe=True, **where, **initial)
+                    r.call("aten._segment_reduce_backward.default", r.data(dt, 4, 2), y, x, how, **where, **initial)
+        x = r.data(dt, 5, 5)
+        for ends in [{}, {"range": [-2.0, 3.0]}]:
+            r.call("aten.histogram.bin_ct", x, 7, **ends)
+            r.call("aten.histogram.bin_ct", x, 5, weight=r.data(dt, 5, 5, low=0, high=1), density=True, **ends)
+        r.call("aten.histogram.bin_ct", x[0, 0], 1)
+        r.call("aten._histogramdd_bin_edges.default", x[:, :2], [3, 2])
+        r.call("aten._histogramdd_from_bin_cts.default", x.reshape(5, 1, 5)[..., :2], [3, 2])
+        r.call("aten._histogramdd_from_bin_cts.default", x[:, :3], [3, 2, 4], range=[-2.0, 2.0, -4.0, 4.0, 0.0, 1.0], weight=r.data(dt, 5))
+        for p in [2.0, 1.0]:
+            r.call("aten.embedding_renorm.default", x, torch.tensor([[0, 3], [3, 4]]), 4.0, p)
+        y = x * (x > 0)
+        for size in [3, 20]:
+            r.call("aten.nonzero_static.default", y, size=size)
+        r.call("aten.nonzero_static.default", y > 1, size=7, fill_value=9)
+    for shape in [(0, 0), (0, 2, 2), (2, 0, 0), (3, 0), (0, 3)]:
+        x = torch.zeros(shape)
+        r.call("aten.linalg_lu_factor_ex.default", x)
+        r.call("aten.linalg_lu.default", x)
+        if shape[-1] == shape[-2]:
+            r.call("aten._linalg_det.default", x)
+            r.call("aten._linalg_slogdet.default", x)
+            r.call("aten.linalg_inv_ex.default", x)
+    r.call("aten._adaptive_avg_pool2d.default", torch.zeros(0, 3, 5, 5), [2, 2])
+    r.call("aten._pdist_backward.default", torch.zeros(0), torch.ones(1, 3), 2.0, torch.zeros(0))
+
+
+def cubic(r):
+    """Images looked up by cubic convolution."""
+    for dt in [torch.float32, torch.float64]:
+        for padding in range(3):
+            for corners in [False, True]:
+                x, grid = r.data(dt, 2, 2, 4, 5), r.data(dt, 2, 3, 2, 2, low=-2, high=2)
+                r.call("aten.grid_sampler_2d.default", x, grid, 2, padding, corners)
+                r.call("aten.grid_sampler_2d_backward.default", r.data(dt, 2, 2, 3, 2), x, grid, 2, padding, corners, [True, True])

@@ -22,6 +22,9 @@ type Factors struct {
 // LU factors matrices [..., m, n] by columns: the largest element of each goes to the
 // diagonal. A column of zeros leaves a zero there.
 func LU(to Emitter, a *ir.Value) (Factors, error) {
+	if f, ok := emptyLU(to, a); ok {
+		return f, nil
+	}
 	s, x, err := columns(to, "lu", a)
 	if err != nil {
 		return Factors{}, err
@@ -54,6 +57,25 @@ func LU(to Emitter, a *ir.Value) (Factors, error) {
 		Sign:   s.convert(s.view(sign, lead), dt),
 		Order:  s.order(pivots, m),
 	}, nil
+}
+
+// emptyLU are the factors of matrices without elements, which are as they are.
+func emptyLU(to Emitter, a *ir.Value) (Factors, bool) {
+	if check("lu", a) != nil {
+		return Factors{}, false
+	}
+	e, shape := emit{to}, sizes(a)
+	r := len(shape)
+	if r < 2 || !a.Type().DType().IsFloat() || !slices.Contains(shape, 0) {
+		return Factors{}, false
+	}
+	lead, m := shape[:r-2], shape[r-2]
+	return Factors{
+		LU:     e.dense(a),
+		Pivots: e.integer(ir.I32, 0, append(slices.Clone(lead), min(m, shape[r-1]))...),
+		Sign:   e.full(a.Type().DType(), 1, lead...),
+		Order:  e.dense(e.expand(e.count(m, 2, 1), []int64{intmath.Product(lead), m})),
+	}, true
 }
 
 // columns is a as one batch of matrices, in single precision at least.
@@ -151,8 +173,11 @@ func SolveLU(to Emitter, f Factors, b *ir.Value, left, adjoint bool) (*ir.Value,
 	if left {
 		side = r - 2
 	}
-	if r < 2 || r != len(square) || square[r-1] != square[r-2] || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || slices.Contains(shape, 0) || b.Type().DType() != f.LU.Type().DType() {
+	if r < 2 || r != len(square) || square[r-1] != square[r-2] || !slices.Equal(shape[:r-2], square[:r-2]) || shape[side] != square[r-1] || b.Type().DType() != f.LU.Type().DType() {
 		return nil, fmt.Errorf("lu: factors %s and %s do not fit", f.LU.Type(), b.Type())
+	}
+	if slices.Contains(shape, 0) {
+		return b, nil
 	}
 	if !left {
 		x, err := SolveLU(to, f, Transposed(to, b), true, !adjoint)

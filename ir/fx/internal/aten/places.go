@@ -223,6 +223,9 @@ func pairDistancesBackward(c *call) error {
 		return c.Err
 	}
 	s := traced.Static(x)
+	if len(s) == 2 && s[0] == 1 { // no pairs
+		return c.Settle(c.Filled(attr.Int(0), x.Type().DType(), s...))
+	}
 	if len(s) != 2 || s[0] < 2 || s[1] == 0 || !x.Type().DType().IsFloat() || s[0] > 1<<15 {
 		return traced.ErrForm
 	}

@@ -20,6 +20,7 @@ var sampleOps = []row{
 const (
 	bilinear = 0
 	nearest  = 1
+	bicubic  = 2
 
 	paddingZeros      = 0
 	paddingBorder     = 1
@@ -37,6 +38,7 @@ type gridded struct {
 	places        int64
 	along         [2]*ir.Value // columns and rows, as the grid has them
 	at            [2]*ir.Value // and in units of elements
+	low, high     [2]float64   // between which reflections turn
 }
 
 func (c *call) gridded() (q gridded, err error) {
@@ -48,36 +50,76 @@ func (c *call) gridded() (q gridded, err error) {
 	q.s, q.g = traced.Static(q.x), traced.Static(q.grid)
 	s, g, dt := q.s, q.g, q.x.Type().DType()
 	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || intmath.Product(s) == 0 || intmath.Product(g) == 0 || !dt.IsFloat() || q.grid.Type().DType() != dt ||
-		q.mode < bilinear || q.mode > nearest || q.padding < paddingZeros || q.padding > paddingReflection {
+		q.mode < bilinear || q.mode > bicubic || q.padding < paddingZeros || q.padding > paddingReflection {
 		return q, traced.ErrForm
 	}
 	q.acc, q.places = traced.AccType(dt), g[1]*g[2]
 	grid := c.In(q.acc, q.grid)
 	for i, size := range []int64{s[3], s[2]} {
 		q.along[i] = c.Shaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), s[0], q.places)
-		q.at[i] = c.gridPlace(q.along[i], float64(size), q.padding, q.corners)
+		q.at[i], q.low[i], q.high[i] = c.gridUnits(q.along[i], float64(size), q.corners)
+		if q.mode != bicubic { // which moves each element that it takes
+			q.at[i] = c.padded(q, i, q.at[i])
+		}
 	}
 	return q, c.Err
 }
 
-// around are the four elements around each place: k's first bit takes the next column, its
-// second the next row, each with how near it is.
-func (c *call) around(q gridded, each func(k int, to, weight [2]*ir.Value)) {
-	var low, part [2]*ir.Value
+// around are the elements around each place, four or sixteen, each with its weight by columns and by rows and how
+// fast that grows.
+func (c *call) around(q gridded, each func(to, weight, slope [2]*ir.Value)) {
+	first, many := 0.0, 2
+	if q.mode == bicubic {
+		first, many = -1, 4
+	}
+	var low [2]*ir.Value
+	var weight, slope [2][]*ir.Value
 	for i := range q.at {
 		low[i] = c.Make(ir.OpFloor, nil, q.at[i])
-		part[i] = c.Sub(q.at[i], low[i])
+		weight[i], slope[i] = c.between(c.Sub(q.at[i], low[i]), many)
 	}
-	for k := range 4 {
-		var to, weight [2]*ir.Value
-		for i := range to {
-			to[i], weight[i] = low[i], c.rest(part[i])
-			if k>>i&1 == 1 {
-				to[i], weight[i] = c.With(ir.OpAdd, low[i], 1), part[i]
+	for k := range many * many {
+		var to, w, s [2]*ir.Value
+		for i, at := range []int{k % many, k / many} {
+			if to[i] = low[i]; first+float64(at) != 0 {
+				to[i] = c.With(ir.OpAdd, low[i], first+float64(at))
 			}
+			if q.mode == bicubic {
+				to[i] = c.padded(q, i, to[i])
+			}
+			w[i], s[i] = weight[i][at], slope[i][at]
 		}
-		each(k, to, weight)
+		each(to, w, s)
 	}
+}
+
+// between are the weights of elements around a part of the way from one to the next, and their derivatives: of two, linear
+// ones, of four, Keys's cubic convolution.
+func (c *call) between(part *ir.Value, many int) (weights, slopes []*ir.Value) {
+	if many == 2 {
+		one := c.Filled(attr.Int(1), part.Type().DType())
+		return []*ir.Value{c.rest(part), part}, []*ir.Value{c.Make(ir.OpNeg, nil, one), one}
+	}
+	const a = -0.75
+	polynomial := func(x *ir.Value, cs ...float64) *ir.Value {
+		y := c.With(ir.OpMul, x, cs[0])
+		for _, k := range cs[1 : len(cs)-1] {
+			y = c.Mul(c.With(ir.OpAdd, y, k), x)
+		}
+		return c.With(ir.OpAdd, y, cs[len(cs)-1])
+	}
+	rest := c.rest(part)
+	for i, x := range []*ir.Value{c.With(ir.OpAdd, part, 1), part, rest, c.With(ir.OpAdd, rest, 1)} {
+		w, s := polynomial(x, a+2, -(a+3), 0, 1), polynomial(x, 3*(a+2), -2*(a+3), 0)
+		if i%3 == 0 {
+			w, s = polynomial(x, a, -5*a, 8*a, -4*a), polynomial(x, 3*a, -10*a, 8*a)
+		}
+		if i > 1 {
+			s = c.Make(ir.OpNeg, nil, s)
+		}
+		weights, slopes = append(weights, w), append(slopes, s)
+	}
+	return weights, slopes
 }
 
 // plus is the sum of what there is and one more.
@@ -100,7 +142,7 @@ func gridSample(c *call) error {
 	if q.mode == nearest {
 		out = look([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])})
 	} else {
-		c.around(q, func(_ int, to, weight [2]*ir.Value) {
+		c.around(q, func(to, weight, _ [2]*ir.Value) {
 			out = c.plus(out, c.Mul(look(to), c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
 		})
 	}
@@ -132,19 +174,19 @@ func gridSampleBackward(c *call) error {
 		zero := c.Filled(attr.Int(0), q.acc, s[0], q.places)
 		slopes = [2]*ir.Value{zero, zero}
 	} else {
-		c.around(q, func(k int, to, weight [2]*ir.Value) {
+		c.around(q, func(to, weight, slope [2]*ir.Value) {
 			add(to, c.Mul(dy, c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
 			found := c.Over(ir.OpSum, c.Mul(c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)), dy), false, 1)
 			for i := range slopes {
-				term := c.Mul(found, weight[1-i])
-				if k>>i&1 == 0 {
-					term = c.Make(ir.OpNeg, nil, term)
-				}
-				slopes[i] = c.plus(slopes[i], term)
+				slopes[i] = c.plus(slopes[i], c.Mul(found, weight[1-i], slope[i]))
 			}
 		})
 		for i, size := range []int64{s[3], s[2]} {
-			slopes[i] = c.Mul(slopes[i], c.gridSlope(q.along[i], float64(size), q.padding, q.corners))
+			padding := q.padding
+			if q.mode == bicubic {
+				padding = paddingZeros
+			}
+			slopes[i] = c.Mul(slopes[i], c.gridSlope(q.along[i], float64(size), padding, q.corners))
 		}
 	}
 	all := []*ir.Value{c.Shaped(image, s...), c.Shaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g...)}
@@ -169,16 +211,15 @@ func (c *call) gridUnits(x *ir.Value, size float64, corners bool) (at *ir.Value,
 	return c.With(ir.OpDiv, c.With(ir.OpSub, c.With(ir.OpMul, c.With(ir.OpAdd, x, 1), size), 1), 2), -0.5, size - 0.5
 }
 
-// gridPlace is a place from -1 to 1 in units of elements, where the padding moves it.
-func (c *call) gridPlace(x *ir.Value, size float64, padding int64, corners bool) *ir.Value {
-	at, low, high := c.gridUnits(x, size, corners)
-	if padding == paddingZeros {
+// padded is a place in units of elements, columns or rows, where the padding moves it.
+func (c *call) padded(q gridded, i int, at *ir.Value) *ir.Value {
+	if q.padding == paddingZeros {
 		return at
 	}
-	if padding == paddingReflection {
-		at, _ = c.reflected(at, low, high)
+	if q.padding == paddingReflection {
+		at, _ = c.reflected(at, q.low[i], q.high[i])
 	}
-	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(size - 1)}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
+	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(float64(q.s[3-i] - 1))}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
 }
 
 // reflected moves what lies beyond an end back by as much, and says where it went an odd

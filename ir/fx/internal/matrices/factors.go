@@ -229,6 +229,9 @@ func (c *call) firstPlace(bad *ir.Value) *ir.Value {
 	}
 	d := int64(bad.Type().Rank() - 1)
 	none := traced.SizeAt(bad, d) + 1
+	if none == 1 {
+		return c.Filled(attr.Int(0), ir.I64, traced.Static(bad)[:d]...)
+	}
 	at := c.With(ir.OpAdd, c.Counting(none-1), 1)
 	first := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, bad, at, c.Filled(attr.Int(none), ir.I64)), false, d)
 	return c.Make(ir.OpWhere, nil, c.With(ir.OpEq, first, float64(none)), c.Filled(attr.Int(0), ir.I64), first)
