@@ -9,10 +9,19 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
+// distributed makes an operation on what operands are joined of, part by part, or on the digits that they are
+// flat of: false where they are neither.
+func (t *Table) distributed(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
+	if c, e, where, ok := t.split(args, loops, mk, combine); ok {
+		return c, e, where, true
+	}
+	return t.digitwise(args, loops, mk)
+}
+
 // multiply is a product of operands, summed over the loops that say so: a factor, a base, and
 // the digit of each loop. A sum moves into the one operand that has its digit.
 func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split(args, loops, t.multiply, t.add); ok {
+	if c, e, where, ok := t.distributed(args, loops, t.multiply, t.add); ok {
 		return c, e, where
 	}
 	coef := 1.0
@@ -231,6 +240,13 @@ func (t *Table) sumOver(base *expr, ds []digits.Digit) *summed {
 
 // sumInto sums a base by what it is made of.
 func (t *Table) sumInto(s *summed, base *expr, ds []digits.Digit) {
+	if base.is(nameFlat) {
+		loops := tiles(s.segs, ds)
+		if c, e, w, ok := t.digitwise([]arg{{base: base, coef: 1}}, loops, t.multiply); ok {
+			s.coef, s.base, s.where = c, e, w[:len(s.segs)]
+			return
+		}
+	}
 	loops, kept, ok := t.refine(base, slices.Concat(s.segs, ds), len(s.segs))
 	if ok {
 		switch base.kind {
@@ -249,16 +265,20 @@ func (t *Table) sumInto(s *summed, base *expr, ds []digits.Digit) {
 			}
 		}
 	}
-	loops = nil
-	for _, d := range s.segs {
-		loops = append(loops, loop{size: d.Size, at: []digits.Digit{d}})
-	}
-	for _, d := range ds {
-		loops = append(loops, loop{size: d.Size, summed: true, at: []digits.Digit{d}})
-	}
 	s.coef = 1
-	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: loops})
+	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: tiles(s.segs, ds)})
 	s.where = s.where[:len(s.segs)]
+}
+
+// tiles are loops of digits of one operand that are left, and of those that are summed.
+func tiles(left, over []digits.Digit) (out []loop) {
+	for _, d := range left {
+		out = append(out, loop{size: d.Size, at: []digits.Digit{d}})
+	}
+	for _, d := range over {
+		out = append(out, loop{size: d.Size, summed: true, at: []digits.Digit{d}})
+	}
+	return out
 }
 
 // refine are the loops of a base, cut at digits that tile its shape: first those of the digits,
@@ -362,7 +382,7 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 
 // add is a sum of operands. Equal ones count together, and the first has factor 1.
 func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split(args, loops, t.add, t.add); ok {
+	if c, e, where, ok := t.distributed(args, loops, t.add, t.add); ok {
 		return c, e, where
 	}
 	args, loops = opened(args, loops)
@@ -399,7 +419,7 @@ func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 
 // choose is operand 1 where operand 0 holds, else operand 2.
 func (t *Table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distributed(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.choose(dt, args, loops)
 	}, t.add); ok {
 		return c, e, where
@@ -428,7 +448,7 @@ func (t *Table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 
 // converted is an operand in another float type.
 func (t *Table) converted(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distributed([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.converted(to, args[0], loops)
 	}, t.add); ok {
 		return c, e, where

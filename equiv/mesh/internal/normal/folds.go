@@ -23,7 +23,7 @@ func (t *Table) reduce(how string, a arg, loops []loop) (float64, *expr, []digit
 // folded is the largest of an operand over loops, or the like; of one that is such a fold
 // itself, over all loops at once.
 func (t *Table) folded(name string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distributed([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.folded(name, args[0], loops)
 	}, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.fold(name, args, loops)

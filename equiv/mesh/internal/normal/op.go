@@ -112,7 +112,7 @@ func (o *Op) finish(coef float64, base *expr, where []digits.Digit, dims [][]int
 		p.Held[a] = at(i)
 	}
 	p.check()
-	return p
+	return p.spread()
 }
 
 // made is the result that a maker makes of the operands and the loops.
@@ -147,7 +147,7 @@ func (o *Op) Block(name string, dims [][]int, sizes []int64) *Tensor {
 
 // blockOf makes a block, part by part where its loops cover seams.
 func (t *Table) blockOf(s *spec) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.split(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distributed(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		part := *s
 		part.args, part.loops = args, loops
 		return t.blockOf(&part)

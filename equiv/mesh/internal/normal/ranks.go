@@ -46,21 +46,17 @@ func (m *Mesh) AllGather(p *Tensor, atoms []int, d int) *Tensor {
 		out.Held[a] = digits.Repeated(m.atoms[a])
 	}
 	out.Dims[d] = digits.Joined(append(front, p.Dims[d]...))
-	return out
+	return out.spread()
 }
 
 // Shard gives the first digits of a dimension to the ranks.
 func (m *Mesh) Shard(p *Tensor, atoms []int, d int) *Tensor {
-	var by []int64
-	for _, a := range atoms {
-		by = append(by, m.atoms[a])
-	}
-	p = m.t.divisible(p, d, by)
+	p = m.divisible(p, atoms, d)
 	out := p.moving()
 	l := p.Dims[d]
-	for i, a := range atoms {
+	for _, a := range atoms {
 		var first digits.Digit
-		if first, l = leading(l, by[i]); first.Dim == digits.None {
+		if first, l = leading(l, m.atoms[a]); first.Dim == digits.None {
 			continue
 		}
 		if out.Held[a].Dim != digits.None {
@@ -70,6 +66,15 @@ func (m *Mesh) Shard(p *Tensor, atoms []int, d int) *Tensor {
 	}
 	out.Dims[d] = digits.Joined(l)
 	return out
+}
+
+// divisible is a tensor whose dimension can be cut by atoms.
+func (m *Mesh) divisible(p *Tensor, atoms []int, d int) *Tensor {
+	var by []int64
+	for _, a := range atoms {
+		by = append(by, m.atoms[a])
+	}
+	return m.t.divisible(p, d, by)
 }
 
 // leading is the first digit of a list, of n places, and what comes after it.
@@ -83,6 +88,7 @@ func leading(l []digits.Digit, n int64) (first digits.Digit, rest []digits.Digit
 
 // AllToAll swaps what ranks hold with the first digits of a dimension.
 func (m *Mesh) AllToAll(p *Tensor, atoms []int, d int) *Tensor {
+	p = m.divisible(p, atoms, d)
 	out := p.moving()
 	l := p.Dims[d]
 	var front []digits.Digit
@@ -91,7 +97,7 @@ func (m *Mesh) AllToAll(p *Tensor, atoms []int, d int) *Tensor {
 		out.Held[a], l = leading(l, m.atoms[a])
 	}
 	out.Dims[d] = digits.Joined(append(front, l...))
-	return out
+	return out.spread()
 }
 
 // SwapAtoms is what ranks have whose atoms are others: of each, the one that it was.

@@ -12,15 +12,24 @@ import (
 // are joined whole.
 
 // divisible is a tensor whose dimension can be cut in so many pieces, and each of these again: if
-// parts that are joined along it are cut where pieces do not end, one that is joined of them whole.
+// parts that are joined along it are cut where pieces do not end, one that is joined of them whole, if
+// digits are, one in which they are flat.
 func (t *Table) divisible(p *Tensor, d int, by []int64) *Tensor {
 	l := p.Dims[d]
 	for _, n := range by {
 		taken, rest, ok := digits.Leading(l, n)
-		if !ok || len(taken) > 1 {
-			return t.rejoined(p, d)
+		if ok && len(taken) < 2 {
+			l = rest
+			continue
 		}
-		l = rest
+		q := t.rejoined(p, d)
+		if q == p {
+			q = t.flattened(p, d, digits.Places(l), n)
+		}
+		if q == p {
+			return p
+		}
+		return t.divisible(q, d, by)
 	}
 	return p
 }
