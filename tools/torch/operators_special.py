@@ -132,3 +132,45 @@ def cubic(r):
                 x, grid = r.data(dt, 2, 2, 4, 5), r.data(dt, 2, 3, 2, 2, low=-2, high=2)
                 r.call("aten.grid_sampler_2d.default", x, grid, 2, padding, corners)
                 r.call("aten.grid_sampler_2d_backward.default", r.data(dt, 2, 2, 3, 2), x, grid, 2, padding, corners, [True, True])
+
+
+def primitives(r):
+    """PyTorch's own primitives, and operators by other names."""
+    for dt in [torch.float32, torch.bfloat16]:
+        x, y = r.data(dt, 3, 7, low=0.1, high=0.9), r.data(dt, 3, 7, low=1, high=2)
+        for name in ["abs", "acos", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "erf_inv", "exp", "exp2", "expm1", "floor", "lgamma",
+                     "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+                     "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "ndtri", "frexp", "clone", "view_of"]:
+            r.call("prims.%s.default" % name, x)
+        r.call("prims.acosh.default", y)
+        for name in ["add", "atan2", "div", "eq", "fmod", "ge", "gt", "hypot", "le", "lt", "maximum", "minimum", "mul", "ne", "pow", "remainder", "sub"]:
+            r.call("prims.%s.default" % name, x, y)
+        for name in ["sum", "amax", "amin", "prod"]:
+            r.call("prims.%s.default" % name, x, [1])
+        r.call("prims.var.default", x, [0, 1], 1)
+        r.call("prims.where.default", x > 0.5, x, y)
+        r.call("prims.broadcast_in_dim.default", x, [2, 3, 4, 7], [1, 3])
+        r.call("prims.broadcast_in_dim.default", x[:, :1], [3, 4], [0, 1])
+        r.call("prims.transpose.default", x, [1, 0])
+        r.call("prims.squeeze.default", x[:1], [0])
+        r.call("prims.split_dim.default", r.data(dt, 3, 8), 1, 2)
+        r.call("prims.collapse_view.default", r.data(dt, 3, 4, 2), 0, 1)
+        r.call("prims.collapse.default", r.data(dt, 3, 4, 2).transpose(0, 1), 0, 1)
+        r.call("prims.reshape.default", x, [7, 3])
+        r.call("prims.cat.default", [x, y], 0)
+        r.call("aten._addmm_activation.default", r.data(dt, 5), r.data(dt, 3, 4), r.data(dt, 4, 5))
+        r.call("aten._addmm_activation.default", r.data(dt, 5), r.data(dt, 3, 4), r.data(dt, 4, 5), use_gelu=True,
+               instead=lambda a, b, c, use_gelu: torch.nn.functional.gelu(torch.addmm(a, b, c), approximate="tanh"))  # as on GPUs
+        for d in [0, -1]:
+            r.call("aten._softmax_backward_data.default", r.data(dt, 3, 7), x.softmax(d), d, dt)
+            r.call("aten._log_softmax_backward_data.default", r.data(dt, 3, 7), x.log_softmax(d), d, dt)
+        r.call("aten._convolution.default", r.data(dt, 2, 4, 9), r.data(dt, 6, 2, 3), r.data(dt, 6), [1], [1], [2], False, [0], 2, False, False, True, True)
+    r.call("prims.spherical_bessel_j0.default", r.data(torch.float32, 5))
+    for dt in [torch.int64, torch.bool]:
+        for name in ["and", "or", "xor"]:
+            r.call("aten.__%s__.Tensor" % name, r.data(dt, 9), r.data(dt, 9))
+    a, b = r.data(torch.int64, 9, low=0), r.data(torch.int64, 9, low=0)
+    for name in ["shift_left", "shift_right_arithmetic", "bitwise_and", "bitwise_or", "bitwise_xor"]:
+        r.call("prims.%s.default" % name, a, b)
+    r.call("aten.bitwise_and.Scalar_Tensor", 3, a)
+    r.call("prims.bitwise_not.default", a)

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -26,6 +27,8 @@ var reduceOps = []row{
 	{"aten.cumsum.default", "self dim", along(ir.OpCumsum)},
 	{"aten._softmax.default", "self dim half_to_float", along(ir.OpSoftmax)},
 	{"aten._log_softmax.default", "self dim half_to_float", along(ir.OpLogSoftmax)},
+	{"aten._softmax_backward_data.default", "grad output dim input_dtype", softmaxBackward(false)},
+	{"aten._log_softmax_backward_data.default", "grad output dim input_dtype", softmaxBackward(true)},
 	{"aten.softmax.int", "self dim", along(ir.OpSoftmax)},
 	{"aten.log_softmax.int", "self dim", along(ir.OpLogSoftmax)},
 }
@@ -75,6 +78,7 @@ var productOps = []row{
 		return c.Settle(c.Make(ir.OpMatmul, nil, c.In(ir.I32, a), c.In(ir.I32, b)))
 	}},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
+	{"aten._addmm_activation.default", "self mat1 mat2 * beta alpha use_gelu", addmmActivation},
 	{"aten.addmm.dtype aten.baddbmm.dtype", "self mat1 mat2 out_dtype * beta alpha", addmm},
 	{"aten.addbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
@@ -200,4 +204,43 @@ func addmm(c *call) error {
 		self = c.With(ir.OpMul, self, beta)
 	}
 	return c.Finish(ir.OpAdd, nil, []*ir.Value{p, self})
+}
+
+// addmmActivation is what addmm gives, through ReLU or the approximation of GELU by tanh.
+func addmmActivation(c *call) error {
+	ts, err := c.Types()
+	a, b, self := c.Tensor("mat1"), c.Tensor("mat2"), c.Tensor("self")
+	alpha, ok := c.Num("alpha")
+	beta, okay := c.Num("beta")
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	if one, _ := alpha.AsFloat(); ok && one != 1 {
+		return traced.ErrForm
+	}
+	if one, _ := beta.AsFloat(); okay && one != 1 {
+		return traced.ErrForm
+	}
+	c.Shares = 1
+	y := c.Add(c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(ts[0].DType(), c.Shape(0)))[0], self)
+	if c.Bool("use_gelu", false) {
+		return c.Settle(c.Make(ir.OpGelu, attr.Make(attr.Attr{Key: "approximate", Val: attr.String("tanh")}), y))
+	}
+	return c.Settle(c.Make(ir.OpRelu, nil, y))
+}
+
+// softmaxBackward takes a gradient through a softmax, or its logarithm, of which the results are there.
+func softmaxBackward(logarithm bool) func(c *call) error {
+	return func(c *call) error {
+		g, y := c.Tensor("grad"), c.Tensor("output")
+		if c.Err != nil {
+			return c.Err
+		}
+		d, acc := c.Dim("dim", 0, y.Type().Rank()), traced.AccType(y.Type().DType())
+		g, y = c.In(acc, g), c.In(acc, y)
+		if logarithm {
+			return c.settled(c.Sub(g, c.Mul(c.Make(ir.OpExp, nil, y), c.Over(ir.OpSum, g, true, d))))
+		}
+		return c.settled(c.Mul(c.Sub(g, c.Over(ir.OpSum, c.Mul(g, y), true, d)), y))
+	}
 }

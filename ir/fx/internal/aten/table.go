@@ -43,7 +43,7 @@ var Operators = func() map[string]Operator {
 	training.Each(other)
 	matrices.Each(other)
 	views := slices.Concat(viewOps, []row{{"aten.unbind.int", "self dim", unbind}, {"aten.diagonal.default", "self offset dim1 dim2", diagonal}, {"aten.unfold.default", "self dimension size step", unfold}})
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, segmentOps, specialOps, polynomialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, segmentOps, primOps, specialOps, polynomialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build, slices.Contains(strings.Fields(r.signature), "dim")}
@@ -59,6 +59,9 @@ var Operators = func() map[string]Operator {
 				return r.build(c)
 			}}
 		}
+	}
+	for name, other := range sameAs {
+		m[name] = m[other]
 	}
 	return m
 }()

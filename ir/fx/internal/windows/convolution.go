@@ -17,6 +17,7 @@ import (
 // result as the window, batch and channels exchanged.
 var convolutionOps = []row{
 	{"aten.convolution.default", "input weight bias stride padding dilation transposed output_padding groups", convolution},
+	{"aten._convolution.default", "input weight bias stride padding dilation transposed output_padding groups benchmark deterministic cudnn_enabled allow_tf32", convolution},
 	{"aten.convolution_backward.default", "grad_output input weight bias_sizes stride padding dilation transposed output_padding groups output_mask", convolutionBackward},
 }
 
