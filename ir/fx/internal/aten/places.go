@@ -212,7 +212,13 @@ func distancesBackward(c *call) error {
 	if ra, rb, rg := a.Type().Rank(), b.Type().Rank(), g.Type().Rank(); ra < 2 || rb < 2 || rg != max(ra, rb) || rg != dist.Type().Rank() || !a.Type().DType().IsFloat() {
 		return traced.ErrForm
 	}
-	return c.Settle(c.drawnTo(g, a, b, dist, p))
+	out := c.drawnTo(g, a, b, dist, p)
+	for d := range out.Type().Rank() - 2 {
+		if ra := a.Type().Rank(); c.Err == nil && ra == out.Type().Rank() && traced.SizeAt(a, int64(d)) == 1 && traced.SizeAt(out, int64(d)) != 1 {
+			out = c.Over(ir.OpSum, out, true, int64(d))
+		}
+	}
+	return c.Settle(out)
 }
 
 // pairDistancesBackward is the same for all pairs of rows, of which the operands have those of
