@@ -107,6 +107,7 @@ var layers = []struct {
 	{"kernels", []string{"cost/calibration", "internal/dtype"}},
 	{"cuda", nil}, // the tests of all below it
 	{"cuda/internal/hostmem", nil},
+	{"cuda/internal/machine", []string{"internal/prelude"}},
 	{"cuda/dl", nil},
 	{"cuda/driver", []string{"cuda/dl", "cuda/internal/hostmem"}},
 	{"cuda/internal/owned", []string{"cuda/driver", "internal/lifecycle"}},
@@ -121,7 +122,7 @@ var layers = []struct {
 	{"cuda/library", []string{"cuda/driver", "cuda/nvrtc", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"cuda/lt", []string{"cost/calibration", "cuda/dl", "cuda/driver", "cuda/library", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"cuda/wgmma", []string{"cuda/driver", "cuda/library", "cuda/lt", "internal/dtype", "kernels"}},
-	{"cuda/attention", []string{"cuda/driver", "cuda/library", "cuda/symm", "internal/attr", "internal/dtype"}},
+	{"cuda/attention", []string{"cuda/driver", "cuda/internal/machine", "cuda/library", "cuda/symm", "internal/attr", "internal/dtype"}},
 	{"cuda/gemm", []string{"cuda/driver", "cuda/library", "internal/attr", "internal/dtype", "internal/prelude"}},
 	{"cuda/cudnn", []string{"cuda/attention", "cuda/dl", "cuda/driver", "cuda/library", "cuda/nvrtc", "cuda/symm", "internal/dtype", "internal/intmath", "internal/window"}},
 	{"cuda/device/internal/brackets", []string{"program"}},

@@ -2,115 +2,25 @@ package attention
 
 import (
 	"bytes"
-	_ "embed"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/machine/machinetest"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
-	"github.com/seed-ee968945/concert/internal/prelude/clang"
 )
 
-// The kernels run here on the machine of testdata/host.cuh: every warp's matrix
+// The kernels run here on the machine of package machinetest: every warp's matrix
 // instruction is done as the device defines it.
 
-//go:embed testdata/host.cuh
-var hostSource string
-
-// hostMain reads memory and runs the launches of one unit on it.
-const hostMain = `
-#include <unistd.h>
-static args given;
-%s
-int main(int n, char **a) {
-  FILE *f = fopen(a[1], "r+b");
-  i64 head[2];
-  if (!f || fread(head, 8, 2, f) != 2) return 2;
-  char *m = (char *)mmap((void *)0x%xull, head[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  if (m != (char *)0x%xull || fread(m, 1, head[0], f) != (size_t)head[0]) return 3;
-  for (i64 i = 0; i < head[1]; i++) {
-    i64 l[4];
-    if (fread(l, 8, 4, f) != 4 || l[3] != (i64)sizeof given || fread(&given, 1, l[3], f) != (size_t)l[3]) return 4;
-    run(kernels[l[0]], l[1], l[2]);
-  }
-  rewind(f);
-  if (fseek(f, 16, SEEK_SET) || fwrite(m, 1, head[0], f) != (size_t)head[0] || fclose(f)) return 5;
-  return 0;
-}
-`
-
-const hostBase = 0x200000000000
-
-var built struct {
-	sync.Mutex
-	dir string
-	bin map[string]string
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
-}
-
-// build compiles a unit with these kernels for the host.
-func build(t *testing.T, u *unit, names []string) string {
-	t.Helper()
-	gxx, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no C++ compiler")
-	}
-	built.Lock()
-	defer built.Unlock()
-	src := u.on(hostSource) + "// " + strings.Join(names, ", ") + "\n"
-	if built.bin == nil {
-		built.bin = map[string]string{}
-		if built.dir, err = os.MkdirTemp("", "attention"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if b, ok := built.bin[src]; ok {
-		return b
-	}
-	var calls strings.Builder
-	for i, k := range names {
-		fmt.Fprintf(&calls, "static void call%d() { %s(given); }\n", i, k)
-	}
-	calls.WriteString("static void (*const kernels[])() = {")
-	for i := range names {
-		fmt.Fprintf(&calls, "call%d, ", i)
-	}
-	calls.WriteString("};\n")
-	clang.Check(t, u.name, u.source())
-	bin := filepath.Join(built.dir, fmt.Sprintf("unit%d", len(built.bin)))
-	full := src + fmt.Sprintf(hostMain, calls.String(), hostBase, hostBase)
-	if err := os.WriteFile(bin+".cpp", []byte(full), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(gxx, "-std=c++17", "-O1", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused", "-o", bin, bin+".cpp").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", u.name, err, out)
-	}
-	if len(out) > 0 {
-		t.Logf("%s", out)
-	}
-	built.bin[src] = bin
-	return bin
-}
+func TestMain(m *testing.M) { machinetest.Main(m) }
 
 // memory is the device's, as tensors are placed in it.
 type memory struct {
@@ -130,7 +40,7 @@ const (
 
 // place adds a tensor of normal numbers, or of garbage if amount is 0.
 func (m *memory) place(typ dtype.DType, l layout, amount float64, shape ...int64) library.Tensor {
-	t := library.Tensor{At: driver.Ptr(hostBase + len(m.bytes)), DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
+	t := library.Tensor{At: driver.Ptr(machinetest.Base + len(m.bytes)), DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
 	n := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
 		t.Strides[i] = n
@@ -165,7 +75,7 @@ func (m *memory) place(typ dtype.DType, l layout, amount float64, shape ...int64
 
 // host views a tensor for the host's kernels.
 func (m *memory) host(t library.Tensor) hostops.Tensor {
-	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.Strides, Offset: 0, Data: m.bytes[t.At-hostBase:]}
+	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.Strides, Offset: 0, Data: m.bytes[t.At-machinetest.Base:]}
 }
 
 // run runs the kernels of a call on the machine of the tests.
@@ -173,30 +83,13 @@ func (m *memory) run(t *testing.T, ks []launch) {
 	t.Helper()
 	for len(ks) > 0 {
 		u := ks[0].unit
-		n, names := 0, []string(nil)
+		n, ls := 0, []machinetest.Launch(nil)
 		for ; n < len(ks) && ks[n].unit == u; n++ {
-			names = append(names, ks[n].name)
+			ls = append(ls, machinetest.Launch{Kernel: ks[n].name, Grid: ks[n].grid, Block: ks[n].block, Params: ks[n].params})
 		}
-		bin := build(t, u, names)
-		var f bytes.Buffer
-		binary.Write(&f, binary.LittleEndian, []int64{int64(len(m.bytes)), int64(n)})
-		f.Write(m.bytes)
-		for i, k := range ks[:n] {
-			binary.Write(&f, binary.LittleEndian, []int64{int64(i), int64(k.grid), int64(k.block), int64(len(k.params))})
-			f.Write(k.params)
-		}
-		name := filepath.Join(t.TempDir(), "memory")
-		if err := os.WriteFile(name, f.Bytes(), 0o600); err != nil {
+		if err := machinetest.Run(t, u.name, u.on, m.bytes, ls); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command(bin, name).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", u.name, err, out)
-		}
-		got, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		copy(m.bytes, got[16:])
 		ks = ks[n:]
 	}
 }
@@ -254,7 +147,7 @@ func (c trial) biasOf(m *memory) library.Tensor {
 	}
 	x := m.place(typ, dense, 1, c.h, c.s, c.t)
 	if c.bias == "none" {
-		data := m.bytes[x.At-hostBase:]
+		data := m.bytes[x.At-machinetest.Base:]
 		for i := range c.h * c.s * c.t {
 			if i/c.t%3 == 1 || i%5 == 2 {
 				dtype.StoreFloat(typ, data[i*int64(typ.Size()):], math.Inf(-1))

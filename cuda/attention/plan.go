@@ -8,12 +8,10 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/machine"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
-
-//go:embed device.cuh
-var deviceSource string
 
 //go:embed args.cuh
 var argsSource string
@@ -43,12 +41,12 @@ var simpleSource string
 type unit struct {
 	name    string
 	defines []string // "NAME value"
-	types   string   // between device.cuh and args.cuh
+	types   string   // between the machine and args.cuh
 	body    string
 }
 
-// source is all of it, with the machine of device.cuh.
-func (u *unit) source() string { return u.on(deviceSource) }
+// source is all of it, with the machine.
+func (u *unit) source() string { return u.on(machine.Source) }
 
 // on is the source on a machine.
 func (u *unit) on(machine string) string {

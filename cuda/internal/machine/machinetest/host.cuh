@@ -146,6 +146,7 @@ FN float shuffle(float x, int mask) { return exchange(x, (current % 32) ^ mask);
 FN double shuffle(double x, int mask) { return exchange(x, (current % 32) ^ mask); }
 FN float from_lane(float x, int lane) { return exchange(x, lane); }
 FN double from_lane(double x, int lane) { return exchange(x, lane); }
+FN int from_lane(int x, int lane) { return exchange(x, lane); }
 FN bool any(bool p)
 {
 	bool y;
@@ -158,6 +159,7 @@ FN bool any(bool p)
 	});
 	return y;
 }
+FN void __trap() { fail("traps"); }
 FN float inf() { return INFINITY; }
 FN float exp2_fast(float x) { return exp2f(x); }
 FN float reciprocal(float x) { return 1 / x; }

@@ -1,4 +1,4 @@
-// The machine under the kernels of attention: types, shared memory, matrix fragments
+// The machine under kernels that work with matrix fragments: types, shared memory, matrix fragments
 // and shuffles. Tests replace this file by one in which a C++ compiler finds the same
 // functions, with fibers for threads.
 //
@@ -34,6 +34,7 @@ FN float shuffle(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mas
 FN double shuffle(double x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 FN float from_lane(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 FN double from_lane(double x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+FN int from_lane(int x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 FN bool any(bool p) { return __any_sync(0xffffffffu, p); }
 
 // 2^x, a few units in the last place off.
