@@ -123,7 +123,7 @@ var layers = []struct {
 	{"cuda/lt", []string{"cost/calibration", "cuda/dl", "cuda/driver", "cuda/library", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"cuda/wgmma", []string{"cuda/driver", "cuda/library", "cuda/lt", "internal/dtype", "kernels"}},
 	{"cuda/attention", []string{"cuda/driver", "cuda/internal/machine", "cuda/library", "cuda/symm", "internal/attr", "internal/dtype"}},
-	{"cuda/gemm", []string{"cuda/driver", "cuda/library", "internal/attr", "internal/dtype", "internal/prelude"}},
+	{"cuda/gemm", []string{"cuda/driver", "cuda/internal/machine", "cuda/library", "internal/attr", "internal/dtype", "internal/prelude"}},
 	{"cuda/cudnn", []string{"cuda/attention", "cuda/dl", "cuda/driver", "cuda/library", "cuda/nvrtc", "cuda/symm", "internal/dtype", "internal/intmath", "internal/window"}},
 	{"cuda/device/internal/brackets", []string{"program"}},
 	{"cuda/device/internal/code", []string{"cuda/device/internal/layout", "cuda/driver", "cuda/internal/hostmem", "cuda/internal/owned", "cuda/nvrtc", "runtime", "internal/dim", "internal/dtype", "internal/hostops", "internal/lifecycle"}},

@@ -1,7 +1,8 @@
-// Package gemm multiplies matrices of any element types, layouts and alignments with
-// our own kernel, compiled when a call is planned. It serves the matmuls that no
-// library does, and all of them where no library is installed. It needs no workspace, and its
-// results are bitwise reproducible. On the fake driver the host's kernels replace its own.
+// Package gemm multiplies matrices with kernels of our own, compiled when a call is planned:
+// matrices of any element types, layouts and alignments, which are the matmuls that no
+// library serves, and all of them where no library is installed; and groups of bfloat16 and
+// float16, on the tensor cores. It needs no workspace, and its results are bitwise
+// reproducible. On the fake driver the host's kernels replace its own.
 package gemm
 
 import (
@@ -17,7 +18,7 @@ import (
 //go:embed gemm.cu
 var source string
 
-// Library serves "matmul" and "addmm". It implements library.Library.
+// Library serves "matmul", "addmm" and "grouped_matmul". It implements library.Library.
 type Library struct {
 	host driver.HostDriver // computes calls on the fake driver, else nil
 	code *library.Code
@@ -33,8 +34,12 @@ func Open(drv driver.Driver, ctx driver.Ctx, compile func(name, source string, o
 }
 
 // Plan implements library.Library. What is not served wraps library.ErrNotServed: other
-// ops, more than 6 batch dimensions, and more tiles than one launch can have.
+// ops, more than 6 batch dimensions, groups of other types, and more tiles than one launch
+// can have.
 func (l *Library) Plan(c *library.Call) (library.Step, error) {
+	if c.Op == "grouped_matmul" {
+		return l.planGrouped(c)
+	}
 	p, err := problemOf(c)
 	if err != nil {
 		return nil, err
@@ -47,7 +52,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		return library.OnHost(l.host, "gemm", c), nil
 	}
 	if blocks == 0 {
-		return &step{}, nil
+		return &step{name: "gemm"}, nil
 	}
 	return l.launch(p, blocks, across, tiles)
 }
@@ -63,14 +68,14 @@ func (l *Library) PlanSized(bounds, sized *library.Call) (library.Step, error) {
 		return nil, fmt.Errorf("%w: %s %v of sizes in memory", library.ErrNotServed, bounds.Op, p.out.Shape)
 	}
 	if blocks == 0 {
-		return &step{}, nil
+		return &step{name: "gemm"}, nil
 	}
 	p.a, p.b, p.c, p.out = sized.Ins[0], sized.Ins[1], sized.Outs[0], sized.Outs[0]
 	return l.launch(p, blocks, across, tiles)
 }
 
 func (l *Library) launch(p *problem, blocks, across, tiles int64) (library.Step, error) {
-	s := &step{}
+	s := &step{name: "gemm"}
 	f, err := l.code.Function(p.unit(), "gemm", 0)
 	if err != nil {
 		return nil, err
@@ -83,10 +88,13 @@ func (l *Library) launch(p *problem, blocks, across, tiles int64) (library.Step,
 func (l *Library) Close() error { return l.code.Close() }
 
 // step is a planned matmul.
-type step struct{ cmds driver.Commands }
+type step struct {
+	name string
+	cmds driver.Commands
+}
 
 // AddTo implements library.Step.
 func (s *step) AddTo(c *driver.Commands) { c.Append(&s.cmds) }
 
 // String implements library.Step.
-func (s *step) String() string { return "gemm" }
+func (s *step) String() string { return s.name }
