@@ -226,4 +226,4 @@ func TestConvolutionTimes(t *testing.T) {
 	}
 }
 
-var times = flag.String("times", "", "time the convolutions of these models, with commas between, or of all; with -gpu")
+var times = flag.String("times", "", "time the convolutions and grouped matmuls of these models, with commas between, or of all; with -gpu")

@@ -100,7 +100,7 @@ func (d *Device) planGenerated(p *plan, k *rt.Kernel, st *stream) error {
 // alone is the operation of a generated kernel as a launch of its own, if libraries serve
 // such.
 func (d *Device) alone(k *rt.Kernel) (*rt.Kernel, bool) {
-	if len(k.Code.Body) != 1 || k.Code.Body[0].Op != "convolution" {
+	if len(k.Code.Body) != 1 || k.Code.Body[0].Op != "convolution" && k.Code.Body[0].Op != "grouped_matmul" {
 		return nil, false
 	}
 	s := &k.Code.Body[0]
