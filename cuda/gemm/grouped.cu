@@ -135,7 +135,7 @@ KERNEL(128, 2) grouped(const args g)
 	low = t.group > 0 ? end_of(g, t.group - 1, g.depth) : 0, high = end_of(g, t.group, g.depth);
 	if (high < low)
 		__trap();
-	k0 = low / 8 * 8;
+	k0 = (A_WIDE && A_INNER) || (B_WIDE && B_INNER) ? low / 8 * 8 : low;
 #else
 	if (!rows_of(g, t))
 		return;
