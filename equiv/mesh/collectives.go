@@ -11,17 +11,17 @@ import (
 func (s *side) communicate(n *ir.Node) {
 	if s.g == nil {
 		if n.Op() != ir.OpShard && n.Group().Size() != 1 {
-			normal.Refuse("a collective on one device")
+			normal.Unsupported("a collective on one device")
 		}
 		s.vals[n.Result(0).ID()] = s.operands(n)
 		return
 	}
 	atoms, ok := s.g.Group(n.Group())
 	if !ok {
-		normal.Refuse("group @%s does not run along axes of the mesh", n.Group().Name)
+		normal.Unsupported("group @%s does not run along axes of the mesh", n.Group().Name)
 	}
 	if n.Attrs().Has("in_splits") || n.Attrs().Has("out_splits") {
-		normal.Refuse("its pieces have several sizes")
+		normal.Unsupported("its pieces have several sizes")
 	}
 	var out []*normal.Tensor
 	for _, p := range s.operands(n) {
@@ -40,11 +40,11 @@ func (s *side) communicate(n *ir.Node) {
 		case ir.OpCollectivePermute:
 			p = s.permuted(p, atoms, n.Attrs().Ints("pairs"))
 		case ir.OpBroadcast:
-			if p.Varies(atoms) {
-				normal.Refuse("a broadcast of what ranks do not share")
+			if p.VariesAlong(atoms) {
+				normal.Unsupported("a broadcast of what ranks do not share")
 			}
 		default:
-			normal.Refuse("no rule says what %s does", n.Op())
+			normal.Unsupported("no rule says what %s does", n.Op())
 		}
 		out = append(out, p)
 	}
@@ -64,7 +64,7 @@ func (s *side) operands(n *ir.Node) []*normal.Tensor {
 func (s *side) reduced(p *normal.Tensor, atoms []int, how ir.Reduction) *normal.Tensor {
 	name, ok := map[ir.Reduction]string{ir.Sum: normal.Sum, ir.Avg: normal.Sum, ir.Max: normal.Max, ir.Min: normal.Min, ir.Product: normal.Prod}[how]
 	if !ok {
-		normal.Refuse("no rule says what a reduction by %s does", how)
+		normal.Unsupported("no rule says what a reduction by %s does", how)
 	}
 	p = s.m.Reduce(name, p, nil, atoms)
 	if how == ir.Avg {

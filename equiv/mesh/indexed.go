@@ -23,15 +23,15 @@ func (s *step) lookup() *normal.Tensor {
 	var dims [][]int
 	for e := range s.in[0].Dims {
 		if e != d {
-			dims = append(dims, x.One(0, e))
+			dims = append(dims, x.Parallel(0, e))
 			continue
 		}
 		for k := range s.in[1].Dims {
-			dims = append(dims, x.One(1, k))
+			dims = append(dims, x.Parallel(1, k))
 		}
 	}
 	x.Inner(0, s.in[0].Dims[d])
-	return x.Block(normal.Lookup, dims, nil)
+	return x.Generic(normal.Lookup, dims, nil)
 }
 
 // gather takes elements along a dimension by the numbers in operand 1, in the same place of
@@ -88,7 +88,7 @@ func (s *step) scatter() *normal.Tensor {
 		}
 		dims[e], sizes = []int{normal.Own(len(sizes))}, append(sizes, s.result(0)[e])
 	}
-	return x.Block(s.name(0), dims, sizes)
+	return x.Generic(s.name(0), dims, sizes)
 }
 
 // sliceScatter is operand 0 with operand 1 in the place of some of its rows.
@@ -141,7 +141,7 @@ func (s *step) attention() (out results) {
 		return s.alone()
 	}
 	if s.n.Attrs().Float("dropout", 0) != 0 {
-		normal.Refuse("dropout is random")
+		normal.Unsupported("dropout is random")
 	}
 	for i := range s.n.Results() {
 		sizes := s.result(i)
@@ -182,7 +182,7 @@ func (s *step) attention() (out results) {
 			h = append(h, e...)
 		}
 		dims := [][]int{b, h, {normal.Own(0)}, {normal.Own(1)}}
-		out = append(out, x.Block(s.n.Op().Name()+" "+s.n.Attrs().String()+" "+strconv.Itoa(i), dims, sizes[2:]))
+		out = append(out, x.Generic(s.n.Op().Name()+" "+s.n.Attrs().String()+" "+strconv.Itoa(i), dims, sizes[2:]))
 	}
 	return out
 }

@@ -82,12 +82,12 @@ func (s *step) accumulated() *normal.Tensor {
 	if how == "" || len(s.in) != 2 || s.n.Attrs().Float("alpha", 1) != 1 {
 		return nil
 	}
-	return s.m.Accumulated(how, s.neutral(how), s.in[0], s.in[1])
+	return s.m.JoinScans(how, s.neutral(how), s.in[0], s.in[1])
 }
 
 // neutral is the number that changes nothing in a sum or a fold.
 func (s *step) neutral(how string) normal.Operand {
-	least, largest := s.t.Extremes(s.dtype())
+	least, largest := s.t.Limits(s.dtype())
 	switch how {
 	case normal.Prod:
 		return s.t.Real(1)

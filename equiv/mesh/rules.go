@@ -42,7 +42,7 @@ func (s *step) rule() results {
 	case op.Info().Elementwise:
 		return results{s.pointwise()}
 	case op == ir.OpCall || op == ir.OpAsyncCall || op == ir.OpAsStrided || op.Info().Bodies != nil:
-		normal.Refuse("no rule says what %s does", op)
+		normal.Unsupported("no rule says what %s does", op)
 	}
 	if rule, ok := rules[op]; ok {
 		return results{rule(s)}
@@ -90,7 +90,7 @@ func (s *step) alone() (out results) {
 		for d := range sizes {
 			dims[d] = []int{normal.Own(d)}
 		}
-		out = append(out, x.Block(s.name(i)+" result "+strconv.Itoa(i), dims, sizes))
+		out = append(out, x.Generic(s.name(i)+" result "+strconv.Itoa(i), dims, sizes))
 	}
 	return out
 }
@@ -190,7 +190,7 @@ func (s *step) reduce() *normal.Tensor {
 	}
 	if s.n.Op() == ir.OpMean {
 		if how = normal.Sum; !s.dtype().IsFloat() {
-			normal.Refuse("a mean of integers")
+			normal.Unsupported("a mean of integers")
 		}
 	}
 	p := s.m.Reduce(how, s.in[0], dims, nil)
@@ -212,7 +212,7 @@ func (s *step) product(a, b *normal.Tensor) *normal.Tensor {
 	for d := range rank - 2 {
 		out = append(out, x.Align([]int{d, d}, false))
 	}
-	out = append(out, x.One(0, rank-2), x.One(1, rank-1))
+	out = append(out, x.Parallel(0, rank-2), x.Parallel(1, rank-1))
 	x.Align([]int{rank - 1, rank - 2}, true)
 	return x.Contract(out)
 }
@@ -239,17 +239,17 @@ func (s *step) along() *normal.Tensor {
 		if e == d {
 			dims = append(dims, []int{normal.Own(0)})
 		} else {
-			dims = append(dims, x.One(0, e))
+			dims = append(dims, x.Parallel(0, e))
 		}
 	}
 	x.Inner(0, s.in[0].Dims[d])
-	return x.Block(s.n.Op().Name()+" "+s.n.Attrs().Without("dim").String(), dims, s.result(0)[d:d+1])
+	return x.Generic(s.n.Op().Name()+" "+s.n.Attrs().Without("dim").String(), dims, s.result(0)[d:d+1])
 }
 
 // order is that of argmax and topk, and the number that comes last in it.
 func (s *step) order() (string, normal.Operand) {
 	a, dt := s.n.Attrs(), s.n.Arg(0).Type().DType()
-	last, high := s.t.Extremes(dt)
+	last, high := s.t.Limits(dt)
 	largest := a.Bool("largest", true)
 	if !largest {
 		last = high

@@ -66,7 +66,7 @@ func (s *side) of(v *ir.Value) []*normal.Tensor { return s.vals[v.ID()] }
 
 // node states the results of a node; what no rule knows is different on every rank.
 func (s *side) node(n *ir.Node) {
-	why := s.t.State(func() { s.state(n) })
+	why := s.t.Try(func() { s.state(n) })
 	if why == "" {
 		return
 	}
@@ -86,7 +86,7 @@ func (s *side) node(n *ir.Node) {
 // state states them by a rule.
 func (s *side) state(n *ir.Node) {
 	if n.Effects()&(ir.EffectWrites|ir.EffectRandom) != 0 && !(s.g == nil && n.Op() == ir.OpRand) {
-		normal.Refuse("it writes in place or draws random numbers")
+		normal.Unsupported("it writes in place or draws random numbers")
 	}
 	for _, v := range n.Args() {
 		sizes(v)
@@ -118,11 +118,11 @@ func sizes(v *ir.Value) [][]int64 {
 	for _, t := range v.Type().Tensors() {
 		l, ok := t.Shape().Static()
 		if !ok {
-			normal.Refuse("%s has a size that is no number", v)
+			normal.Unsupported("%s has a size that is no number", v)
 		}
 		for _, n := range l {
 			if n == 0 {
-				normal.Refuse("%s has no elements", v)
+				normal.Unsupported("%s has no elements", v)
 			}
 		}
 		out = append(out, l)

@@ -98,7 +98,7 @@ func (s *step) products() *normal.Tensor {
 	out[1] = append(g, x.Loops([][]digits.Digit{nil, list(rows)}, false)...)
 	x.Loops([][]digits.Digit{list(channels), list(s.in[1].Dims[1])}, true)
 	for d, k := range at {
-		out = append(out, x.One(0, k))
+		out = append(out, x.Parallel(0, k))
 		x.Align([]int{k + 1, 2 + d}, true)
 	}
 	return x.Contract(out)
@@ -107,10 +107,10 @@ func (s *step) products() *normal.Tensor {
 // convolved is a convolution of which no more is known than what it sees.
 func (s *step) convolved() *normal.Tensor {
 	sizes, x := s.result(0), s.m.Op(s.in...)
-	dims := [][]int{x.One(0, 0)}
+	dims := [][]int{x.Parallel(0, 0)}
 	name, more := normal.Convolution, []int64(nil)
 	if s.int("groups", 1) == 1 {
-		dims = append(dims, x.One(1, 0))
+		dims = append(dims, x.Parallel(1, 0))
 		x.Align([]int{1, 1}, true)
 	} else {
 		name = normal.GroupedConvolution
@@ -124,5 +124,5 @@ func (s *step) convolved() *normal.Tensor {
 		x.Inner(1, s.in[1].Dims[d])
 		dims = append(dims, []int{normal.Own(d - 2)})
 	}
-	return x.Block(name+" "+s.n.Attrs().String(), dims, slices.Concat(sizes[2:], more))
+	return x.Generic(name+" "+s.n.Attrs().String(), dims, slices.Concat(sizes[2:], more))
 }

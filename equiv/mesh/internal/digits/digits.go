@@ -26,10 +26,15 @@ func Repeated(n int64) Digit { return Digit{None, 0, n} }
 
 // Cut splits a digit: the minor part has n places.
 func (d Digit) Cut(n int64) (major, minor Digit) {
+	return d.Part(n, d.Size/n), d.Part(1, n)
+}
+
+// Part is the digit of size places of d, a stride of them apart.
+func (d Digit) Part(stride, size int64) Digit {
 	if d.Dim == None {
-		return Repeated(d.Size / n), Repeated(n)
+		return Repeated(size)
 	}
-	return Digit{d.Dim, d.Stride * n, d.Size / n}, Digit{d.Dim, d.Stride, n}
+	return Digit{d.Dim, d.Stride * stride, size}
 }
 
 // Follows reports whether minor goes on where d ends.

@@ -9,10 +9,10 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
-// distributed makes an operation on what operands are joined of, part by part, or on the digits that they are
+// distribute makes an operation on what operands are joined of, part by part, or on the digits that they are
 // flat of: false where they are neither.
-func (t *Table) distributed(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
-	if c, e, where, ok := t.split(args, loops, mk, combine); ok {
+func (t *Table) distribute(args []arg, loops []loop, mk, combine builder) (float64, *expr, []digits.Digit, bool) {
+	if c, e, where, ok := t.distributeConcat(args, loops, mk, combine); ok {
 		return c, e, where, true
 	}
 	return t.digitwise(args, loops, mk)
@@ -21,7 +21,7 @@ func (t *Table) distributed(args []arg, loops []loop, mk, combine maker) (float6
 // multiply is a product of operands, summed over the loops that say so: a factor, a base, and
 // the digit of each loop. A sum moves into the one operand that has its digit.
 func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed(args, loops, t.multiply, t.add); ok {
+	if c, e, where, ok := t.distribute(args, loops, t.multiply, t.add); ok {
 		return c, e, where
 	}
 	coef := 1.0
@@ -42,10 +42,10 @@ func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 	for j, i := range from {
 		kept[j] = arg{base: args[i].base, coef: 1}
 	}
-	loops = picked(loops, from)
-	inward, rest, times := inwards(loops, len(kept))
+	loops = pickOperands(loops, from)
+	inward, rest, times := movesInward(loops, len(kept))
 	coef *= times
-	where := repeated(loops)
+	where := repeatedDigits(loops)
 	if len(kept) == 0 {
 		return coef, t.one, where
 	}
@@ -58,7 +58,7 @@ func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 		s := t.sumOver(kept[k].base, ds)
 		kept[k] = arg{base: s.base, coef: s.coef}
 		for _, i := range rest {
-			loops[i].at[k] = s.move(loops[i].at[k])
+			loops[i].at[k] = s.at(loops[i].at[k])
 		}
 	}
 	if again { // what is summed may be a number, or have a factor
@@ -74,9 +74,9 @@ func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 	}
 	if len(kept) == 1 {
 		if !slices.ContainsFunc(loops, func(l loop) bool { return l.summed && l.at[0].Dim != digits.None }) {
-			return coef, kept[0].base, firsts(loops)
+			return coef, kept[0].base, operandDigits(loops)
 		}
-		if a, less, ok := t.trimmed("sum", kept[0], loops); ok {
+		if a, less, ok := t.trimWindow("sum", kept[0], loops); ok {
 			c, e, w := t.multiply([]arg{a}, less)
 			return coef * c, e, w
 		}
@@ -86,7 +86,7 @@ func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 				ds = append(ds, l.at[0])
 			}
 		}
-		if c, e, w, ok := t.inside(kept[0].base, ds, loops); ok {
+		if c, e, w, ok := t.sumInside(kept[0].base, ds, loops); ok {
 			return coef * c, e, w
 		}
 	}
@@ -94,9 +94,9 @@ func (t *Table) multiply(args []arg, loops []loop) (float64, *expr, []digits.Dig
 	return coef, e, w
 }
 
-// inwards are the digits, by operand, that it alone has and that are summed, the other loops,
+// movesInward are the digits, by operand, that it alone has and that are summed, the other loops,
 // and how often what no operand has is summed.
-func inwards(loops []loop, operands int) (inward [][]digits.Digit, rest []int, times float64) {
+func movesInward(loops []loop, operands int) (inward [][]digits.Digit, rest []int, times float64) {
 	inward, times = make([][]digits.Digit, operands), 1
 	for i, l := range loops {
 		holders := 0
@@ -109,7 +109,7 @@ func inwards(loops []loop, operands int) (inward [][]digits.Digit, rest []int, t
 		case l.summed && holders == 0:
 			times *= float64(l.size)
 		case l.summed && holders == 1 && operands > 1:
-			k := first(l)
+			k := firstOperand(l)
 			inward[k] = append(inward[k], l.at[k])
 		default:
 			rest = append(rest, i)
@@ -118,23 +118,23 @@ func inwards(loops []loop, operands int) (inward [][]digits.Digit, rest []int, t
 	return inward, rest, times
 }
 
-// inside is the sum of a base over digits where it moves into what the base is made of.
-func (t *Table) inside(base *expr, ds []digits.Digit, loops []loop) (float64, *expr, []digits.Digit, bool) {
-	if base.kind == leaf || base.kind == fold || base.kind == block && !sums(base) {
+// sumInside is the sum of a base over digits where it moves into what the base is made of.
+func (t *Table) sumInside(base *expr, ds []digits.Digit, loops []loop) (float64, *expr, []digits.Digit, bool) {
+	if base.kind == leaf || base.kind == reduction || base.kind == generic && !sumMovesInto(base) {
 		return 0, nil, nil, false
 	}
 	s := t.sumOver(base, ds)
 	where := make([]digits.Digit, len(loops))
 	for i, l := range loops {
 		if where[i] = digits.Repeated(l.size); !l.summed {
-			where[i] = s.move(l.at[0])
+			where[i] = s.at(l.at[0])
 		}
 	}
 	return s.coef, s.base, where, true
 }
 
-// repeated are digits of loops that a base does not have.
-func repeated(loops []loop) []digits.Digit {
+// repeatedDigits are digits of loops that a base does not have.
+func repeatedDigits(loops []loop) []digits.Digit {
 	out := make([]digits.Digit, len(loops))
 	for i, l := range loops {
 		out[i] = digits.Repeated(l.size)
@@ -142,8 +142,8 @@ func repeated(loops []loop) []digits.Digit {
 	return out
 }
 
-// firsts are the digits of operand 0.
-func firsts(loops []loop) []digits.Digit {
+// operandDigits are the digits of operand 0.
+func operandDigits(loops []loop) []digits.Digit {
 	out := make([]digits.Digit, len(loops))
 	for i, l := range loops {
 		out[i] = l.at[0]
@@ -151,8 +151,8 @@ func firsts(loops []loop) []digits.Digit {
 	return out
 }
 
-// picked is loops with some of the operands, in an order, in memory of their own.
-func picked(loops []loop, from []int) []loop {
+// pickOperands is loops with some of the operands, in an order, in memory of their own.
+func pickOperands(loops []loop, from []int) []loop {
 	out := make([]loop, len(loops))
 	for i, l := range loops {
 		out[i] = loop{size: l.size, summed: l.summed, at: make([]digits.Digit, len(from)), tail: l.tail}
@@ -163,37 +163,29 @@ func picked(loops []loop, from []int) []loop {
 	return out
 }
 
-// summed is a base without some of its digits: the sum over them.
-type summed struct {
-	coef  float64
-	base  *expr
-	segs  []digits.Digit // what is left of the base, in its dimensions
-	where []digits.Digit // in the sum's
+// digitMap is a base without some of its digits: the sum over them.
+type digitMap struct {
+	coef float64
+	base *expr
+	from []digits.Digit // what is left of the base, in its dimensions
+	to   []digits.Digit // in the sum's
 }
 
-// move is a digit of the base that is left, as one of the sum.
-func (s *summed) move(d digits.Digit) digits.Digit {
+// at is a digit of the base that is left, as one of the sum.
+func (s *digitMap) at(d digits.Digit) digits.Digit {
 	if d.Dim == digits.None {
 		return d
 	}
-	for i, g := range s.segs {
+	for i, g := range s.from {
 		if d.Dim == g.Dim && d.Stride >= g.Stride && d.Stride*d.Size <= g.Stride*g.Size {
-			if w := s.where[i]; w.Dim != digits.None {
-				return digits.Of(w.Dim, w.Stride*(d.Stride/g.Stride), d.Size)
-			}
-			return digits.Repeated(d.Size)
+			return s.to[i].Part(d.Stride/g.Stride, d.Size)
 		}
 	}
 	panic(digits.Uneven{})
 }
 
-// loopOf is the loop that a digit of the result is of, -1 of one that is the result's own.
-func (e *expr) loopOf(d digits.Digit) int {
-	return slices.IndexFunc(e.place, func(p digits.Digit) bool { return p.Dim == d.Dim && d.Stride*d.Size <= p.Size })
-}
-
-// cut cuts digits of the result where a loop ends and what is the result's own begins.
-func (e *expr) cut(l []digits.Digit) []digits.Digit {
+// cutAtOwn cuts digits of the result where a loop ends and what is the result's own begins.
+func (e *expr) cutAtOwn(l []digits.Digit) []digits.Digit {
 	var out []digits.Digit
 	for _, d := range l {
 		k := slices.IndexFunc(e.joins, func(k int) bool { return k != digits.None && e.place[k].Dim == d.Dim })
@@ -216,7 +208,7 @@ func (e *expr) cut(l []digits.Digit) []digits.Digit {
 }
 
 // sumOver is a base summed over some of its digits.
-func (t *Table) sumOver(base *expr, ds []digits.Digit) *summed {
+func (t *Table) sumOver(base *expr, ds []digits.Digit) *digitMap {
 	ds = slices.Clone(ds)
 	slices.SortFunc(ds, func(a, b digits.Digit) int {
 		if a.Dim != b.Dim {
@@ -232,46 +224,46 @@ func (t *Table) sumOver(base *expr, ds []digits.Digit) *summed {
 	if s, ok := t.sums[string(key)]; ok {
 		return s
 	}
-	s := &summed{segs: base.cut(digits.Complement(base.shape, ds))}
+	s := &digitMap{from: base.cutAtOwn(digits.Complement(base.shape, ds))}
 	t.sumInto(s, base, ds)
 	t.sums[string(key)] = s
 	return s
 }
 
 // sumInto sums a base by what it is made of.
-func (t *Table) sumInto(s *summed, base *expr, ds []digits.Digit) {
+func (t *Table) sumInto(s *digitMap, base *expr, ds []digits.Digit) {
 	if base.is(nameFlat) {
-		loops := tiles(s.segs, ds)
+		loops := sumLoops(s.from, ds)
 		if c, e, w, ok := t.digitwise([]arg{{base: base, coef: 1}}, loops, t.multiply); ok {
-			s.coef, s.base, s.where = c, e, w[:len(s.segs)]
+			s.coef, s.base, s.to = c, e, w[:len(s.from)]
 			return
 		}
 	}
-	loops, kept, ok := t.refine(base, slices.Concat(s.segs, ds), len(s.segs))
+	loops, kept, ok := t.refineLoops(base, slices.Concat(s.from, ds), len(s.from))
 	if ok {
 		switch base.kind {
 		case product:
 			var w []digits.Digit
 			s.coef, s.base, w = t.multiply(base.args, loops)
-			s.where = w[:kept]
+			s.to = w[:kept]
 			return
 		case linear, convert, choice:
-			if t.sumArgs(s, base, loops, kept) || t.sumOwn(s, base, loops, kept) || t.sumFirst(s, base, loops, kept) {
+			if t.sumArgs(s, base, loops, kept) || t.sumShardedLookup(s, base, loops, kept) || t.sumFirstRank(s, base, loops, kept) {
 				return
 			}
-		case block:
-			if sums(base) && t.sumBlock(s, base, loops, kept) {
+		case generic:
+			if sumMovesInto(base) && t.sumGeneric(s, base, loops, kept) {
 				return
 			}
 		}
 	}
 	s.coef = 1
-	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: tiles(s.segs, ds)})
-	s.where = s.where[:len(s.segs)]
+	s.base, s.to = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: sumLoops(s.from, ds)})
+	s.to = s.to[:len(s.from)]
 }
 
-// tiles are loops of digits of one operand that are left, and of those that are summed.
-func tiles(left, over []digits.Digit) (out []loop) {
+// sumLoops are loops of digits of one operand that are left, and of those that are summed.
+func sumLoops(left, over []digits.Digit) (out []loop) {
 	for _, d := range left {
 		out = append(out, loop{size: d.Size, at: []digits.Digit{d}})
 	}
@@ -281,10 +273,10 @@ func tiles(left, over []digits.Digit) (out []loop) {
 	return out
 }
 
-// refine are the loops of a base, cut at digits that tile its shape: first those of the digits,
+// refineLoops are the loops of a base, cut at digits that tile its shape: first those of the digits,
 // of which all from the kept one on are summed, then those that it sums by itself. It fails
 // where a digit is of the base's own sizes, as then no loop has it.
-func (t *Table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, bool) {
+func (t *Table) refineLoops(base *expr, tile []digits.Digit, kept int) ([]loop, int, bool) {
 	var loops []loop
 	for i, d := range tile {
 		l := loop{size: d.Size, summed: i >= kept, at: slices.Repeat([]digits.Digit{digits.Repeated(d.Size)}, len(base.args))}
@@ -297,9 +289,7 @@ func (t *Table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, 
 			continue
 		}
 		for k, x := range base.loops[of].at {
-			if x.Dim != digits.None {
-				l.at[k] = digits.Of(x.Dim, x.Stride*d.Stride, d.Size)
-			}
+			l.at[k] = x.Part(d.Stride, d.Size)
 		}
 		loops = append(loops, l)
 	}
@@ -313,9 +303,9 @@ func (t *Table) refine(base *expr, tile []digits.Digit, kept int) ([]loop, int, 
 
 // sumArgs sums what is linear in its operands: each of them, by its own digits. A choice is
 // linear in what it chooses from, if all of the sum have one choice.
-func (t *Table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumArgs(s *digitMap, base *expr, loops []loop, kept int) bool {
 	var args []arg
-	outer := picked(loops[:kept], indices(len(base.args)))
+	outer := pickOperands(loops[:kept], indices(len(base.args)))
 	for k, a := range base.args {
 		var ds []digits.Digit
 		n := int64(1)
@@ -338,18 +328,18 @@ func (t *Table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
 			x := t.sumOver(a.base, ds)
 			coef, e = coef*x.coef, x.base
 			for i := range outer {
-				outer[i].at[k] = x.move(outer[i].at[k])
+				outer[i].at[k] = x.at(outer[i].at[k])
 			}
 		}
 		args = append(args, arg{base: e, coef: coef})
 	}
 	switch base.kind {
 	case linear:
-		s.coef, s.base, s.where = t.add(args, outer)
+		s.coef, s.base, s.to = t.add(args, outer)
 	case convert:
-		s.coef, s.base, s.where = t.converted(base.text, args[0], outer)
+		s.coef, s.base, s.to = t.convertTo(base.text, args[0], outer)
 	default:
-		s.coef, s.base, s.where = t.choose(base.text, args, outer)
+		s.coef, s.base, s.to = t.choose(base.text, args, outer)
 	}
 	return true
 }
@@ -382,10 +372,10 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 
 // add is a sum of operands. Equal ones count together, and the first has factor 1.
 func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed(args, loops, t.add, t.add); ok {
+	if c, e, where, ok := t.distribute(args, loops, t.add, t.add); ok {
 		return c, e, where
 	}
-	args, loops = opened(args, loops)
+	args, loops = expandSums(args, loops)
 	order, texts := ordered(args, loops)
 	var kept []arg
 	var from []int
@@ -402,12 +392,12 @@ func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			kept, from = slices.Delete(kept, i, i+1), slices.Delete(from, i, i+1)
 		}
 	}
-	loops = picked(loops, from)
+	loops = pickOperands(loops, from)
 	switch len(kept) {
 	case 0:
-		return 0, t.one, repeated(loops)
+		return 0, t.one, repeatedDigits(loops)
 	case 1:
-		return kept[0].coef, kept[0].base, firsts(loops)
+		return kept[0].coef, kept[0].base, operandDigits(loops)
 	}
 	coef := kept[0].coef
 	for i := range kept {
@@ -419,20 +409,20 @@ func (t *Table) add(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 
 // choose is operand 1 where operand 0 holds, else operand 2.
 func (t *Table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distribute(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		return t.choose(dt, args, loops)
 	}, t.add); ok {
 		return c, e, where
 	}
 	if args[0].base == t.one && args[0].coef == 0 || args[0].coef == 1 && args[0].base == t.one {
 		k := 2 - int(args[0].coef)
-		return t.multiply(args[k:k+1], picked(loops, []int{k}))
+		return t.multiply(args[k:k+1], pickOperands(loops, []int{k}))
 	}
 	differ := func(l loop) bool { return l.at[1] != l.at[2] }
 	if args[1].base == args[2].base && args[1].coef == args[2].coef && !slices.ContainsFunc(loops, differ) { // no choice
-		return t.multiply(args[1:2], picked(loops, []int{1}))
+		return t.multiply(args[1:2], pickOperands(loops, []int{1}))
 	}
-	if c, e, where, ok := t.byPlace(dt, args, loops); ok {
+	if c, e, where, ok := t.selectByIndex(dt, args, loops); ok {
 		return c, e, where
 	}
 	coef := 1.0
@@ -446,10 +436,10 @@ func (t *Table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 	return coef, e, where
 }
 
-// converted is an operand in another float type.
-func (t *Table) converted(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-		return t.converted(to, args[0], loops)
+// convertTo is an operand in another float type.
+func (t *Table) convertTo(to string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distribute([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+		return t.convertTo(to, args[0], loops)
 	}, t.add); ok {
 		return c, e, where
 	}

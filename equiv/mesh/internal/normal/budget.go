@@ -24,18 +24,18 @@ func (t *Table) Spent() string {
 	return fmt.Sprintf("the proof has taken its budget of %d steps", t.most)
 }
 
-// refusal is why the result of an operation is unknown.
-type refusal struct{ why string }
+// unsupported is why the result of an operation is unknown.
+type unsupported struct{ why string }
 
-// Refuse ends what State does: the result is unknown.
-func Refuse(format string, args ...any) { panic(refusal{fmt.Sprintf(format, args...)}) }
+// Unsupported ends what State does: the result is unknown.
+func Unsupported(format string, args ...any) { panic(unsupported{fmt.Sprintf(format, args...)}) }
 
-// State makes tensors, and says why they are unknown; empty if they are not.
-func (t *Table) State(f func()) (why string) {
+// Try makes tensors, and says why they are unknown; empty if they are not.
+func (t *Table) Try(f func()) (why string) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case refusal:
+		case unsupported:
 			why = r.why
 		case digits.Uneven:
 			why = "its operands are cut at places that are no parts of each other"

@@ -14,24 +14,26 @@
 //
 // A sum over ranks is a sum over a digit like any other, and a product whose operands
 // share a summed digit is a contraction: a matmul of shards followed by an all_reduce is the
-// matmul of the whole (algebra.go). Sums move into what is linear in its operands (blocks.go), folds such as
-// a maximum into folds (folds.go); of exponentials the sum is a product (exponents.go).
+// matmul of the whole (algebra.go). Sums move into what is linear in its operands (generic.go), reductions such
+// as a maximum into reductions (reductions.go); of exponentials the sum is a product (exponents.go).
 //
-// # Places
+// # Views
 //
-// Slices, windows, iotas and halos are tensors read at indices that are affine in digits (view.go),
-// including the rank's; nested reads compose into one (nested.go), and what is computed of views is a
-// view of what is computed (sliced.go). Conditions on an iota say where they hold (places.go): so masks,
-// and lookups by a rank in its own rows (owned.go), are views and sums, too. Scans (scans.go) are sums
-// of windows.
+// Slices, windows, iotas and halos are tensors read at indices that are affine in digits (view.go, viewform.go),
+// including the rank's; views of views compose (compose.go), and a slice of what is computed of views is
+// computed of slices (elementwise.go). Conditions on an iota say where they hold (affine.go): so masks, and
+// lookups by a rank in its own rows (shardedlookup.go), are views and sums, too. Scans (scans.go) are sums
+// of windows. Lookups of topk compose (topk.go).
 //
-// # Seams
+// # Concatenations and flat dimensions
 //
 // A tensor that does not divide evenly is concatenated with padding of unknown content.
-// Operations on such a concatenation are concatenations of operations on the parts (seams.go, parted.go),
-// so that the padding disappears when it is sliced off, or when it was masked before a sum.
+// Operations on such a concatenation are concatenations of operations on the parts (concat.go,
+// concatviews.go), so that the padding disappears when it is sliced off, or when it was masked before a sum.
+// Where shards are cut within a part, the parts are concatenated whole (concatwhole.go), and where they are cut
+// within a digit, it is flat with others (flat.go).
 //
 // Where digits are cut so that neither is a part of the other, or nothing is known of an operation, a
-// tensor is unknown, and State says why. Lookups are memoised, found or not, and work is bounded by a
+// tensor is unknown, and Try says why. Lookups are memoised, found or not, and work is bounded by a
 // budget.
 package normal

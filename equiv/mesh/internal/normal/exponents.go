@@ -17,13 +17,13 @@ func (m *Mesh) Exp(p *Tensor) *Tensor {
 	x := math.Exp(p.coef)
 	switch base := p.base; {
 	case base == m.t.one && x > 0 && x < math.MaxFloat64:
-		return m.number(p, x)
+		return m.fullLike(p, x)
 	case base.text == least && p.coef > 0:
-		return m.number(p, 0)
+		return m.fullLike(p, 0)
 	case base.kind == linear:
 		var out *Tensor
 		for k := range base.args {
-			q := p.under(k)
+			q := p.operand(k)
 			q.coef *= p.coef
 			if q = m.Exp(q); out == nil {
 				out = q
@@ -33,9 +33,9 @@ func (m *Mesh) Exp(p *Tensor) *Tensor {
 		}
 		return out
 	case base.is("log") && p.coef == 1:
-		return p.under(0)
+		return p.operand(0)
 	case base.is("log") && p.coef == -1:
-		return m.Reciprocal(p.under(0))
+		return m.Reciprocal(p.operand(0))
 	}
 	return m.Pointwise("exp", p)
 }
@@ -45,9 +45,9 @@ func (m *Mesh) Log(p *Tensor) *Tensor {
 	base := p.base
 	switch {
 	case base == m.t.one && p.coef > 0:
-		return m.number(p, math.Log(p.coef))
+		return m.fullLike(p, math.Log(p.coef))
 	case base.is("exp") && p.coef == 1:
-		return p.under(0)
+		return p.operand(0)
 	case base.kind != product:
 		return m.Pointwise("log", p)
 	}
@@ -57,16 +57,16 @@ func (m *Mesh) Log(p *Tensor) *Tensor {
 		}
 	}
 	var power *Tensor
-	rest := m.number(p, p.coef)
+	rest := m.fullLike(p, p.coef)
 	for k, a := range base.args {
-		q := p.under(k)
+		q := p.operand(k)
 		switch {
 		case !a.base.is("exp"):
 			rest = m.Mul(rest, q)
 		case power == nil:
-			power = q.under(0)
+			power = q.operand(0)
 		default:
-			power = m.plus(power, q.under(0))
+			power = m.plus(power, q.operand(0))
 		}
 	}
 	if power == nil {
@@ -84,7 +84,7 @@ func factors(p *Tensor) []*Tensor {
 	}
 	var out []*Tensor
 	for k := range p.base.args {
-		out = append(out, p.under(k))
+		out = append(out, p.operand(k))
 	}
 	return out
 }
@@ -94,7 +94,7 @@ func (m *Mesh) Div(above, below *Tensor) *Tensor {
 	l, r := factors(above), factors(below)
 	less := 0
 	for i := len(r) - 1; i >= 0; i-- {
-		k := slices.IndexFunc(l, r[i].alike)
+		k := slices.IndexFunc(l, r[i].equalUpToRepeats)
 		if k >= 0 && r[i].base.is("exp") {
 			l, r, less = slices.Delete(l, k, k+1), slices.Delete(r, i, i+1), less+1
 		}
@@ -102,7 +102,7 @@ func (m *Mesh) Div(above, below *Tensor) *Tensor {
 	if less == 0 {
 		return m.Mul(above, m.Reciprocal(below))
 	}
-	out, by := m.number(above, above.coef), m.number(below, below.coef)
+	out, by := m.fullLike(above, above.coef), m.fullLike(below, below.coef)
 	for _, p := range l {
 		out = m.Mul(out, p)
 	}
@@ -135,38 +135,21 @@ func (m *Mesh) LogSoftmax(p *Tensor, d int) *Tensor {
 // Reciprocal is 1 by a tensor.
 func (m *Mesh) Reciprocal(p *Tensor) *Tensor {
 	if p.coef == 0 {
-		Refuse("it divides by zero")
+		Unsupported("it divides by zero")
 	}
-	out := *p
-	out.coef = 1 / p.coef
 	if p.base == m.t.one {
-		return &out
+		return m.fullLike(p, 1/p.coef)
 	}
-	loops, s := make([]loop, len(p.base.shape)), &summed{}
-	for d, n := range p.base.shape {
-		s.segs = append(s.segs, digits.Of(d, 1, n))
-		loops[d] = loop{size: n, at: s.segs[d : d+1]}
-	}
-	out.coef, out.base, s.where = m.t.blockOf(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
-	out.coef /= p.coef
-	move := func(l []digits.Digit) []digits.Digit {
-		moved := make([]digits.Digit, len(l))
-		for i, d := range l {
-			moved[i] = s.move(d)
-		}
-		return moved
-	}
-	out.Dims, out.Held = nil, move(p.Held)
-	for _, l := range p.Dims {
-		out.Dims = append(out.Dims, digits.Joined(move(l)))
-	}
-	out.check()
-	return &out
+	to := &digitMap{from: digits.Complement(p.base.shape, nil)}
+	to.coef, to.base, to.to = m.t.genericOf(&spec{kind: generic, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: sumLoops(to.from, nil)})
+	out := p.remapped(to, digits.None, nil)
+	out.coef = to.coef / p.coef
+	return out
 }
 
-// opened are the operands of a sum with the terms of those that are sums themselves, if any term
+// expandSums are the operands of a sum with the terms of those that are sums themselves, if any term
 // is in two of them: it may cancel.
-func opened(args []arg, loops []loop) ([]arg, []loop) {
+func expandSums(args []arg, loops []loop) ([]arg, []loop) {
 	in := map[*expr]int{} // look-up only
 	twice := false
 	count := func(k int, e *expr) {
@@ -203,7 +186,7 @@ func opened(args []arg, loops []loop) ([]arg, []loop) {
 			for i, l := range loops {
 				d := l.at[k]
 				if a.base.kind == linear {
-					d = a.base.below(d, j)
+					d = a.base.operandDigit(d, j)
 				}
 				at[i] = append(at[i], d)
 			}
@@ -214,20 +197,4 @@ func opened(args []arg, loops []loop) ([]arg, []loop) {
 		loops[i].at = at[i]
 	}
 	return out, loops
-}
-
-// below is a digit of the result as one of operand k.
-func (e *expr) below(d digits.Digit, k int) digits.Digit {
-	if d.Dim == digits.None {
-		return d
-	}
-	of := e.loopOf(d)
-	if of < 0 || len(e.own) > 0 && e.win == nil {
-		panic(digits.Uneven{})
-	}
-	x := e.loops[of].at[k]
-	if x.Dim == digits.None {
-		return digits.Repeated(d.Size)
-	}
-	return digits.Of(x.Dim, x.Stride*d.Stride, d.Size)
 }

@@ -22,27 +22,27 @@ type expr struct {
 	place, own []digits.Digit
 	joins      []int // by own: the loop, or none
 
-	win     *window // of a view
-	sliding []bool  // by dimension: whether it goes along places of a view
+	win      *window // of a view
+	windowed []bool  // by dimension: whether it goes along places of a view
 }
 
 type kind uint8
 
 const (
-	leaf    kind = iota // an input, a constant, something unknown
-	block               // any operation, once for each place of its loops
-	product             // of the operands, summed over loops
-	linear              // a sum of the operands
-	convert             // to another element type
-	choice              // operand 1 where operand 0 holds, else operand 2
-	fold                // largest or smallest over loops, or the like
+	leaf      kind = iota // an input, a constant, something unknown
+	generic               // any operation, once for each place of its loops
+	product               // of the operands, summed over loops
+	linear                // a sum of the operands
+	convert               // to another element type
+	choice                // operand 1 where operand 0 holds, else operand 2
+	reduction             // largest or smallest over loops, or the like
 )
 
 // arg is an operand: coef times a base.
 type arg struct {
 	base  *expr
 	coef  float64
-	inner []digits.Digit // what a block sees of it at each place of its loops, row-major
+	inner []digits.Digit // what a generic operation sees of it at each place of its loops, row-major
 }
 
 // loop is a digit that operands have in common.
@@ -56,8 +56,8 @@ type loop struct {
 // Table holds expressions, by text.
 type Table struct {
 	exprs map[string]*expr
-	sums  map[string]*summed
-	views map[string]viewed
+	sums  map[string]*digitMap
+	views map[string]viewResult
 	one   *expr // any number is a multiple of it
 	buf   []byte
 	depth int  // of views in the making
@@ -68,7 +68,7 @@ type Table struct {
 
 // NewTable is an empty table, and bounds the work on it.
 func NewTable(budget int) *Table {
-	t := &Table{most: budget, exprs: map[string]*expr{}, sums: map[string]*summed{}, views: map[string]viewed{}}
+	t := &Table{most: budget, exprs: map[string]*expr{}, sums: map[string]*digitMap{}, views: map[string]viewResult{}}
 	t.one = t.leaf("one")
 	return t
 }
@@ -102,8 +102,8 @@ func (t *Table) make(s *spec) (*expr, []digits.Digit) {
 	e := &expr{kind: s.kind, text: s.text, args: s.args, win: s.win}
 	var of []int
 	var stride []int64
-	e.loops, of, stride = canonical(s.loops)
-	e.lay(s, of)
+	e.loops, of, stride = mergeLoops(s.loops)
+	e.layOut(s, of)
 	where := make([]digits.Digit, len(s.loops), len(s.loops)+len(s.own))
 	for i, l := range s.loops {
 		if where[i] = digits.Repeated(l.size); of[i] >= 0 {
@@ -115,9 +115,9 @@ func (t *Table) make(s *spec) (*expr, []digits.Digit) {
 	return t.intern(e), append(where, e.own...)
 }
 
-// lay gives loops and own sizes their places in the result. of is the loop that each of the
+// layOut gives loops and own sizes their places in the result. of is the loop that each of the
 // spec's became.
-func (e *expr) lay(s *spec, of []int) {
+func (e *expr) layOut(s *spec, of []int) {
 	major := make([]int, len(e.loops)) // the own size that a loop is minor to
 	for k := range major {
 		major[k] = digits.None
@@ -161,19 +161,46 @@ func (e *expr) lay(s *spec, of []int) {
 	}
 }
 
-// canonical are loops in their order, merged; by loop given the one that it became, -1 where no
+// loopOf is the loop that a digit of the result is of, -1 of one that is the result's own.
+func (e *expr) loopOf(d digits.Digit) int {
+	return slices.IndexFunc(e.place, func(p digits.Digit) bool { return p.Dim == d.Dim && d.Stride*d.Size <= p.Size })
+}
+
+// operandDigit is a digit of the result as one of operand k, of something of which an element is made of those in
+// its place.
+func (e *expr) operandDigit(d digits.Digit, k int) digits.Digit {
+	x, ok := e.loopDigit(d, k)
+	if !ok || d.Dim != digits.None && len(e.own) > 0 && e.win == nil {
+		panic(digits.Uneven{})
+	}
+	return x
+}
+
+// loopDigit is a digit of the result as one of operand k; false for one of the result's own.
+func (e *expr) loopDigit(d digits.Digit, k int) (digits.Digit, bool) {
+	if d.Dim == digits.None {
+		return d, true
+	}
+	of := e.loopOf(d)
+	if of < 0 {
+		return d, false
+	}
+	return e.loops[of].at[k].Part(d.Stride, d.Size), true
+}
+
+// mergeLoops are loops in their order, merged; by loop given the one that it became, -1 where no
 // operand has it, and its stride there.
-func canonical(loops []loop) (out []loop, of []int, stride []int64) {
+func mergeLoops(loops []loop) (out []loop, of []int, stride []int64) {
 	order := make([]int, 0, len(loops))
 	of, stride = make([]int, len(loops)), make([]int64, len(loops))
 	for i, l := range loops {
-		if of[i] = -1; l.size > 1 && first(l) >= 0 {
+		if of[i] = -1; l.size > 1 && firstOperand(l) >= 0 {
 			order = append(order, i)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		x, y := loops[a], loops[b]
-		i, j := first(x), first(y)
+		i, j := firstOperand(x), firstOperand(y)
 		if i != j {
 			return i - j
 		}
@@ -181,7 +208,7 @@ func canonical(loops []loop) (out []loop, of []int, stride []int64) {
 	})
 	for _, i := range order {
 		l := loops[i]
-		if n := len(out); n > 0 && goes(out[n-1], l) {
+		if n := len(out); n > 0 && continues(out[n-1], l) {
 			last := &out[n-1]
 			last.size *= l.size
 			last.at = slices.Clone(last.at)
@@ -203,13 +230,13 @@ func canonical(loops []loop) (out []loop, of []int, stride []int64) {
 	return out, of, stride
 }
 
-// first is the first operand that has a loop, -1 if none has.
-func first(l loop) int {
+// firstOperand is the first operand that has a loop, -1 if none has.
+func firstOperand(l loop) int {
 	return slices.IndexFunc(l.at, func(d digits.Digit) bool { return d.Dim != digits.None })
 }
 
-// goes reports whether loop b goes on where a ends.
-func goes(a, b loop) bool {
+// continues reports whether loop b goes on where a ends.
+func continues(a, b loop) bool {
 	if a.summed != b.summed {
 		return false
 	}
@@ -254,7 +281,7 @@ func (t *Table) intern(e *expr) *expr {
 		return old
 	}
 	e.id = len(t.exprs)
-	e.slide()
+	e.markWindowed()
 	t.exprs[string(b)] = e
 	return e
 }

@@ -15,7 +15,7 @@ import (
 
 // flat is a base in which digits, major first, are one dimension, with what is major to the first of them, and
 // these digits of it; false where the base does not have them.
-func (t *Table) flat(e *expr, along []digits.Digit) (*summed, []digits.Digit, bool) {
+func (t *Table) flat(e *expr, along []digits.Digit) (*digitMap, []digits.Digit, bool) {
 	if e.is(nameCat) || len(along) == 0 {
 		return nil, nil, false
 	}
@@ -25,22 +25,22 @@ func (t *Table) flat(e *expr, along []digits.Digit) (*summed, []digits.Digit, bo
 	}
 	has := slices.DeleteFunc(slices.Clone(all), func(d digits.Digit) bool { return d.Dim == digits.None })
 	slices.SortFunc(has, func(a, b digits.Digit) int { return cmp.Or(a.Dim-b.Dim, cmp.Compare(b.Stride, a.Stride)) })
-	s := &summed{coef: 1, segs: digits.Complement(e.shape, has)}
-	if digits.Places(s.segs)*digits.Places(has) != digits.Places(digits.Complement(e.shape, nil)) {
+	s := &digitMap{coef: 1, from: digits.Complement(e.shape, has)}
+	if digits.Places(s.from)*digits.Places(has) != digits.Places(digits.Complement(e.shape, nil)) {
 		return nil, nil, false // some twice
 	}
 	inner := digits.Joined(all)
-	flat := &spec{kind: block, text: nameFlat, args: []arg{{base: e, coef: 1, inner: inner}}, own: []int64{digits.Places(all)}}
-	for i, d := range s.segs {
-		flat.loops = append(flat.loops, loop{size: d.Size, at: s.segs[i : i+1]})
+	flat := &spec{kind: generic, text: nameFlat, args: []arg{{base: e, coef: 1, inner: inner}}, own: []int64{digits.Places(all)}}
+	for i, d := range s.from {
+		flat.loops = append(flat.loops, loop{size: d.Size, at: s.from[i : i+1]})
 	}
 	var where []digits.Digit
 	s.base, where = t.make(flat)
 	own := where[len(flat.loops)].Dim
-	s.where = where[:len(flat.loops):len(flat.loops)]
+	s.to = where[:len(flat.loops):len(flat.loops)]
 	for i, d := range inner {
 		if d.Dim != digits.None {
-			s.segs, s.where = append(s.segs, d), append(s.where, digits.Of(own, digits.Places(inner[i+1:]), d.Size))
+			s.from, s.to = append(s.from, d), append(s.to, digits.Of(own, digits.Places(inner[i+1:]), d.Size))
 		}
 	}
 	out := make([]digits.Digit, len(along))
@@ -61,67 +61,67 @@ func (t *Table) flatten(args []arg, lists [][]digits.Digit, loops []loop, k int)
 		args[k].base, lists[k] = s.base, digits.Joined(along)
 		for i := range loops {
 			loops[i].at = slices.Clone(loops[i].at)
-			loops[i].at[k] = s.move(loops[i].at[k])
+			loops[i].at[k] = s.at(loops[i].at[k])
 		}
 	}
 	return ok
 }
 
-// all are digits of the base that are left, joined where they are one.
-func (s *summed) all(l []digits.Digit) []digits.Digit {
+// list are digits of the base that are left, joined where they are one.
+func (s *digitMap) list(l []digits.Digit) []digits.Digit {
 	var out []digits.Digit
 	for _, d := range l {
-		out = digits.Add(out, s.move(d))
+		out = digits.Add(out, s.at(d))
 	}
 	return out
 }
 
-// reads reports whether a base is of views of another one made flat.
-func (e *expr) reads(of *expr) bool {
+// viewsFlatOf reports whether a base is of views of another one made flat.
+func (e *expr) viewsFlatOf(of *expr) bool {
 	for e.win != nil {
 		e = e.args[0].base
 	}
 	return e.is(nameFlat) && e.args[0].base == of
 }
 
-// flattened is a tensor in which the first of some places of a dimension, from its end, are one digit that can
+// flattenFor is a tensor in which the first of some places of a dimension, from its end, are one digit that can
 // be cut in n parts; the tensor itself where there is none.
-func (t *Table) flattened(p *Tensor, d int, places, n int64) *Tensor {
+func (t *Table) flattenFor(p *Tensor, d int, places, n int64) *Tensor {
 	front, l, _ := digits.Minor(p.Dims[d], places)
 	for k := range l {
 		if digits.Places(l[:k+1])%n != 0 {
 			continue
 		}
 		if s, along, ok := t.flat(p.base, l[:k+1]); ok {
-			return p.moved(s, d, slices.Concat(s.all(front), along, s.all(l[k+1:])))
+			return p.remapped(s, d, slices.Concat(s.list(front), along, s.list(l[k+1:])))
 		}
 		break
 	}
 	return p
 }
 
-// moved is a tensor by another base that has its digits, but for a dimension that is given.
-func (p *Tensor) moved(s *summed, d int, dim []digits.Digit) *Tensor {
+// remapped is a tensor by another base that has its digits, but for a dimension that is given.
+func (p *Tensor) remapped(s *digitMap, d int, dim []digits.Digit) *Tensor {
 	q := &Tensor{base: s.base, coef: p.coef * s.coef}
 	for e, l := range p.Dims {
 		if e == d {
 			l = digits.Joined(dim)
 		} else {
-			l = s.all(l)
+			l = s.list(l)
 		}
 		q.Dims = append(q.Dims, l)
 	}
-	for _, d := range p.Held {
-		q.Held = append(q.Held, s.move(d))
+	for _, d := range p.Atoms {
+		q.Atoms = append(q.Atoms, s.at(d))
 	}
 	q.check()
 	return q
 }
 
-// spread are the digits that a digit of a flat base is of; false where it begins or ends within one.
-func (e *expr) spread(d digits.Digit) (out []digits.Digit, ok bool) {
+// unflatten are the digits that a digit of a flat base is of; false where it begins or ends within one.
+func (e *expr) unflatten(d digits.Digit) (out []digits.Digit, ok bool) {
 	if d.Dim != e.own[0].Dim || d.Dim == digits.None {
-		x, ok := e.beneath(d, 0)
+		x, ok := e.loopDigit(d, 0)
 		return []digits.Digit{x}, ok
 	}
 	begin, end, at := d.Stride, d.Stride*d.Size, int64(1)
@@ -131,11 +131,7 @@ func (e *expr) spread(d digits.Digit) (out []digits.Digit, ok bool) {
 			if from%at != 0 || to%from != 0 || at*x.Size%to != 0 {
 				return nil, false
 			}
-			if y := digits.Repeated(to / from); x.Dim == digits.None {
-				out = append(out, y)
-			} else {
-				out = append(out, digits.Of(x.Dim, x.Stride*(from/at), y.Size))
-			}
+			out = append(out, x.Part(from/at, to/from))
 		}
 		at *= x.Size
 	}
@@ -143,14 +139,14 @@ func (e *expr) spread(d digits.Digit) (out []digits.Digit, ok bool) {
 	return out, true
 }
 
-// spread is a tensor by the digits that its base is flat of, if it is cut at none within; itself otherwise.
-func (p *Tensor) spread() *Tensor {
+// unflatten is a tensor by the digits that its base is flat of, if it is cut at none within; itself otherwise.
+func (p *Tensor) unflatten() *Tensor {
 	for p.base.is(nameFlat) {
 		q := &Tensor{base: p.base.args[0].base, coef: p.coef * p.base.args[0].coef}
 		for _, l := range p.Dims {
 			var out []digits.Digit
 			for _, d := range l {
-				ds, ok := p.base.spread(d)
+				ds, ok := p.base.unflatten(d)
 				if !ok {
 					return p
 				}
@@ -158,123 +154,154 @@ func (p *Tensor) spread() *Tensor {
 			}
 			q.Dims = append(q.Dims, digits.Joined(out))
 		}
-		for _, d := range p.Held {
-			ds, ok := p.base.spread(d)
+		for _, d := range p.Atoms {
+			ds, ok := p.base.unflatten(d)
 			if !ok || len(ds) != 1 {
 				return p
 			}
-			q.Held = append(q.Held, ds[0])
+			q.Atoms = append(q.Atoms, ds[0])
 		}
 		p = q
 	}
 	return p
 }
 
-// digitwise makes an operation on what an operand is flat of, flat again; false where none is, or loops are cut
-// within the digits of those that are.
-func (t *Table) digitwise(args []arg, loops []loop, mk maker) (c float64, e *expr, where []digits.Digit, ok bool) {
+// digitwise makes an operation on the digits that an operand is flat of, flat again; false where none is, or its
+// loops begin or end within these.
+func (t *Table) digitwise(args []arg, loops []loop, mk builder) (c float64, e *expr, where []digits.Digit, ok bool) {
 	for k, a := range args {
-		if a.base.is(nameFlat) && digits.Attempt(func() bool {
-			c, e, where, ok = t.digitwiseIn(k, args, loops, mk)
+		if !a.base.is(nameFlat) || !digits.Attempt(func() bool {
+			cut, ok := cutAtDigits(args, loops, k)
+			if !ok {
+				return false
+			}
+			of := a.base.args[0]
+			x := arg{base: of.base, coef: a.coef * of.coef}
+			for _, d := range a.inner {
+				y, ok := a.base.loopDigit(d, 0)
+				if !ok {
+					return false
+				}
+				x.inner = append(x.inner, y)
+			}
+			in := slices.Clone(args)
+			in[k] = x
+			c, e, where = mk(in, cut.parts)
+			e, where, ok = cut.flattened(t, e, slices.Clone(where))
 			return ok
 		}) {
-			return c, e, where, true
+			continue
 		}
+		return c, e, where, true
 	}
 	return 0, nil, nil, false
 }
 
-// digitwiseIn does so for operand k.
-func (t *Table) digitwiseIn(k int, args []arg, loops []loop, mk maker) (float64, *expr, []digits.Digit, bool) {
-	f := args[k].base
-	var inner []digits.Digit
-	merged, of, stride := canonical(loops)
-	var parts []loop                   // of those that are cut, then the others
-	cut := make([][2]int, len(merged)) // the range of parts
-	for i, l := range merged {
-		cut[i][0] = len(parts)
-		if l.at[k].Dim == f.own[0].Dim && !l.tail {
-			ds, ok := f.spread(l.at[k])
-			if !ok {
-				return 0, nil, nil, false
-			}
-			parts = append(parts, l.along(k, ds)...)
-		}
-		cut[i][1] = len(parts)
-	}
-	cuts := len(parts)
-	if cuts == 0 {
-		return 0, nil, nil, false
-	}
-	isCut := func(i int) bool { return of[i] >= 0 && cut[of[i]][0] < cut[of[i]][1] }
-	for i, l := range loops {
-		if !isCut(i) {
-			x, ok := f.beneath(l.at[k], 0)
-			if !ok {
-				return 0, nil, nil, false
-			}
-			l.at = slices.Clone(l.at)
-			l.at[k] = x
-			parts = append(parts, l)
-		}
-	}
-	args = slices.Clone(args)
-	for _, d := range args[k].inner {
-		x, ok := f.beneath(d, 0)
-		if !ok {
-			return 0, nil, nil, false
-		}
-		inner = append(inner, x)
-	}
-	args[k] = arg{base: f.args[0].base, coef: args[k].coef * f.args[0].coef, inner: inner}
-	c, e, w := mk(args, parts)
-	w = slices.Clone(w)
-	where := make([]digits.Digit, len(loops), len(loops)+len(w)-len(parts))
-	for m, r := range cut {
-		if r[0] == r[1] || parts[r[0]].summed || place(where, w[r[0]:r[1]], loops, of, stride, m) {
-			continue
-		}
-		s, along, ok := t.flat(e, w[r[0]:r[1]])
-		if !ok {
-			return 0, nil, nil, false
-		}
-		e = s.base
-		for i, d := range w {
-			if i < r[0] || i >= r[1] {
-				w[i] = s.move(d)
-			}
-		}
-		copy(w[r[0]:], along)
-	}
-	for m, r := range cut {
-		if r[0] < r[1] && !parts[r[0]].summed && !place(where, w[r[0]:r[1]], loops, of, stride, m) {
-			return 0, nil, nil, false
-		}
-	}
-	rest := w[cuts:]
-	for i, l := range loops {
-		if !isCut(i) {
-			where[i], rest = rest[0], rest[1:]
-		} else if l.summed {
-			where[i] = digits.Repeated(l.size)
-		}
-	}
-	return c, e, append(where, rest...), true
+// cutLoops are loops of which some are cut.
+type cutLoops struct {
+	loops  []loop
+	merged []int   // by loop: the one that it is merged to
+	stride []int64 // there
+	parts  []loop  // of those that are cut, and then the others
+	begin  []int   // by merged loop: the first of its parts, as many as the next one begins after
 }
 
-// place gives each of the loops that were merged to one its digit of those of that one; false where it is of
-// several.
-func place(where, merged []digits.Digit, loops []loop, of []int, stride []int64, m int) bool {
+// cutAtDigits cuts loops at the digits that operand k is flat of; false where one begins or ends within these, or
+// none has any.
+func cutAtDigits(args []arg, loops []loop, k int) (*cutLoops, bool) {
+	c, flat := &cutLoops{loops: loops}, args[k].base
+	var merged []loop
+	merged, c.merged, c.stride = mergeLoops(loops)
+	for _, l := range merged {
+		c.begin = append(c.begin, len(c.parts))
+		if l.at[k].Dim == flat.own[0].Dim && !l.tail {
+			ds, ok := flat.unflatten(l.at[k])
+			if !ok {
+				return nil, false
+			}
+			c.parts = append(c.parts, l.along(k, ds)...)
+		}
+	}
+	c.begin = append(c.begin, len(c.parts))
+	if len(c.parts) == 0 {
+		return nil, false
+	}
 	for i, l := range loops {
-		if of[i] != m {
+		if c.isCut(i) {
 			continue
 		}
-		rest, _, ok := digits.Minor(digits.Joined(merged), stride[i])
-		_, d, ok2 := digits.Minor(rest, l.size)
-		if d = digits.Joined(d); !ok || !ok2 || len(d) != 1 {
-			return false
+		x, ok := flat.loopDigit(l.at[k], 0)
+		if !ok {
+			return nil, false
 		}
-		where[i] = d[0]
+		l.at = slices.Clone(l.at)
+		l.at[k] = x
+		c.parts = append(c.parts, l)
+	}
+	return c, true
+}
+
+func (c *cutLoops) isCut(i int) bool {
+	m := c.merged[i]
+	return m >= 0 && c.begin[m] < c.begin[m+1]
+}
+
+// flattened is a result in which what was cut is one digit for each loop, by where its parts are; false where
+// that cannot be.
+func (c *cutLoops) flattened(t *Table, e *expr, parts []digits.Digit) (*expr, []digits.Digit, bool) {
+	for m, from := range c.begin[:len(c.begin)-1] {
+		to := c.begin[m+1]
+		if c.place(nil, m, parts[from:to]) {
+			continue
+		}
+		s, along, ok := t.flat(e, parts[from:to])
+		if !ok {
+			return nil, nil, false
+		}
+		for i, d := range parts {
+			if i < from || i >= to {
+				parts[i] = s.at(d)
+			}
+		}
+		copy(parts[from:], along)
+		e = s.base
+	}
+	cuts := c.begin[len(c.begin)-1]
+	rest, where := parts[cuts:], make([]digits.Digit, len(c.loops))
+	for i := range c.loops {
+		if !c.isCut(i) {
+			where[i], rest = rest[0], rest[1:]
+		}
+	}
+	for m, from := range c.begin[:len(c.begin)-1] {
+		if !c.place(where, m, parts[from:c.begin[m+1]]) {
+			return nil, nil, false
+		}
+	}
+	return e, append(where, rest...), true
+}
+
+// place gives each of the loops that were merged to one, m, its digit of those of that one's parts; false where
+// it is of several.
+func (c *cutLoops) place(where []digits.Digit, m int, parts []digits.Digit) bool {
+	if len(parts) == 0 {
+		return true
+	}
+	for i, l := range c.loops {
+		if c.merged[i] != m {
+			continue
+		}
+		d := []digits.Digit{digits.Repeated(l.size)}
+		if !l.summed {
+			rest, _, ok := digits.Minor(digits.Joined(parts), c.stride[i])
+			_, taken, ok2 := digits.Minor(rest, l.size)
+			if d = digits.Joined(taken); !ok || !ok2 || len(d) != 1 {
+				return false
+			}
+		}
+		if where != nil {
+			where[i] = d[0]
+		}
 	}
 	return true
 }

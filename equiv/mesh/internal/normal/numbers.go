@@ -48,8 +48,8 @@ func (t *Table) Float(x float64, dt dtype.DType) Operand {
 	return t.Real(x)
 }
 
-// Extremes are the numbers of a type that no maximum and no minimum sees.
-func (t *Table) Extremes(dt dtype.DType) (low, high Operand) {
+// Limits are the numbers of a type that no maximum and no minimum sees.
+func (t *Table) Limits(dt dtype.DType) (low, high Operand) {
 	if dt.IsFloat() {
 		if lo, hi := dt.Ends(); !math.IsInf(hi, 1) {
 			return t.Real(lo), t.Real(hi)

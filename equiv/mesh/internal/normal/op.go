@@ -53,8 +53,8 @@ func (o *Op) Loops(lists [][]digits.Digit, summed bool) []int {
 	return out
 }
 
-// One makes loops of a dimension of one operand.
-func (o *Op) One(k, d int) []int {
+// Parallel makes loops of a dimension of one operand.
+func (o *Op) Parallel(k, d int) []int {
 	dims := slices.Repeat([]int{digits.None}, len(o.in))
 	dims[k] = d
 	return o.Align(dims, false)
@@ -82,7 +82,7 @@ func (o *Op) ranks() {
 	for a, n := range o.m.atoms {
 		l := loop{size: n, at: make([]digits.Digit, len(o.in))}
 		for k, p := range o.in {
-			l.at[k] = p.Held[a]
+			l.at[k] = p.Atoms[a]
 		}
 		o.atoms[a] = len(o.loops)
 		o.loops = append(o.loops, l)
@@ -91,7 +91,7 @@ func (o *Op) ranks() {
 
 // finish is the result whose dimensions are loops; those after the loops are its own sizes.
 func (o *Op) finish(coef float64, base *expr, where []digits.Digit, dims [][]int) *Tensor {
-	p := &Tensor{base: base, coef: coef, Held: make([]digits.Digit, len(o.atoms))}
+	p := &Tensor{base: base, coef: coef, Atoms: make([]digits.Digit, len(o.atoms))}
 	if coef == 0 {
 		p.base = o.m.t.one
 	}
@@ -109,14 +109,14 @@ func (o *Op) finish(coef float64, base *expr, where []digits.Digit, dims [][]int
 		p.Dims = append(p.Dims, ds)
 	}
 	for a, i := range o.atoms {
-		p.Held[a] = at(i)
+		p.Atoms[a] = at(i)
 	}
 	p.check()
-	return p.spread()
+	return p.unflatten()
 }
 
 // made is the result that a maker makes of the operands and the loops.
-func (o *Op) made(mk maker, dims [][]int) *Tensor {
+func (o *Op) made(mk builder, dims [][]int) *Tensor {
 	o.ranks()
 	coef, base, where := mk(o.operands(), o.loops)
 	return o.finish(coef, base, where, dims)
@@ -129,12 +129,12 @@ func (o *Op) Contract(dims [][]int) *Tensor { return o.made(o.m.t.multiply, dims
 // Own is the place of a result's own size in its dimensions, for Block.
 func Own(i int) int { return -1 - i }
 
-// Block is an operation of which no more is known than its name and what it sees. A dimension of the
+// Generic is an operation of which no more is known than its name and what it sees. A dimension of the
 // result is made of loops, or is own by its number among the sizes.
-func (o *Op) Block(name string, dims [][]int, sizes []int64) *Tensor {
+func (o *Op) Generic(name string, dims [][]int, sizes []int64) *Tensor {
 	o.ranks()
-	s := &spec{kind: block, text: name + " " + string(o.text), args: o.operands(), loops: o.loops, own: sizes}
-	coef, base, where := o.m.t.blockOf(s)
+	s := &spec{kind: generic, text: name + " " + string(o.text), args: o.operands(), loops: o.loops, own: sizes}
+	coef, base, where := o.m.t.genericOf(s)
 	for i := range dims {
 		for j, k := range dims[i] {
 			if k < 0 {
@@ -145,29 +145,29 @@ func (o *Op) Block(name string, dims [][]int, sizes []int64) *Tensor {
 	return o.finish(coef, base, where, dims)
 }
 
-// blockOf makes a block, part by part where its loops cover seams.
-func (t *Table) blockOf(s *spec) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+// genericOf makes a generic operation, distributed over what its operands are.
+func (t *Table) genericOf(s *spec) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distribute(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 		part := *s
 		part.args, part.loops = args, loops
-		return t.blockOf(&part)
+		return t.genericOf(&part)
 	}, t.add); ok {
 		return c, e, where
 	}
 	if s.text == Lookup || strings.HasPrefix(s.text, Lookup+" ") {
-		if c, e, where, ok := t.looked(s); ok {
+		if c, e, where, ok := t.lookupView(s); ok {
 			return c, e, where
 		}
-		if c, e, where, ok := t.finals(s); ok {
-			return c, e, where
-		}
-	}
-	if strings.HasPrefix(s.text, nameBest+" ") {
-		if c, e, where, ok := t.contested(s); ok {
+		if c, e, where, ok := t.topKOfTopK(s); ok {
 			return c, e, where
 		}
 	}
-	return t.linearly(*s)
+	if strings.HasPrefix(s.text, nameTopK+" ") {
+		if c, e, where, ok := t.topKUnpadded(s); ok {
+			return c, e, where
+		}
+	}
+	return t.makeGeneric(*s)
 }
 
 // broadcast makes loops of the dimensions of all operands, counted from the last one.
@@ -197,7 +197,7 @@ func (o *Op) broadcast() [][]int {
 // Pointwise is a function of each element of tensors, of which only the name is known.
 func (m *Mesh) Pointwise(name string, in ...*Tensor) *Tensor {
 	o := m.Op(in...)
-	return o.Block(name, o.broadcast(), nil)
+	return o.Generic(name, o.broadcast(), nil)
 }
 
 // Add is a sum of tensors, each with a factor.
@@ -223,7 +223,7 @@ func (m *Mesh) Mul(in ...*Tensor) *Tensor {
 func (m *Mesh) Convert(to string, p *Tensor) *Tensor {
 	o := m.Op(p)
 	return o.made(func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-		return m.t.converted(to, args[0], loops)
+		return m.t.convertTo(to, args[0], loops)
 	}, o.broadcast())
 }
 
@@ -242,7 +242,7 @@ func (m *Mesh) Reduce(how string, p *Tensor, dims, atoms []int) *Tensor {
 		if slices.Contains(dims, d) {
 			o.Align([]int{d}, true)
 		} else {
-			out = append(out, o.One(0, d))
+			out = append(out, o.Parallel(0, d))
 		}
 	}
 	return o.made(func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
@@ -259,7 +259,7 @@ func (m *Mesh) Slice(p *Tensor, d int, start, count, step int64) *Tensor {
 	dims := make([][]int, len(p.Dims))
 	for k := range dims {
 		if k != d {
-			dims[k] = o.One(0, k)
+			dims[k] = o.Parallel(0, k)
 		}
 	}
 	o.ranks()
@@ -288,6 +288,6 @@ func (m *Mesh) Concat(d int, in ...*Tensor) *Tensor {
 		lists[k] = p.Dims[d]
 	}
 	o.ranks()
-	coef, base, where, along := m.t.join(o.operands(), lists, o.loops)
+	coef, base, where, along := m.t.concat(o.operands(), lists, o.loops)
 	return o.joined(coef, base, where, along, dims, d)
 }

@@ -18,7 +18,7 @@ func (m *Mesh) Place(p *Tensor, atoms [][]int) *Tensor {
 			pieces *= m.atoms[a]
 		}
 		if n%pieces != 0 {
-			p = m.t.padded(p, d, (n+pieces-1)/pieces*pieces)
+			p = m.t.pad(p, d, (n+pieces-1)/pieces*pieces)
 		}
 	}
 	for d, l := range atoms {
@@ -27,42 +27,42 @@ func (m *Mesh) Place(p *Tensor, atoms [][]int) *Tensor {
 	return p
 }
 
-// Varies reports whether ranks that differ in atoms have other elements.
-func (p *Tensor) Varies(atoms []int) bool {
-	return slices.ContainsFunc(atoms, func(a int) bool { return p.Held[a].Dim != digits.None })
+// VariesAlong reports whether ranks that differ in atoms have other elements.
+func (p *Tensor) VariesAlong(atoms []int) bool {
+	return slices.ContainsFunc(atoms, func(a int) bool { return p.Atoms[a].Dim != digits.None })
 }
 
-// moving is a tensor whose dimension and ranks are to change.
-func (p *Tensor) moving() *Tensor {
-	return &Tensor{p.base, p.coef, slices.Clone(p.Dims), slices.Clone(p.Held)}
+// clone is a tensor whose dimension and ranks are to change.
+func (p *Tensor) clone() *Tensor {
+	return &Tensor{p.base, p.coef, slices.Clone(p.Dims), slices.Clone(p.Atoms)}
 }
 
 // AllGather has the digits that ranks held in front of a dimension.
 func (m *Mesh) AllGather(p *Tensor, atoms []int, d int) *Tensor {
-	out := p.moving()
+	out := p.clone()
 	var front []digits.Digit
 	for _, a := range atoms {
-		front = append(front, p.Held[a])
-		out.Held[a] = digits.Repeated(m.atoms[a])
+		front = append(front, p.Atoms[a])
+		out.Atoms[a] = digits.Repeated(m.atoms[a])
 	}
 	out.Dims[d] = digits.Joined(append(front, p.Dims[d]...))
-	return out.spread()
+	return out.unflatten()
 }
 
 // Shard gives the first digits of a dimension to the ranks.
 func (m *Mesh) Shard(p *Tensor, atoms []int, d int) *Tensor {
 	p = m.divisible(p, atoms, d)
-	out := p.moving()
+	out := p.clone()
 	l := p.Dims[d]
 	for _, a := range atoms {
 		var first digits.Digit
 		if first, l = leading(l, m.atoms[a]); first.Dim == digits.None {
 			continue
 		}
-		if out.Held[a].Dim != digits.None {
-			Refuse("ranks take pieces of what they have pieces of already")
+		if out.Atoms[a].Dim != digits.None {
+			Unsupported("ranks take pieces of what they have pieces of already")
 		}
-		out.Held[a] = first
+		out.Atoms[a] = first
 	}
 	out.Dims[d] = digits.Joined(l)
 	return out
@@ -89,22 +89,22 @@ func leading(l []digits.Digit, n int64) (first digits.Digit, rest []digits.Digit
 // AllToAll swaps what ranks hold with the first digits of a dimension.
 func (m *Mesh) AllToAll(p *Tensor, atoms []int, d int) *Tensor {
 	p = m.divisible(p, atoms, d)
-	out := p.moving()
+	out := p.clone()
 	l := p.Dims[d]
 	var front []digits.Digit
 	for _, a := range atoms {
-		front = append(front, p.Held[a])
-		out.Held[a], l = leading(l, m.atoms[a])
+		front = append(front, p.Atoms[a])
+		out.Atoms[a], l = leading(l, m.atoms[a])
 	}
 	out.Dims[d] = digits.Joined(append(front, l...))
-	return out.spread()
+	return out.unflatten()
 }
 
 // SwapAtoms is what ranks have whose atoms are others: of each, the one that it was.
 func (m *Mesh) SwapAtoms(p *Tensor, atoms, were []int) *Tensor {
-	out := p.moving()
+	out := p.clone()
 	for k, a := range atoms {
-		out.Held[a] = p.Held[were[k]]
+		out.Atoms[a] = p.Atoms[were[k]]
 	}
 	return out
 }
@@ -116,14 +116,14 @@ func (m *Mesh) Shift(p *Tensor, atoms []int, turn, by int) (out *Tensor, ok bool
 	var ranks []digits.Digit
 	total := int64(1)
 	for _, a := range atoms {
-		ranks = digits.Add(ranks, p.Held[a])
+		ranks = digits.Add(ranks, p.Atoms[a])
 		total *= m.atoms[a]
 	}
 	if len(ranks) != 1 || ranks[0].Dim == digits.None || ranks[0].Size != total {
 		return nil, false
 	}
-	held := make([]axis, len(p.Held))
-	for a, y := range p.Held {
+	held := make([]axis, len(p.Atoms))
+	for a, y := range p.Atoms {
 		held[a] = axis{y.Size, y, 0}
 	}
 	step := int64(turn) * total
@@ -140,24 +140,24 @@ func (m *Mesh) Shift(p *Tensor, atoms []int, turn, by int) (out *Tensor, ok bool
 
 // Shuffle is what members of a group have from others, by number, in any order: of -1 zeros.
 func (m *Mesh) Shuffle(p *Tensor, atoms, from []int) *Tensor {
-	q := p.moving()
+	q := p.clone()
 	o := m.Op(q)
 	dims := make([][]int, len(p.Dims))
 	for d := range dims {
-		dims[d] = o.One(0, d)
+		dims[d] = o.Parallel(0, d)
 	}
 	var had []digits.Digit
-	b := &spec{kind: block, text: "permute " + fmt.Sprint(from)}
+	b := &spec{kind: generic, text: "permute " + fmt.Sprint(from)}
 	for _, a := range atoms {
-		had = append(had, p.Held[a])
-		q.Held[a] = digits.Repeated(m.atoms[a])
+		had = append(had, p.Atoms[a])
+		q.Atoms[a] = digits.Repeated(m.atoms[a])
 		b.own = append(b.own, m.atoms[a])
 	}
 	o.ranks()
 	o.Inner(0, had)
 	o.args[0].coef = 1
 	b.args, b.loops = o.operands(), o.loops
-	coef, base, where := m.t.blockOf(b)
+	coef, base, where := m.t.genericOf(b)
 	for i, a := range atoms {
 		o.atoms[a] = len(o.loops) + i
 	}

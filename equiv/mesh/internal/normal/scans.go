@@ -6,13 +6,13 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
-// What accumulates along a dimension is a window over all that is in front of each place, or behind
+// What accumulates along a dimension is a window over all that is in front of each place, or after
 // it, summed or folded. This file has such scans of a dimension's parts, and of what comes out in
 // the end of each: both together are the scan of the dimension.
 
-// Accumulated is an operation on two scans, a sum or the fold of a name, of which the one goes on where
+// JoinScans is an operation on two scans, a sum or the fold of a name, of which the one goes on where
 // the other ends; nil where it is none. Neutral is the number that changes nothing.
-func (m *Mesh) Accumulated(how string, neutral Operand, p, q *Tensor) *Tensor {
+func (m *Mesh) JoinScans(how string, neutral Operand, p, q *Tensor) *Tensor {
 	for range 2 {
 		a, b := scanOf(how, p, neutral), scanOf(how, q, neutral)
 		if a == nil || b == nil || p.coef != q.coef {
@@ -23,7 +23,7 @@ func (m *Mesh) Accumulated(how string, neutral Operand, p, q *Tensor) *Tensor {
 			o := m.Op(p, q)
 			dims := o.broadcast()
 			o.ranks()
-			c, e, where, ok := m.t.goesOnBy(how, a, b, o.loops)
+			c, e, where, ok := m.t.mergeScans(how, a, b, o.loops)
 			if ok {
 				out = o.finish(c*p.coef, e, where, dims)
 			}
@@ -47,7 +47,7 @@ type scan struct {
 // scanOf is what a tensor is a scan of, nil if it is none.
 func scanOf(how string, p *Tensor, neutral arg) *scan {
 	e := p.base
-	if !(how == Sum && e.kind == product || p.coef == 1 && e.kind == fold && e.text == how) || len(e.args) != 1 || e.args[0].coef != 1 {
+	if !(how == Sum && e.kind == product || p.coef == 1 && e.kind == reduction && e.text == how) || len(e.args) != 1 || e.args[0].coef != 1 {
 		return nil
 	}
 	v := e.args[0].base
@@ -68,9 +68,9 @@ func scanOf(how string, p *Tensor, neutral arg) *scan {
 	return &scan{e, v, d, neutral}
 }
 
-// goesOnBy is scan a of the parts of a digit, to which b adds what comes out in the end of those in front:
+// mergeScans is scan a of the parts of a digit, to which b adds what comes out in the end of those in front:
 // the scan of all of it.
-func (t *Table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) mergeScans(how string, a, b *scan, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	x, m, k := a.window.args[0].base, a.of.Size, b.of.Size
 	all := digits.Of(a.of.Dim, a.of.Stride, m*k)
 	parts := digits.Of(a.of.Dim, a.of.Stride*m, k)
@@ -79,21 +79,21 @@ func (t *Table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	if !ok || off < 0 != (b.window.win.off == -k) || off == 0 && b.window.win.off != 1 || all.Stride*all.Size > x.shape[all.Dim] {
 		return 0, nil, nil, false
 	}
-	ends := &summed{segs: digits.Complement(x.shape, []digits.Digit{a.of})}
+	ends := &digitMap{from: digits.Complement(x.shape, []digits.Digit{a.of})}
 	var over []loop
-	for i := range ends.segs {
-		over = append(over, loop{size: ends.segs[i].Size, at: ends.segs[i : i+1]})
+	for i := range ends.from {
+		over = append(over, loop{size: ends.from[i].Size, at: ends.from[i : i+1]})
 	}
 	c, e, w := t.reduce(how, arg{x, 1, nil}, append(over, loop{size: m, summed: true, at: []digits.Digit{a.of}}))
-	ends.where = w[:len(over)]
-	if c != 1 || e != b.window.args[0].base || ends.move(parts) != b.of {
+	ends.to = w[:len(over)]
+	if c != 1 || e != b.window.args[0].base || ends.at(parts) != b.of {
 		return 0, nil, nil, false
 	}
 	v := view{arg: arg{base: x, coef: 1}, inner: all, off: off, dil: 1, fill: &a.neutral}
 	v.axes = []axis{{all.Size, digits.Repeated(all.Size), 1}, {all.Size, digits.Repeated(all.Size), 1}}
 	at := make([]int64, len(loops)) // the stride of those that are digits of the place
 	for i, l := range loops {
-		d, o := a.sum.below(l.at[0], 0), b.sum.below(l.at[1], 0)
+		d, o := a.sum.operandDigit(l.at[0], 0), b.sum.operandDigit(l.at[1], 0)
 		carried := digits.Repeated(l.size)
 		switch {
 		case d.Dim == a.window.own[0].Dim && d.Dim != digits.None:
@@ -105,13 +105,13 @@ func (t *Table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 				return 0, nil, nil, false
 			}
 		default:
-			d = a.window.below(d, 0)
+			d = a.window.operandDigit(d, 0)
 			if o.Dim == b.window.own[0].Dim {
 				if at[i] = o.Stride * m; d != (digits.Of(parts.Dim, parts.Stride*o.Stride, l.size)) {
 					return 0, nil, nil, false
 				}
 				d = digits.Repeated(l.size)
-			} else if o.Dim == digits.None || b.window.below(o, 0) != ends.move(d) {
+			} else if o.Dim == digits.None || b.window.operandDigit(o, 0) != ends.at(d) {
 				return 0, nil, nil, false
 			}
 			carried = d
@@ -135,35 +135,35 @@ func (t *Table) goesOnBy(how string, a, b *scan, loops []loop) (float64, *expr, 
 	return c, e, w[2:], true
 }
 
-// trimmed leaves out places of a window that are summed, or folded, and outside wherever it stands,
+// trimWindow leaves out places of a window that are summed, or folded, and outside wherever it stands,
 // but so that it has as many as it stands at: a scan of what is in front stays one. It returns false
 // where there are none. Of two digits that a place depends on alike the first one is not summed.
-func (t *Table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
+func (t *Table) trimWindow(how string, a arg, loops []loop) (arg, []loop, bool) {
 	e := a.base
-	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == Sum || how != Sum && !t.unseen(how, *e.win.fill) {
+	if e.win == nil || e.win.fill == nil || !t.is(*e.win.fill, 0) && how == Sum || how != Sum && !t.isIdentity(how, *e.win.fill) {
 		return a, nil, false
 	}
 	v := view{arg: e.args[0], inner: append(digits.Joined(e.args[0].inner), digits.Repeated(1))[0], off: e.win.off, dil: e.win.dil, fill: e.win.fill}
 	v.arg.inner = nil
-	m := &summed{}
+	m := &digitMap{}
 	for i, l := range e.loops {
-		v.axes, m.segs = append(v.axes, axis{l.size, l.at[0], 0}), append(m.segs, e.place[i])
+		v.axes, m.from = append(v.axes, axis{l.size, l.at[0], 0}), append(m.from, e.place[i])
 	}
 	first, cut := len(v.axes), false
 	for k, d := range e.own {
-		v.axes, m.segs = append(v.axes, axis{d.Size, digits.Repeated(d.Size), e.win.coefs[k]}), append(m.segs, d)
+		v.axes, m.from = append(v.axes, axis{d.Size, digits.Repeated(d.Size), e.win.coefs[k]}), append(m.from, d)
 	}
-	loops = picked(loops, []int{0})
+	loops = pickOperands(loops, []int{0})
 	for k := range e.own {
 		for j := range k {
 			if e.own[j].Size == e.own[k].Size && e.win.coefs[j] == e.win.coefs[k] {
-				cut = swapped(loops, e.own[j], e.own[k]) || cut
+				cut = swapSummed(loops, e.own[j], e.own[k]) || cut
 			}
 		}
 	}
 	for k := range e.own {
 		x := &v.axes[first+k]
-		i := slices.IndexFunc(loops, func(l loop) bool { return l.summed && l.at[0] == m.segs[first+k] })
+		i := slices.IndexFunc(loops, func(l loop) bool { return l.summed && l.at[0] == m.from[first+k] })
 		if i < 0 || x.coef < 1 {
 			continue
 		}
@@ -187,7 +187,7 @@ func (t *Table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 			continue
 		}
 		v.off, x.size, cut = v.off+from*x.coef, to-from, true
-		m.segs[first+k].Size, loops[i].size = to-from, to-from
+		m.from[first+k].Size, loops[i].size = to-from, to-from
 		loops[i].at[0].Size = to - from
 		x.at = digits.Repeated(x.size)
 	}
@@ -195,15 +195,15 @@ func (t *Table) trimmed(how string, a arg, loops []loop) (arg, []loop, bool) {
 		return a, nil, false
 	}
 	c, b, where := t.view(v)
-	m.where = digits.Singles(where)
+	m.to = digits.Singles(where)
 	for i := range loops {
-		loops[i].at[0] = m.move(loops[i].at[0])
+		loops[i].at[0] = m.at(loops[i].at[0])
 	}
 	return arg{base: b, coef: a.coef * c}, loops, true
 }
 
-// swapped lets loops change places of which that of the first digit is summed and that of the other is not.
-func swapped(loops []loop, first, second digits.Digit) bool {
+// swapSummed lets loops change places of which that of the first digit is summed and that of the other is not.
+func swapSummed(loops []loop, first, second digits.Digit) bool {
 	i := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == first && l.summed })
 	k := slices.IndexFunc(loops, func(l loop) bool { return l.at[0] == second && !l.summed })
 	if i < 0 || k < 0 {

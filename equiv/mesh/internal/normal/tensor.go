@@ -10,10 +10,10 @@ import (
 // Tensor is a tensor of one device, or what each rank has of one: a factor times a base, whose
 // digits are in the dimensions of the tensor or are the rank's.
 type Tensor struct {
-	base *expr
-	coef float64
-	Dims [][]digits.Digit // the digits of each dimension, major first
-	Held []digits.Digit   // by atom of the mesh: the digit of the base that it is
+	base  *expr
+	coef  float64
+	Dims  [][]digits.Digit // the digits of each dimension, major first
+	Atoms []digits.Digit   // by atom of the mesh: the digit of the base that it is
 }
 
 // Mesh has the tensors of one program. Its atoms are the digits of a rank; one device has none.
@@ -61,7 +61,7 @@ func (p *Tensor) WithDims(dims [][]digits.Digit) *Tensor {
 // it is.
 func (p *Tensor) check() {
 	n, all := int64(1), int64(1)
-	for _, l := range append(p.Dims[:len(p.Dims):len(p.Dims)], p.Held) {
+	for _, l := range append(p.Dims[:len(p.Dims):len(p.Dims)], p.Atoms) {
 		for _, d := range l {
 			if d.Dim != digits.None {
 				n *= d.Size
@@ -76,8 +76,8 @@ func (p *Tensor) check() {
 	}
 }
 
-// everywhere are the digits of a tensor that is the same on all ranks.
-func (m *Mesh) everywhere() []digits.Digit {
+// replicated are the digits of a tensor that is the same on all ranks.
+func (m *Mesh) replicated() []digits.Digit {
 	out := make([]digits.Digit, len(m.atoms))
 	for a, n := range m.atoms {
 		out[a] = digits.Repeated(n)
@@ -87,7 +87,7 @@ func (m *Mesh) everywhere() []digits.Digit {
 
 // Leaf is a tensor of which only a name is known, and which is the same on all ranks.
 func (m *Mesh) Leaf(name string, sizes ...int64) *Tensor {
-	p := &Tensor{coef: 1, Held: m.everywhere()}
+	p := &Tensor{coef: 1, Atoms: m.replicated()}
 	var shape []int64
 	for _, n := range sizes {
 		if n == 1 {
@@ -105,7 +105,7 @@ func (m *Mesh) Leaf(name string, sizes ...int64) *Tensor {
 func (m *Mesh) Unknown(name string, sizes ...int64) *Tensor {
 	all := m.Leaf("unknown "+name, slices.Concat(m.atoms, sizes)...)
 	for a := range m.atoms {
-		all.Held[a] = all.Dims[a][0]
+		all.Atoms[a] = all.Dims[a][0]
 	}
 	all.Dims = all.Dims[len(m.atoms):]
 	return all
@@ -113,15 +113,15 @@ func (m *Mesh) Unknown(name string, sizes ...int64) *Tensor {
 
 // Full is the same number in each place of a tensor.
 func (m *Mesh) Full(x Operand, sizes ...int64) *Tensor {
-	p := &Tensor{base: x.base, coef: x.coef, Held: m.everywhere()}
+	p := &Tensor{base: x.base, coef: x.coef, Atoms: m.replicated()}
 	for _, n := range sizes {
 		p.Dims = append(p.Dims, digits.Add(nil, digits.Repeated(n)))
 	}
 	return p
 }
 
-// number is a number in the shape of a tensor.
-func (m *Mesh) number(like *Tensor, x float64) *Tensor {
+// fullLike is a number in the shape of a tensor.
+func (m *Mesh) fullLike(like *Tensor, x float64) *Tensor {
 	return m.Full(arg{base: m.t.one, coef: x}, like.Sizes()...)
 }
 
@@ -134,29 +134,29 @@ func (p *Tensor) Sizes() []int64 {
 	return out
 }
 
-// under is operand k of what a tensor is, place by place.
-func (p *Tensor) under(k int) *Tensor {
+// operand is operand k of what a tensor is, place by place.
+func (p *Tensor) operand(k int) *Tensor {
 	base := p.base
 	all := func(l []digits.Digit) []digits.Digit {
 		out := make([]digits.Digit, len(l))
 		for i, d := range l {
-			out[i] = base.below(d, k)
+			out[i] = base.operandDigit(d, k)
 		}
 		return out
 	}
-	q := &Tensor{base: base.args[k].base, coef: base.args[k].coef, Held: all(p.Held)}
+	q := &Tensor{base: base.args[k].base, coef: base.args[k].coef, Atoms: all(p.Atoms)}
 	for _, l := range p.Dims {
 		q.Dims = append(q.Dims, digits.Joined(all(l)))
 	}
 	return q
 }
 
-// alike reports whether tensors are the same, but for how often each element is there.
-func (p *Tensor) alike(q *Tensor) bool {
+// equalUpToRepeats reports whether tensors are the same, but for how often each element is there.
+func (p *Tensor) equalUpToRepeats(q *Tensor) bool {
 	repeats := func(l []digits.Digit) bool {
 		return !slices.ContainsFunc(l, func(d digits.Digit) bool { return d.Dim != digits.None })
 	}
-	return p.base == q.base && p.coef == q.coef && slices.Equal(p.Held, q.Held) && slices.EqualFunc(p.Dims, q.Dims, func(a, b []digits.Digit) bool {
+	return p.base == q.base && p.coef == q.coef && slices.Equal(p.Atoms, q.Atoms) && slices.EqualFunc(p.Dims, q.Dims, func(a, b []digits.Digit) bool {
 		return slices.Equal(a, b) || repeats(a) && repeats(b)
 	})
 }
@@ -166,7 +166,7 @@ func (p *Tensor) alike(q *Tensor) bool {
 func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 	for _, l := range atoms {
 		for _, a := range l {
-			if a < len(want.Held) && want.Held[a].Dim != digits.None {
+			if a < len(want.Atoms) && want.Atoms[a].Dim != digits.None {
 				return "ranks that should have pieces of it differ in the program of one device already"
 			}
 		}
@@ -182,7 +182,7 @@ func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 		}
 		for d := range atoms {
 			if len(atoms[d]) > 0 {
-				want, has = m.t.rejoined(want, d), m.t.rejoined(has, d)
+				want, has = m.t.concatWhole(want, d), m.t.concatWhole(has, d)
 			}
 		}
 		return true
@@ -200,8 +200,8 @@ func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
 		}
 	}
-	for a, d := range has.Held {
-		if a < len(want.Held) && d != want.Held[a] || a >= len(want.Held) && d.Dim != digits.None {
+	for a, d := range has.Atoms {
+		if a < len(want.Atoms) && d != want.Atoms[a] || a >= len(want.Atoms) && d.Dim != digits.None {
 			return "the ranks have other pieces of it"
 		}
 	}

@@ -40,8 +40,8 @@ type window struct {
 	coefs    []int64 // by size of its own
 }
 
-// times is a product; numbers too large for places are none.
-func times(a, b int64) int64 {
+// mulExact is a product; numbers too large for places are none.
+func mulExact(a, b int64) int64 {
 	if x := float64(a) * float64(b); x > 1<<60 || x < -1<<60 {
 		panic(digits.Uneven{})
 	}
@@ -52,7 +52,7 @@ func times(a, b int64) int64 {
 func (v *view) span() (lo, hi int64) {
 	lo, hi = v.off, v.off
 	for _, a := range v.axes {
-		if d := times(a.coef, a.size-1); d < 0 {
+		if d := mulExact(a.coef, a.size-1); d < 0 {
 			lo += d
 		} else {
 			hi += d
@@ -61,19 +61,19 @@ func (v *view) span() (lo, hi int64) {
 	return lo, hi
 }
 
-// sides report whether places lie in front of the first one, or after the last one.
-func (v *view) sides() (low, high bool) {
+// overruns report whether places lie in front of the first one, or after the last one.
+func (v *view) overruns() (low, high bool) {
 	lo, hi := v.span()
 	return lo < 0, hi > (v.inner.Size-1)*v.dil
 }
 
-func (v *view) outside() bool {
-	low, high := v.sides()
+func (v *view) isPadded() bool {
+	low, high := v.overruns()
 	return low || high || v.dil > 1
 }
 
-// viewed is what a view was found to be, nothing while it is looked for or where it is none.
-type viewed struct {
+// viewResult is what a view was found to be, nothing while it is looked for or where it is none.
+type viewResult struct {
 	coef  float64
 	base  *expr
 	where [][]digits.Digit
@@ -87,7 +87,7 @@ func (t *Table) view(v view) (float64, *expr, [][]digits.Digit) {
 	x, ok := t.views[key]
 	if !ok {
 		t.views[key] = x
-		x.coef, x.base, x.where = t.find(v)
+		x.coef, x.base, x.where = t.normalizeView(v)
 		t.views[key] = x
 	}
 	if x.base == nil {
@@ -119,25 +119,25 @@ func (v *view) key() string {
 	return string(b)
 }
 
-// find finds the base of a view.
-func (t *Table) find(v view) (float64, *expr, [][]digits.Digit) {
+// normalizeView finds the base of a view.
+func (t *Table) normalizeView(v view) (float64, *expr, [][]digits.Digit) {
 	defer func(depth int) { t.depth = depth }(t.depth)
 	t.depth++
 	v.axes = slices.Clone(v.axes)
 	were := map[string]bool{} // two may each want to be within the other
-	for again := true; again; again = t.through(&v) || t.swapped(&v) || t.parted(&v) || v.single() < 0 && t.framed(&v) {
+	for again := true; again; again = t.compose(&v) || t.reorder(&v) || t.dropUnread(&v) || v.onlyAxis() < 0 && t.padToView(&v) {
 		t.spend(t.depth)
 		key := v.key()
 		if were[key] {
 			panic(digits.Uneven{})
 		}
 		were[key] = true
-		if !v.outside() {
+		if !v.isPadded() {
 			v.fill = nil
 		} else if v.fill == nil {
 			panic(digits.Uneven{})
 		}
-		v.widen()
+		v.toWholeDim()
 	}
 	for i := range v.axes {
 		if a := &v.axes[i]; a.size == 1 {
@@ -159,23 +159,23 @@ func (t *Table) find(v view) (float64, *expr, [][]digits.Digit) {
 	if v.fill != nil && v.arg.coef != 1 && !t.is(*v.fill, 0) {
 		panic(digits.Uneven{})
 	}
-	if c, e, where, ok := t.inOne(&v); ok {
+	if c, e, where, ok := t.mergeAxes(&v); ok {
 		return c, e, where
 	}
-	if c, e, where, ok := t.pushed(&v); ok {
+	if c, e, where, ok := t.sliceOperands(&v); ok {
 		return c, e, where
 	}
-	if c, e, where, ok := t.crossing(&v); ok {
+	if c, e, where, ok := t.sliceAcross(&v); ok {
 		return c, e, where
 	}
 	if v.part {
-		t.touched(&v)
+		t.trimOperands(&v)
 	}
-	return t.laid(&v)
+	return t.buildView(&v)
 }
 
-// inOne is a view in which several axes count on as one.
-func (t *Table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
+// mergeAxes is a view in which several axes count on as one.
+func (t *Table) mergeAxes(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	rs := runs(v.terms())
 	if len(rs) != 1 || len(rs[0]) < 2 {
 		return 0, nil, nil, false
@@ -207,8 +207,8 @@ func (t *Table) inOne(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	return c, e, where, true
 }
 
-// single is the only axis on which the place depends, -1 if there are others or none.
-func (v *view) single() int {
+// onlyAxis is the only axis on which the place depends, -1 if there are others or none.
+func (v *view) onlyAxis() int {
 	k := slices.IndexFunc(v.axes, func(a axis) bool { return a.coef != 0 })
 	if k >= 0 && slices.ContainsFunc(v.axes[k+1:], func(a axis) bool { return a.coef != 0 }) {
 		return -1
@@ -216,9 +216,9 @@ func (v *view) single() int {
 	return k
 }
 
-// widen takes a place among all of the dimension that it is in, or if there are places outside
+// toWholeDim takes a place among all of the dimension that it is in, or if there are places outside
 // among all that is minor to what bounds them.
-func (v *view) widen() {
+func (v *view) toWholeDim() {
 	d := v.inner
 	n := d.Stride * d.Size
 	if d.Dim == digits.None || v.dil > 1 {
@@ -229,10 +229,10 @@ func (v *view) widen() {
 			n = max(n, a.at.Stride*a.at.Size)
 		}
 	}
-	v.off = times(v.off, d.Stride)
+	v.off = mulExact(v.off, d.Stride)
 	for i := range v.axes {
 		a := &v.axes[i]
-		if a.coef = times(a.coef, d.Stride); a.at.Dim == d.Dim && a.at.Stride < n {
+		if a.coef = mulExact(a.coef, d.Stride); a.at.Dim == d.Dim && a.at.Stride < n {
 			a.coef, a.at = a.coef+a.at.Stride, digits.Repeated(a.size)
 		}
 	}
@@ -256,8 +256,8 @@ func (m *Mesh) Windows(p *Tensor, d int, w winattr.Dim, count int64, fill Operan
 	if w.Reverse {
 		v.off, in.coef = v.off+(w.Size-1)*w.Dilation, -w.Dilation
 	}
-	held := make([]axis, len(p.Held))
-	for a, y := range p.Held {
+	held := make([]axis, len(p.Atoms))
+	for a, y := range p.Atoms {
 		held[a] = axis{y.Size, y, 0}
 	}
 	return m.t.viewOf(p, v, d, []axis{at, in}, held)
@@ -286,7 +286,7 @@ func (t *Table) viewOf(p *Tensor, v view, d int, in, held []axis) *Tensor {
 		out.Dims = append(out.Dims, digits.Flat(where[k:k+len(ds)]))
 		k += len(ds)
 	}
-	out.Held = digits.Singles(where[k:])
+	out.Atoms = digits.Singles(where[k:])
 	out.check()
 	return out
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
-// This file has views of joined tensors, and joined tensors that are one view.
+// This file has views of concatenations, and concatenations that are one view.
 
-// crossing is a slice of a joined tensor across seams: joined of slices.
-func (t *Table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
-	s, ok := seamOf(v.arg.base, v.inner)
-	k := v.single()
+// sliceAcross is a slice of several parts of a concatenation: the concatenation of slices.
+func (t *Table) sliceAcross(v *view) (float64, *expr, [][]digits.Digit, bool) {
+	s, ok := concatAlong(v.arg.base, v.inner)
+	k := v.onlyAxis()
 	if !ok || v.fill != nil || k < 0 || v.axes[k].coef != 1 || v.axes[k].size == v.inner.Size {
 		return 0, nil, nil, false
 	}
@@ -29,7 +29,7 @@ func (t *Table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 		x := arg{base: a.base, coef: v.arg.coef * a.coef}
 		var part []loop
 		for i, o := range v.axes {
-			l := digits.Joined(s.part(p, o.at))
+			l := digits.Joined(s.partDigits(p, o.at))
 			if i == k {
 				l = nil
 			}
@@ -39,13 +39,13 @@ func (t *Table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 			part = append(part, loop{size: o.size, at: []digits.Digit{append(l, digits.Repeated(o.size))[0]}})
 		}
 		part[k] = loop{size: 1, at: []digits.Digit{digits.Repeated(1)}}
-		c, e, where, along := t.slice(x, s.part(p, v.inner), span{from - (at - n), to - from, 1}, part)
+		c, e, where, along := t.slice(x, s.partDigits(p, v.inner), span{from - (at - n), to - from, 1}, part)
 		args, lists = append(args, arg{base: e, coef: c}), append(lists, along)
 		for i, d := range where {
 			loops[i].size, loops[i].at = part[i].size, append(loops[i].at, d)
 		}
 	}
-	c, e, w, along := t.join(args, lists, loops)
+	c, e, w, along := t.concat(args, lists, loops)
 	where := make([][]digits.Digit, len(v.axes))
 	for i := range where {
 		where[i] = w[i : i+1]
@@ -54,10 +54,10 @@ func (t *Table) crossing(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	return c, e, where, true
 }
 
-// parted leaves out parts of a joined tensor at its ends that are not read, or that are the same
+// dropUnread leaves out parts of a concatenation at its ends that are not read, or that are the same
 // as what is outside.
-func (t *Table) parted(v *view) bool {
-	s, ok := seamOf(v.arg.base, v.inner)
+func (t *Table) dropUnread(v *view) bool {
+	s, ok := concatAlong(v.arg.base, v.inner)
 	if !ok {
 		return false
 	}
@@ -87,11 +87,11 @@ func (t *Table) parted(v *view) bool {
 	out.off -= starts[from] * v.dil
 	if to-from > 1 {
 		out.axes = nil
-		base, coef, move := t.some(s.e, from, to)
-		out.arg = arg{base: base, coef: v.arg.coef * coef}
-		out.inner = digits.Of(base.own[0].Dim, 1, starts[to]-starts[from])
+		m := t.subConcat(s.e, from, to)
+		out.arg = arg{base: m.base, coef: v.arg.coef * m.coef}
+		out.inner = digits.Of(m.base.own[0].Dim, 1, starts[to]-starts[from])
 		for _, a := range v.axes {
-			a.at = move(a.at)
+			a.at = m.at(a.at)
 			out.axes = append(out.axes, a)
 		}
 		*v = out
@@ -99,15 +99,15 @@ func (t *Table) parted(v *view) bool {
 	}
 	a := s.e.args[from]
 	out.arg = arg{base: a.base, coef: v.arg.coef * a.coef}
-	if out, ok = s.onto(from, out); ok {
+	if out, ok = s.viewOfPart(from, out); ok {
 		*v = out
 	}
 	return ok
 }
 
-// some is a joined tensor of some of its parts, and where its digits are in that.
-func (t *Table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit) digits.Digit) {
-	s := spec{kind: block, text: nameCat, args: slices.Clone(e.args[from:to])}
+// subConcat is a concatenation of some of its parts, and where its digits are in that.
+func (t *Table) subConcat(e *expr, from, to int) *digitMap {
+	s := spec{kind: generic, text: nameCat, args: slices.Clone(e.args[from:to])}
 	n := int64(0)
 	for _, a := range s.args {
 		s.text += " " + strconv.FormatInt(digits.Places(a.inner), 10)
@@ -117,41 +117,36 @@ func (t *Table) some(e *expr, from, to int) (*expr, float64, func(d digits.Digit
 	for k, l := range e.loops {
 		s.loops = append(s.loops, loop{size: l.size, at: l.at[from:to], tail: k == e.joins[0]})
 	}
-	coef, out, where := t.linearly(s)
-	return out, coef, func(d digits.Digit) digits.Digit {
-		if d.Dim == digits.None {
-			return d
+	m := &digitMap{}
+	var where []digits.Digit
+	m.coef, m.base, where = t.makeGeneric(s)
+	for k := range e.loops {
+		if k != e.joins[0] {
+			m.from, m.to = append(m.from, e.place[k]), append(m.to, where[k])
 		}
-		k := e.loopOf(d)
-		if k < 0 || k == e.joins[0] {
-			panic(digits.Uneven{})
-		}
-		if where[k].Dim == digits.None {
-			return digits.Repeated(d.Size)
-		}
-		return digits.Of(where[k].Dim, where[k].Stride*d.Stride, d.Size)
 	}
+	return m
 }
 
-// settle takes a view to what it is of at last.
-func (t *Table) settle(v *view) bool {
-	for again := true; again; again = t.through(v) || t.framed(v) {
+// resolve takes a view to what it is of at last.
+func (t *Table) resolve(v *view) bool {
+	for again := true; again; again = t.compose(v) || t.padToView(v) {
 		t.spend(1)
-		if !v.outside() {
+		if !v.isPadded() {
 			v.fill = nil
 		} else if v.fill == nil {
 			return false
 		}
-		v.widen()
+		v.toWholeDim()
 	}
 	return true
 }
 
-// framed makes a view of what is joined of a number, something and the number one of that, where
+// padToView makes a view of a number, something and the number, concatenated, one of that, where
 // the number is outside.
-func (t *Table) framed(v *view) bool {
-	s, ok := seamOf(v.arg.base, v.inner)
-	if !ok || v.outside() {
+func (t *Table) padToView(v *view) bool {
+	s, ok := concatAlong(v.arg.base, v.inner)
+	if !ok || v.isPadded() {
 		return false
 	}
 	mid := -1
@@ -176,14 +171,14 @@ func (t *Table) framed(v *view) bool {
 	x := s.e.args[mid]
 	out := *v
 	out.arg, out.off, out.fill = arg{base: x.base, coef: v.arg.coef * x.coef}, v.off-front, fill
-	if out, ok = s.onto(mid, out); ok {
+	if out, ok = s.viewOfPart(mid, out); ok {
 		*v = out
 	}
 	return ok
 }
 
-// goesOn joins operand k and the next one first if they are one view.
-func (t *Table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) (float64, *expr, []digits.Digit, []digits.Digit, bool) {
+// mergeAdjacent concatenates operand k and the next one first if they are one view.
+func (t *Table) mergeAdjacent(args []arg, lists [][]digits.Digit, loops []loop, k int) (float64, *expr, []digits.Digit, []digits.Digit, bool) {
 	var vs [2]view
 	for i := range vs {
 		l := digits.Joined(lists[k+i])
@@ -203,25 +198,25 @@ func (t *Table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 			v.axes = append(v.axes, axis{size: l.size, at: l.at[k+i]})
 		}
 		v.axes = append(v.axes, along)
-		if len(l) == 0 && !v.alone() {
+		if len(l) == 0 && !v.composeSingleRow() {
 			return 0, nil, nil, nil, false
 		}
-		if !t.settle(&v) {
+		if !t.resolve(&v) {
 			return 0, nil, nil, nil, false
 		}
 		vs[i] = v
 	}
 	a, b := &vs[0], &vs[1]
 	n := len(loops)
-	if a.arg.base != b.arg.base && !a.lifted(b.arg.base) && !b.lifted(a.arg.base) {
+	if a.arg.base != b.arg.base && !a.liftToConcat(b.arg.base) && !b.liftToConcat(a.arg.base) {
 		return 0, nil, nil, nil, false
 	}
 	for _, x := range []*view{a, b} {
 		if o := vs[0]; x.fill == nil && x == a {
 			o = vs[1]
-			x.within(&o)
+			x.alignTo(&o)
 		} else if x.fill == nil {
-			x.within(&o)
+			x.alignTo(&o)
 		}
 	}
 	if a.arg.base != b.arg.base || a.arg.coef != b.arg.coef || a.inner != b.inner || a.dil != b.dil || a.fill != nil && b.fill != nil && !a.fill.equal(b.fill) {
@@ -256,13 +251,13 @@ func (t *Table) goesOn(args []arg, lists [][]digits.Digit, loops []loop, k int) 
 	for i, l := range loops {
 		next[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Concat(l.at[:k], []digits.Digit{at[i]}, l.at[k+2:])}
 	}
-	c, e, w, d := t.join(rest, left, next)
+	c, e, w, d := t.concat(rest, left, next)
 	return c, e, w, d, true
 }
 
-// crossed joins operands that are joined along another dimension, such as what does not divide there:
+// concatPartwise concatenates operands that are concatenations along another dimension, such as what does not divide there:
 // part by part of that, if each part of all of them is one view.
-func (t *Table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c float64, e *expr, where, along []digits.Digit, ok bool) {
+func (t *Table) concatPartwise(args []arg, lists [][]digits.Digit, loops []loop) (c float64, e *expr, where, along []digits.Digit, ok bool) {
 	if t.apart {
 		return 0, nil, nil, nil, false
 	}
@@ -273,12 +268,12 @@ func (t *Table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c flo
 		args[k].inner = lists[k]
 	}
 	ok = digits.Attempt(func() (ok bool) {
-		c, e, where, ok = t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+		c, e, where, ok = t.distributeConcat(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			args, lists := slices.Clone(args), make([][]digits.Digit, len(args))
 			for k := range args {
 				args[k].inner, lists[k] = nil, args[k].inner
 			}
-			c, e, where, along := t.join(args, lists, loops)
+			c, e, where, along := t.concat(args, lists, loops)
 			if e.is(nameCat) || len(along) != 1 {
 				panic(digits.Uneven{})
 			}
@@ -292,21 +287,21 @@ func (t *Table) crossed(args []arg, lists [][]digits.Digit, loops []loop) (c flo
 	return c, e, where[:len(loops)], where[len(loops):], true
 }
 
-// lifted makes a view of a part of a joined tensor one of that, if it reads nothing of the others.
-func (v *view) lifted(e *expr) bool {
+// liftToConcat makes a view of a part of a concatenation one of that, if it reads nothing of the others.
+func (v *view) liftToConcat(e *expr) bool {
 	if !e.is(nameCat) || e.own[0].Dim == digits.None || v.dil > 1 {
 		return false
 	}
 	own := digits.Of(e.own[0].Dim, 1, e.shape[e.own[0].Dim])
-	s, _ := seamOf(e, own)
+	s, _ := concatAlong(e, own)
 	start := int64(0)
 	for k, a := range e.args {
 		n := s.size(k)
-		if in := digits.Joined(s.part(k, own)); a.base != v.arg.base || a.coef == 0 || len(in) != 1 || in[0] != v.inner {
+		if in := digits.Joined(s.partDigits(k, own)); a.base != v.arg.base || a.coef == 0 || len(in) != 1 || in[0] != v.inner {
 			start += n
 			continue
 		}
-		if v.reads(-start, 0) || v.reads(n, own.Size-start) {
+		if v.readsAny(-start, 0) || v.readsAny(n, own.Size-start) {
 			return false
 		}
 		out := *v
@@ -334,8 +329,8 @@ func (v *view) lifted(e *expr) bool {
 // maxReads bounds the places that are looked at one by one.
 const maxReads = 1 << 14
 
-// reads reports whether a view reads a place from lo to less than hi, or may.
-func (v *view) reads(lo, hi int64) bool {
+// readsAny reports whether a view reads a place from lo to less than hi, or may.
+func (v *view) readsAny(lo, hi int64) bool {
 	from := []int64{v.off}
 	rs := runs(v.terms())
 	for i, r := range rs {
@@ -357,8 +352,8 @@ func (v *view) reads(lo, hi int64) bool {
 	return slices.ContainsFunc(from, func(at int64) bool { return at >= lo && at < hi })
 }
 
-// alone makes a view of one row, which is a view itself, one of what that is of.
-func (v *view) alone() bool {
+// composeSingleRow makes a view of one row, which is a view itself, one of what that is of.
+func (v *view) composeSingleRow() bool {
 	e := v.arg.base
 	if e.win == nil || len(e.args[0].inner) != 1 || e.win.fill != nil && v.arg.coef != 1 {
 		return false
@@ -370,21 +365,21 @@ func (v *view) alone() bool {
 		if k := slices.IndexFunc(e.own, func(o digits.Digit) bool { return a.at.Dim != digits.None && o.Dim == a.at.Dim }); k >= 0 {
 			a.coef, a.at = e.win.coefs[k]*a.at.Stride, digits.Repeated(a.size)
 		} else {
-			a.at = e.below(a.at, 0)
+			a.at = e.operandDigit(a.at, 0)
 		}
 	}
 	return true
 }
 
-// within takes a view that is nowhere outside to the digit of another one of the same tensor, if
+// alignTo takes a view that is nowhere outside to the digit of another one of the same tensor, if
 // the digits that are major to that are carried along.
-func (v *view) within(o *view) {
+func (v *view) alignTo(o *view) {
 	if v.arg.base != o.arg.base || v.inner == o.inner || v.inner.Dim != o.inner.Dim || v.inner.Dim == digits.None || v.inner.Stride != 1 {
 		return
 	}
 	u := *v
 	u.axes = slices.Clone(v.axes)
-	if u.narrow(o.inner.Stride); u.inner.Stride != o.inner.Stride {
+	if u.coarsen(o.inner.Stride); u.inner.Stride != o.inner.Stride {
 		return
 	}
 	top, rest := o.inner.Size, u.off

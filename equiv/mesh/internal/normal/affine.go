@@ -28,8 +28,8 @@ func iotaName(start, step int64) string {
 	return fromIota + strconv.FormatInt(start, 10) + " " + strconv.FormatInt(step, 10)
 }
 
-// counts are where the numbers of an iota begin, and their step; false of anything else.
-func (e *expr) counts() (start, step int64, ok bool) {
+// iotaRange are where the numbers of an iota begin, and their step; false of anything else.
+func (e *expr) iotaRange() (start, step int64, ok bool) {
 	if e.kind != leaf || e.text != plainIota && !strings.HasPrefix(e.text, fromIota) {
 		return 0, 0, false
 	}
@@ -46,38 +46,38 @@ func (e *expr) counts() (start, step int64, ok bool) {
 // more it is by dimension of the base. Numbers that might not fit their type are none.
 func (t *Table) affine(e *expr) (first int64, coefs []int64, ok bool) {
 	coefs = make([]int64, len(e.shape))
-	if first, step, ok := e.counts(); ok {
+	if first, step, ok := e.iotaRange(); ok {
 		for d := range coefs { // none of one number
 			coefs[d] = step
 		}
 		return first, coefs, true
 	}
 	switch {
-	case !e.plain("add") && !e.plain("sub") && !e.plain("mul"), !strings.HasPrefix(e.text[3:], "  i64 i64") || len(e.args) != 2:
+	case !e.isElementwise("add") && !e.isElementwise("sub") && !e.isElementwise("mul"), !strings.HasPrefix(e.text[3:], "  i64 i64") || len(e.args) != 2:
 		return 0, nil, false
 	}
 	factor := int64(1)
-	if e.plain("sub") {
+	if e.isElementwise("sub") {
 		factor = -1
 	}
-	if e.plain("mul") {
+	if e.isElementwise("mul") {
 		x, ok := t.whole64(e.args[1])
-		return t.scaled(e, 0, x, first, coefs, ok)
+		return t.addScaled(e, 0, x, first, coefs, ok)
 	}
 	for k, f := range []int64{1, factor} {
 		if x, ok := t.whole64(e.args[k]); ok {
 			first += f * x
 			continue
 		}
-		if first, coefs, ok = t.scaled(e, k, f, first, coefs, e.args[k].coef == 1); !ok {
+		if first, coefs, ok = t.addScaled(e, k, f, first, coefs, e.args[k].coef == 1); !ok {
 			return 0, nil, false
 		}
 	}
 	return first, coefs, true
 }
 
-// scaled adds operand k some times to what is affine.
-func (t *Table) scaled(e *expr, k int, times, first int64, coefs []int64, ok bool) (int64, []int64, bool) {
+// addScaled adds operand k some times to what is affine.
+func (t *Table) addScaled(e *expr, k int, times, first int64, coefs []int64, ok bool) (int64, []int64, bool) {
 	from, steps, is := t.affine(e.args[k].base)
 	if !ok || !is || times > mostPlaces || times < -mostPlaces || first > mostPlaces || first < -mostPlaces {
 		return 0, nil, false
@@ -93,30 +93,30 @@ func (t *Table) scaled(e *expr, k int, times, first int64, coefs []int64, ok boo
 	return first, coefs, true
 }
 
-// condition says of each element whether a sum of its index is from lo to less than hi.
-func (t *Table) condition(e *expr) (coefs []int64, lo, hi int64, ok bool) {
+// maskInterval says of each element whether a sum of its index is from lo to less than hi.
+func (t *Table) maskInterval(e *expr) (coefs []int64, lo, hi int64, ok bool) {
 	switch {
-	case e.plain("logical_and") && len(e.args) == 2:
-		a, lo, hi, ok := t.condition(e.args[0].base)
-		b, lo2, hi2, ok2 := t.condition(e.args[1].base)
+	case e.isElementwise("logical_and") && len(e.args) == 2:
+		a, lo, hi, ok := t.maskInterval(e.args[0].base)
+		b, lo2, hi2, ok2 := t.maskInterval(e.args[1].base)
 		if !ok || !ok2 || e.args[0].coef != 1 || e.args[1].coef != 1 {
 			return nil, 0, 0, false
 		}
-		x, y := e.above(a, 0), e.above(b, 1)
+		x, y := e.resultSteps(a, 0), e.resultSteps(b, 1)
 		return x, max(lo, lo2), min(hi, hi2), slices.Equal(x, y)
-	case !e.plain("lt") && !e.plain("ge"), len(e.args) != 2, e.args[0].coef != 1, e.args[1].base != t.one, math.Abs(e.args[1].coef) > mostPlaces:
+	case !e.isElementwise("lt") && !e.isElementwise("ge"), len(e.args) != 2, e.args[0].coef != 1, e.args[1].base != t.one, math.Abs(e.args[1].coef) > mostPlaces:
 		return nil, 0, 0, false
 	}
 	first, steps, ok := t.affine(e.args[0].base)
 	end := int64(math.Ceil(e.args[1].coef)) - first
-	if e.plain("lt") {
-		return e.above(steps, 0), math.MinInt64 / 2, end, ok
+	if e.isElementwise("lt") {
+		return e.resultSteps(steps, 0), math.MinInt64 / 2, end, ok
 	}
-	return e.above(steps, 0), end, math.MaxInt64 / 2, ok
+	return e.resultSteps(steps, 0), end, math.MaxInt64 / 2, ok
 }
 
-// above takes steps by dimension of an operand to those of the result.
-func (e *expr) above(steps []int64, k int) []int64 {
+// resultSteps takes steps by dimension of an operand to those of the result.
+func (e *expr) resultSteps(steps []int64, k int) []int64 {
 	out := make([]int64, len(e.shape))
 	for i, l := range e.loops {
 		if d, p := l.at[k], e.place[i]; d.Dim != digits.None && p.Dim != digits.None && len(steps) > d.Dim {
@@ -126,22 +126,22 @@ func (e *expr) above(steps []int64, k int) []int64 {
 	return out
 }
 
-// holds is where along a digit, which is all of its dimension, a condition holds that depends on
+// maskRange is where along a digit, which is all of its dimension, a condition holds that depends on
 // nothing else.
-func (t *Table) holds(e *expr, d digits.Digit) (from, to int64, ok bool) {
-	if e.kind != block || d.Dim == digits.None || d != (digits.Of(d.Dim, 1, e.shape[d.Dim])) {
+func (t *Table) maskRange(e *expr, d digits.Digit) (from, to int64, ok bool) {
+	if e.kind != generic || d.Dim == digits.None || d != (digits.Of(d.Dim, 1, e.shape[d.Dim])) {
 		return 0, 0, false
 	}
-	coefs, from, to, ok := t.condition(e)
+	coefs, from, to, ok := t.maskInterval(e)
 	for k, c := range coefs {
 		ok = ok && (c == 1) == (k == d.Dim) && c >= 0 && c <= 1
 	}
 	return from, to, ok
 }
 
-// looked is a lookup by numbers that are affine in their places: a view; false where one may be
+// lookupView is a lookup by numbers that are affine in their places: a view; false where one may be
 // outside.
-func (t *Table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bool) {
+func (t *Table) lookupView(s *spec) (c float64, e *expr, where []digits.Digit, ok bool) {
 	l := digits.Joined(s.args[0].inner)
 	first, coefs, ok := t.affine(s.args[1].base)
 	if !ok || s.args[1].coef != 1 || len(l) > 1 || len(s.own) > 0 {
@@ -155,7 +155,7 @@ func (t *Table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bo
 		}
 		v.axes = append(v.axes, a)
 	}
-	if v.outside() {
+	if v.isPadded() {
 		return 0, nil, nil, false
 	}
 	return c, e, where, digits.Attempt(func() bool {
@@ -166,13 +166,13 @@ func (t *Table) looked(s *spec) (c float64, e *expr, where []digits.Digit, ok bo
 	})
 }
 
-// guarded is a choice of a number where the place that something is read at is outside.
-func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digit, bool) {
+// maskedView is a choice of a number where the place that something is read at is outside.
+func (t *Table) maskedView(args []arg, loops []loop) (float64, *expr, []digits.Digit, bool) {
 	other := args[2]
-	if args[0].coef != 1 || !t.isNumber(other.base) || args[0].base.kind != block {
+	if args[0].coef != 1 || !t.isNumber(other.base) || args[0].base.kind != generic {
 		return 0, nil, nil, false
 	}
-	coefs, lo, hi, ok := t.condition(args[0].base)
+	coefs, lo, hi, ok := t.maskInterval(args[0].base)
 	if !ok {
 		return 0, nil, nil, false
 	}
@@ -187,7 +187,7 @@ func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 			v.inner, v.axes[i].at, v.axes[i].coef = d, digits.Repeated(l.size), 1
 		}
 	}
-	if v.inner.Dim == digits.None || !t.settle(&v) || v.dil > 1 {
+	if v.inner.Dim == digits.None || !t.resolve(&v) || v.dil > 1 {
 		return 0, nil, nil, false
 	}
 	unit := int64(0) // of a place of the condition
@@ -197,7 +197,7 @@ func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 		}
 	}
 	if unit > 1 {
-		v.narrow(unit)
+		v.coarsen(unit)
 		unit = 1
 	}
 	for i, a := range v.axes {
@@ -206,7 +206,7 @@ func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 		}
 	}
 	from, to := max(lo, -mostPlaces)+v.off, min(hi, mostPlaces)+v.off
-	low, high := v.sides()
+	low, high := v.overruns()
 	if n := v.inner.Size; v.fill != nil && !v.fill.equal(&other) && (low && from < 0 || high && to > n) {
 		return 0, nil, nil, false
 	}
@@ -231,20 +231,20 @@ func (t *Table) guarded(args []arg, loops []loop) (float64, *expr, []digits.Digi
 	return c, e, digits.Singles(where), true
 }
 
-// byPlace is a choice by the place of an element: something is outside of it, or it is joined of
-// what is chosen in front of a place and behind it.
-func (t *Table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
+// selectByIndex is a choice by the place of an element: something is outside of it, or it is joined of
+// what is chosen before a place and after it.
+func (t *Table) selectByIndex(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
 	ok = digits.Attempt(func() (ok bool) {
-		c, e, where, ok = t.guarded(args, loops)
+		c, e, where, ok = t.maskedView(args, loops)
 		return ok
 	}) || digits.Attempt(func() (ok bool) {
-		c, e, where, ok = t.splitAt(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+		c, e, where, ok = t.distributeParts(args, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 			return t.choose(dt, args, loops)
 		}, t.add, func(j int, d digits.Digit) (cuts []int64) {
 			if j > 0 || args[0].coef != 1 {
 				return nil
 			}
-			from, to, ok := t.holds(args[0].base, d)
+			from, to, ok := t.maskRange(args[0].base, d)
 			for _, at := range []int64{from, to} {
 				if ok && at > 0 && at < d.Size {
 					cuts = append(cuts, at)
@@ -257,9 +257,9 @@ func (t *Table) byPlace(dt string, args []arg, loops []loop) (c float64, e *expr
 	return c, e, where, ok
 }
 
-// narrow takes a place whose unit is so many places of the dimension to one of what is major to
+// coarsen takes a place whose unit is so many places of the dimension to one of what is major to
 // that; what is minor is carried along.
-func (v *view) narrow(unit int64) {
+func (v *view) coarsen(unit int64) {
 	d := v.inner
 	if d.Dim == digits.None || d.Size%unit != 0 || v.off%unit != 0 {
 		return

@@ -9,50 +9,50 @@ import (
 // This file has slices of what is computed element by element of views: it is computed of slices,
 // so that it does not matter which came first.
 
-// slides reports whether a digit of a base goes along places of a view, itself or in what it is
+// isWindowed reports whether a digit of a base goes along places of a view, itself or in what it is
 // computed of element by element.
-func (e *expr) slides(d digits.Digit) bool { return d.Dim != digits.None && e.sliding[d.Dim] }
+func (e *expr) isWindowed(d digits.Digit) bool { return d.Dim != digits.None && e.windowed[d.Dim] }
 
-// slide finds out which dimensions of a base do.
-func (e *expr) slide() {
-	e.sliding = make([]bool, len(e.shape))
+// markWindowed finds out which dimensions of a base do.
+func (e *expr) markWindowed() {
+	e.windowed = make([]bool, len(e.shape))
 	if e.win != nil {
 		for _, d := range e.own {
-			e.sliding[d.Dim] = true
+			e.windowed[d.Dim] = true
 		}
 	}
-	if e.win == nil && !e.each() {
+	if e.win == nil && !e.isLoopwise() {
 		return
 	}
 	for i, l := range e.loops {
 		for k, d := range l.at {
-			if p := e.place[i]; p.Dim != digits.None && e.args[k].base.slides(d) {
-				e.sliding[p.Dim] = true
+			if p := e.place[i]; p.Dim != digits.None && e.args[k].base.isWindowed(d) {
+				e.windowed[p.Dim] = true
 			}
 		}
 	}
 }
 
-// each reports whether a base is computed element by element of its loops.
-func (e *expr) each() bool {
+// isLoopwise reports whether a base is computed element by element of its loops.
+func (e *expr) isLoopwise() bool {
 	return e.kind != leaf && len(e.own) == 0 && !slices.ContainsFunc(e.args, func(a arg) bool { return len(a.inner) > 0 })
 }
 
-// computed reports whether a view is along a loop of something computed element by element of
+// alongElementwise reports whether a view is along a loop of something computed element by element of
 // views.
-func (v *view) computed() bool {
+func (v *view) alongElementwise() bool {
 	e := v.arg.base
-	if !e.slides(v.inner) || !e.each() {
+	if !e.isWindowed(v.inner) || !e.isLoopwise() {
 		return false
 	}
 	of := e.loopOf(v.inner)
 	return of >= 0 && v.inner == e.place[of]
 }
 
-// pushed is a slice of what is computed of views: computed of slices.
-func (t *Table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
-	e, k := v.arg.base, v.single()
-	if v.fill != nil || !v.computed() || k < 0 && slices.ContainsFunc(v.axes, func(a axis) bool { return a.coef != 0 }) {
+// sliceOperands is a slice of what is computed of views: computed of slices.
+func (t *Table) sliceOperands(v *view) (float64, *expr, [][]digits.Digit, bool) {
+	e, k := v.arg.base, v.onlyAxis()
+	if v.fill != nil || !v.alongElementwise() || k < 0 && slices.ContainsFunc(v.axes, func(a axis) bool { return a.coef != 0 }) {
 		return 0, nil, nil, false
 	}
 	by := axis{1, digits.Repeated(1), 1}
@@ -96,34 +96,26 @@ func (t *Table) pushed(v *view) (float64, *expr, [][]digits.Digit, bool) {
 	case linear:
 		c, b, w = t.add(args, loops)
 	case convert:
-		c, b, w = t.converted(e.text, args[0], loops)
+		c, b, w = t.convertTo(e.text, args[0], loops)
 	case choice:
 		c, b, w = t.choose(e.text, args, loops)
-	case fold:
-		c, b, w = t.folded(e.text, args[0], loops)
+	case reduction:
+		c, b, w = t.reduceWith(e.text, args[0], loops)
 	default:
-		c, b, w = t.blockOf(&spec{kind: block, text: e.text, args: args, loops: loops})
+		c, b, w = t.genericOf(&spec{kind: generic, text: e.text, args: args, loops: loops})
 	}
-	where := make([][]digits.Digit, len(v.axes))
+	m, where := &digitMap{from: e.place, to: w}, make([][]digits.Digit, len(v.axes))
 	for i, a := range v.axes {
-		d := a.at
-		if i == k {
-			d = w[of]
-		} else if d.Dim != digits.None {
-			if l := e.loopOf(d); w[l].Dim == digits.None {
-				d = digits.Repeated(d.Size)
-			} else {
-				d = digits.Of(w[l].Dim, w[l].Stride*d.Stride, d.Size)
-			}
+		if where[i] = w[of : of+1]; i != k {
+			where[i] = []digits.Digit{m.at(a.at)}
 		}
-		where[i] = []digits.Digit{d}
 	}
 	return v.arg.coef * c, b, where, true
 }
 
-// touched leaves out of what is computed of views what is not read.
-func (t *Table) touched(v *view) {
-	if !v.computed() {
+// trimOperands leaves out of what is computed of views what is not read.
+func (t *Table) trimOperands(v *view) {
+	if !v.alongElementwise() {
 		return
 	}
 	lo, hi := v.span()

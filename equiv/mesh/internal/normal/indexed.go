@@ -12,19 +12,19 @@ func (m *Mesh) Gather(p, at *Tensor, d int) *Tensor {
 	dims := make([][]int, len(p.Dims))
 	for e := range dims {
 		if e == d {
-			dims[e] = o.One(1, e)
+			dims[e] = o.Parallel(1, e)
 		} else {
 			dims[e] = o.Align([]int{e, e}, false)
 		}
 	}
 	o.Inner(0, p.Dims[d])
-	return o.Block(Lookup, dims, nil)
+	return o.Generic(Lookup, dims, nil)
 }
 
 // ScatterAdd is zero but for the rows of a tensor, from dimension d on, that are added at the places that
 // numbers say, of n.
 func (m *Mesh) ScatterAdd(rows, at *Tensor, d int, n int64) *Tensor {
-	if p := m.ownRows(rows, at, d, n); p != nil {
+	if p := m.scatterShardedRows(rows, at, d, n); p != nil {
 		return p
 	}
 	return m.scatterAdd(rows, at, d, n)
@@ -44,12 +44,12 @@ func (m *Mesh) scatterAdd(rows, at *Tensor, d int, n int64) *Tensor {
 	for e := range len(rows.Dims) - len(at.Dims) + 1 {
 		switch {
 		case e < d:
-			dims = append(dims, o.One(0, e))
+			dims = append(dims, o.Parallel(0, e))
 		case e > d:
-			dims = append(dims, o.One(0, e-1+len(at.Dims)))
+			dims = append(dims, o.Parallel(0, e-1+len(at.Dims)))
 		default:
 			dims = append(dims, []int{Own(0)})
 		}
 	}
-	return o.Block(nameScatterAdd, dims, []int64{n})
+	return o.Generic(nameScatterAdd, dims, []int64{n})
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
-// A tensor that does not divide is padded: joined with what lies behind its end. An operation
-// on such a tensor is joined of operations on the parts, so that what lies behind the end can
+// A tensor that does not divide is padded: concatenated with something unknown. An operation
+// on a concatenation is the concatenation of operations on its parts, so that the padding can
 // be left out again, and is nothing in a sum if it was masked.
 
-// seam is how a joined operand is made along one of its dimensions.
-type seam struct {
+// concatAxis is a concatenation and its dimension.
+type concatAxis struct {
 	e     *expr
 	joint int64 // places of a loop that is minor to the parts
 }
 
-// seamOf is the seam that a digit covers whole.
-func seamOf(e *expr, d digits.Digit) (seam, bool) {
+// concatAlong is the concatenation whose dimension a digit is, all of it.
+func concatAlong(e *expr, d digits.Digit) (concatAxis, bool) {
 	if !e.is(nameCat) || e.own[0].Dim == digits.None || d != (digits.Of(e.own[0].Dim, 1, e.shape[e.own[0].Dim])) {
-		return seam{}, false
+		return concatAxis{}, false
 	}
-	s := seam{e, 1}
+	s := concatAxis{e, 1}
 	if k := e.joins[0]; k != digits.None {
 		s.joint = e.loops[k].size
 	}
@@ -31,15 +31,15 @@ func seamOf(e *expr, d digits.Digit) (seam, bool) {
 }
 
 // size is that of part k.
-func (s seam) size(k int) int64 { return digits.Places(s.e.args[k].inner) * s.joint }
+func (s concatAxis) size(k int) int64 { return digits.Places(s.e.args[k].inner) * s.joint }
 
-// part is a digit of the joined tensor as digits of part k: of the dimension with the seam, all.
-func (s seam) part(k int, d digits.Digit) []digits.Digit {
+// partDigits is a digit of the concatenation as digits of part k: of its dimension, all of the part.
+func (s concatAxis) partDigits(k int, d digits.Digit) []digits.Digit {
 	e := s.e
 	if d.Dim == digits.None {
 		return []digits.Digit{d}
 	}
-	if _, ok := seamOf(e, d); ok {
+	if _, ok := concatAlong(e, d); ok {
 		out := slices.Clone(e.args[k].inner)
 		if j := e.joins[0]; j != digits.None {
 			out = append(out, e.loops[j].at[k])
@@ -50,16 +50,13 @@ func (s seam) part(k int, d digits.Digit) []digits.Digit {
 	if of < 0 || of == e.joins[0] {
 		panic(digits.Uneven{})
 	}
-	if x := e.loops[of].at[k]; x.Dim != digits.None {
-		return []digits.Digit{digits.Of(x.Dim, x.Stride*d.Stride, d.Size)}
-	}
-	return []digits.Digit{digits.Repeated(d.Size)}
+	return []digits.Digit{e.loops[of].at[k].Part(d.Stride, d.Size)}
 }
 
-// onto is v with digits of operand k in place of those of the joined tensor. It fails where one is
+// viewOfPart is v with digits of operand k in place of those of the concatenation. It fails where one is
 // several of k's.
-func (s seam) onto(k int, v view) (view, bool) {
-	l := digits.Joined(s.part(k, v.inner))
+func (s concatAxis) viewOfPart(k int, v view) (view, bool) {
+	l := digits.Joined(s.partDigits(k, v.inner))
 	if len(l) > 1 {
 		return v, false
 	}
@@ -67,7 +64,7 @@ func (s seam) onto(k int, v view) (view, bool) {
 	axes := v.axes
 	v.axes = nil
 	for _, x := range axes {
-		l := digits.Joined(s.part(k, x.at))
+		l := digits.Joined(s.partDigits(k, x.at))
 		if len(l) > 1 {
 			return v, false
 		}
@@ -77,14 +74,14 @@ func (s seam) onto(k int, v view) (view, bool) {
 	return v, true
 }
 
-// join is operands one after the other, each by the digits of its dimension, and the digits of
+// concat is operands one after the other, each by the digits of its dimension, and the digits of
 // the others as loops. It returns a factor, and the digits of the result: of the loops, and of the dimension.
-func (t *Table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
+func (t *Table) concat(args []arg, lists [][]digits.Digit, loops []loop) (float64, *expr, []digits.Digit, []digits.Digit) {
 	if len(args) == 1 {
-		return args[0].coef, args[0].base, firsts(loops), digits.Joined(lists[0])
+		return args[0].coef, args[0].base, operandDigits(loops), digits.Joined(lists[0])
 	}
 	for k := range args {
-		if slices.ContainsFunc(args, func(a arg) bool { return a.base.reads(args[k].base) }) {
+		if slices.ContainsFunc(args, func(a arg) bool { return a.base.viewsFlatOf(args[k].base) }) {
 			args, lists, loops = slices.Clone(args), slices.Clone(lists), slices.Clone(loops)
 			t.flatten(args, lists, loops, k)
 		}
@@ -95,20 +92,20 @@ func (t *Table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 		for i, l := range loops {
 			rest[i] = loop{size: l.size, summed: l.summed, tail: l.tail, at: slices.Delete(slices.Clone(l.at), k, k+1)}
 		}
-		return t.join(slices.Delete(slices.Clone(args), k, k+1), slices.Replace(slices.Clone(lists), k, k+2, n), rest)
+		return t.concat(slices.Delete(slices.Clone(args), k, k+1), slices.Replace(slices.Clone(lists), k, k+2, n), rest)
 	}
 	for k := 0; k+1 < len(args); k++ {
 		var c float64
 		var e *expr
 		var where, along []digits.Digit
 		if digits.Attempt(func() (ok bool) {
-			c, e, where, along, ok = t.goesOn(args, lists, loops, k)
+			c, e, where, along, ok = t.mergeAdjacent(args, lists, loops, k)
 			return ok
 		}) {
 			return c, e, where, along
 		}
 	}
-	if c, e, where, along, ok := t.crossed(args, lists, loops); ok {
+	if c, e, where, along, ok := t.concatPartwise(args, lists, loops); ok {
 		return c, e, where, along
 	}
 	whole := int64(0)
@@ -124,7 +121,7 @@ func (t *Table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 		}
 	}
 	n := int64(0)
-	s := &spec{kind: block, text: nameCat, loops: slices.Clone(loops)}
+	s := &spec{kind: generic, text: nameCat, loops: slices.Clone(loops)}
 	for k, l := range lists {
 		if whole == 1 {
 			majors[k], minors[k] = l, []digits.Digit{}
@@ -148,23 +145,23 @@ func (t *Table) join(args []arg, lists [][]digits.Digit, loops []loop) (float64,
 		s.loops = append(s.loops, loop{size: row[0].Size, at: row, tail: true})
 	}
 	s.own = []int64{n}
-	coef, e, where := t.linearly(*s)
+	coef, e, where := t.makeGeneric(*s)
 	dim := append([]digits.Digit{where[len(s.loops)]}, where[len(loops):len(s.loops)]...)
 	return coef, e, where[:len(loops)], digits.Joined(dim)
 }
 
-// maker makes an operation of operands and loops: a factor, a base, and a digit for each
+// builder makes an operation of operands and loops: a factor, a base, and a digit for each
 // loop and then for each size of the result's own.
-type maker func(args []arg, loops []loop) (float64, *expr, []digits.Digit)
+type builder func(args []arg, loops []loop) (float64, *expr, []digits.Digit)
 
-// split makes an operation part by part where a loop covers a seam, and combines the parts if
+// distributeConcat makes an operation part by part where a loop covers a seam, and combines the parts if
 // the loop is summed: false where none does.
-func (t *Table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digits.Digit, bool) {
+func (t *Table) distributeConcat(args []arg, loops []loop, mk, combine builder) (float64, *expr, []digits.Digit, bool) {
 	if !slices.ContainsFunc(args, func(a arg) bool { return a.base.is(nameCat) }) {
 		return 0, nil, nil, false
 	}
-	return t.splitAt(args, loops, mk, combine, func(j int, d digits.Digit) (cuts []int64) {
-		if s, ok := seamOf(args[j].base, d); ok {
+	return t.distributeParts(args, loops, mk, combine, func(j int, d digits.Digit) (cuts []int64) {
+		if s, ok := concatAlong(args[j].base, d); ok {
 			at := int64(0)
 			for p := range s.e.args {
 				at += s.size(p)
@@ -175,9 +172,9 @@ func (t *Table) split(args []arg, loops []loop, mk, combine maker) (float64, *ex
 	})
 }
 
-// splitAt makes an operation part by part where a loop is a digit of an operand that is cut.
-func (t *Table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j int, d digits.Digit) []int64) (float64, *expr, []digits.Digit, bool) {
-	merged, of, stride := canonical(loops)
+// distributeParts makes an operation part by part where a loop is a digit of an operand that is cut.
+func (t *Table) distributeParts(args []arg, loops []loop, mk, combine builder, cut func(j int, d digits.Digit) []int64) (float64, *expr, []digits.Digit, bool) {
+	merged, of, stride := mergeLoops(loops)
 	for k, l := range slices.Backward(merged) {
 		var cuts []int64
 		for j := range args {
@@ -198,8 +195,8 @@ func (t *Table) splitAt(args []arg, loops []loop, mk, combine maker, cut func(j 
 				sizes, at = append(sizes, c-at), c
 			}
 		}
-		if parts, ok := t.parts(args, l, sizes); ok {
-			c, e, where := t.byParts(parts, loops, k, of, stride, mk, combine)
+		if parts, ok := t.cutOperands(args, l, sizes); ok {
+			c, e, where := t.buildByParts(parts, loops, k, of, stride, mk, combine)
 			return c, e, where, true
 		}
 	}
@@ -214,8 +211,8 @@ type operandPart struct {
 	move  func(d digits.Digit) digits.Digit
 }
 
-// parts cuts each operand that has a loop at places; false where one cannot be cut. By part.
-func (t *Table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
+// cutOperands cuts each operand that has a loop at places; false where one cannot be cut. By part.
+func (t *Table) cutOperands(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
 	out := make([][]operandPart, len(sizes))
 	same := func(d digits.Digit) digits.Digit { return d }
 	for j, a := range args {
@@ -223,27 +220,27 @@ func (t *Table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 		start := int64(0)
 		for p, n := range sizes {
 			x := operandPart{arg: a, move: same}
-			s, ok := seamOf(a.base, d)
+			s, ok := concatAlong(a.base, d)
 			switch {
 			case d.Dim == digits.None:
-			case ok && s.cutAt(sizes):
+			case ok && s.hasSizes(sizes):
 				y := s.e.args[p]
 				x.arg = arg{base: y.base, coef: a.coef * y.coef}
-				x.along = s.part(p, d)
+				x.along = s.partDigits(p, d)
 				x.move = func(d digits.Digit) digits.Digit {
-					l := s.part(p, d)
+					l := s.partDigits(p, d)
 					if len(l) != 1 {
 						panic(digits.Uneven{})
 					}
 					return l[0]
 				}
 				for _, d := range a.inner {
-					x.arg.inner = append(x.arg.inner, s.part(p, d)...)
+					x.arg.inner = append(x.arg.inner, s.partDigits(p, d)...)
 				}
 			case d.Stride != 1 || d.Size != a.base.shape[d.Dim]:
 				return nil, false
 			default:
-				x = t.cutOut(a, d, start, n)
+				x = t.cutOperand(a, d, start, n)
 			}
 			out[p] = append(out[p], x)
 			start += n
@@ -252,8 +249,8 @@ func (t *Table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool)
 	return out, true
 }
 
-// cutAt reports whether parts have sizes.
-func (s seam) cutAt(sizes []int64) bool {
+// hasSizes reports whether parts have sizes.
+func (s concatAxis) hasSizes(sizes []int64) bool {
 	ok := len(s.e.args) == len(sizes)
 	for p := range s.e.args {
 		ok = ok && s.size(p) == sizes[p]
@@ -261,15 +258,15 @@ func (s seam) cutAt(sizes []int64) bool {
 	return ok
 }
 
-// cutOut is a piece of an operand that is not joined. Of a mask it is a number where all of
-// the piece is before its end, or behind.
-func (t *Table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
-	if from, to, ok := t.holds(a.base, d); ok && (to <= start || from >= start+n || from <= start && to >= start+n) {
+// cutOperand is a piece of an operand that is no concatenation. Of a mask it is a number where all of
+// the piece is before its end, or after.
+func (t *Table) cutOperand(a arg, d digits.Digit, start, n int64) operandPart {
+	if from, to, ok := t.maskRange(a.base, d); ok && (to <= start || from >= start+n || from <= start && to >= start+n) {
 		x := arg{base: t.one, coef: 0}
 		if from <= start && to >= start+n {
 			x.coef = a.coef
 		}
-		return a.moved(operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }})
+		return a.withPart(operandPart{x, digits.Add(nil, digits.Repeated(n)), func(d digits.Digit) digits.Digit { return digits.Repeated(d.Size) }})
 	}
 	var loops []loop
 	for dim, size := range a.base.shape {
@@ -278,24 +275,24 @@ func (t *Table) cutOut(a arg, d digits.Digit, start, n int64) operandPart {
 		}
 	}
 	c, e, where, along := t.slice(a, []digits.Digit{d}, span{start, n, 1}, loops)
-	m := &summed{where: where}
+	m := &digitMap{to: where}
 	for _, l := range loops {
-		m.segs = append(m.segs, l.at[0])
+		m.from = append(m.from, l.at[0])
 	}
-	return a.moved(operandPart{arg{base: e, coef: c}, along, m.move})
+	return a.withPart(operandPart{arg{base: e, coef: c}, along, m.at})
 }
 
-// moved gives a part of an operand what is seen of it at each place.
-func (a *arg) moved(x operandPart) operandPart {
+// withPart gives a part of an operand what is seen of it at each place.
+func (a *arg) withPart(x operandPart) operandPart {
 	for _, d := range a.inner {
 		x.arg.inner = append(x.arg.inner, x.move(d))
 	}
 	return x
 }
 
-// byParts makes an operation once for each part of loop k of those that loops are merged to,
-// and combines or joins what comes out.
-func (t *Table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digits.Digit) {
+// buildByParts makes an operation once for each part of loop k of those that loops are merged to,
+// and combines or concatenates what comes out.
+func (t *Table) buildByParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine builder) (float64, *expr, []digits.Digit) {
 	var others []int // raw loops
 	sum := false
 	for i, l := range loops {
@@ -350,7 +347,7 @@ func (t *Table) byParts(parts [][]operandPart, loops []loop, k int, of []int, st
 	if sum {
 		coef, e, w = combine(args, rest)
 	} else {
-		coef, e, w, dim = t.join(args, along, rest)
+		coef, e, w, dim = t.concat(args, along, rest)
 		if len(dim) != 1 || dim[0].Stride != 1 {
 			panic(digits.Uneven{})
 		}
@@ -377,10 +374,10 @@ func (t *Table) slice(a arg, along []digits.Digit, at span, loops []loop) (float
 	along = digits.Joined(along)
 	n := digits.Places(along)
 	if at.start == 0 && at.count == n {
-		return a.coef, a.base, firsts(loops), along
+		return a.coef, a.base, operandDigits(loops), along
 	}
 	if a.base == t.one || len(along) == 1 && along[0].Dim == digits.None {
-		return a.coef, a.base, firsts(loops), digits.Add(nil, digits.Repeated(at.count))
+		return a.coef, a.base, operandDigits(loops), digits.Add(nil, digits.Repeated(at.count))
 	}
 	if args, lists, flat := []arg{a}, [][]digits.Digit{along}, slices.Clone(loops); t.flatten(args, lists, flat, 0) {
 		a, along, loops = args[0], lists[0], flat
@@ -396,13 +393,13 @@ func (t *Table) slice(a arg, along []digits.Digit, at span, loops []loop) (float
 	return c, e, digits.Singles(where[1:]), digits.Joined(where[0])
 }
 
-// behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.
-const behind = "behind the end "
+// padding begins the name of what comes after the end of a tensor, of which nothing is known.
+const padding = "padding "
 
-// padded is a tensor with more places in one dimension. Ranks that have the same piece have the
-// same behind its end.
-func (t *Table) padded(p *Tensor, d int, n int64) *Tensor {
-	q := &Tensor{base: p.base, coef: 1, Held: slices.Clone(p.Held)}
+// pad is a tensor with more places in one dimension. Ranks that have the same piece have the
+// same after its end.
+func (t *Table) pad(p *Tensor, d int, n int64) *Tensor {
+	q := &Tensor{base: p.base, coef: 1, Atoms: slices.Clone(p.Atoms)}
 	var shape []int64
 	var loops []loop
 	other := func(x digits.Digit) {
@@ -420,7 +417,7 @@ func (t *Table) padded(p *Tensor, d int, n int64) *Tensor {
 			}
 		}
 	}
-	for _, x := range p.Held {
+	for _, x := range p.Atoms {
 		other(x)
 	}
 	more := n - digits.Places(p.Dims[d])
@@ -428,8 +425,8 @@ func (t *Table) padded(p *Tensor, d int, n int64) *Tensor {
 	if more > 1 {
 		shape = append(shape, more)
 	}
-	junk := t.leaf(behind+strconv.Itoa(len(t.exprs)), shape...)
-	_, base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digits.Digit{p.Dims[d], tail}, loops)
+	junk := t.leaf(padding+strconv.Itoa(len(t.exprs)), shape...)
+	_, base, where, along := t.concat([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digits.Digit{p.Dims[d], tail}, loops)
 	q.base = base
 	i := 0
 	for e, l := range p.Dims {
@@ -440,6 +437,6 @@ func (t *Table) padded(p *Tensor, d int, n int64) *Tensor {
 		q.Dims = append(q.Dims, digits.Joined(where[i:i+len(l)]))
 		i += len(l)
 	}
-	copy(q.Held, where[i:])
+	copy(q.Atoms, where[i:])
 	return q
 }

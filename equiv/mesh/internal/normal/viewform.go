@@ -58,27 +58,27 @@ func total(l []term) int64 {
 	return n
 }
 
-// read is a term with the digit that it is.
-type read struct {
+// readTerm is a term with the digit that it is.
+type readTerm struct {
 	term
 	d digits.Digit
 }
 
-// carried are terms that are one and are digits of what is viewed, from a stride on.
-func (v *view) carried(l []term, stride int64) (out []read) {
+// readDigits are terms that are one and are digits of what is viewed, from a stride on.
+func (v *view) readDigits(l []term, stride int64) (out []readTerm) {
 	for _, x := range slices.Backward(l) {
 		d := digits.Repeated(x.size)
 		if v.inner.Dim != digits.None {
 			d = digits.Of(v.inner.Dim, v.inner.Stride*stride, x.size)
 		}
-		out = append(out, read{x, d})
+		out = append(out, readTerm{x, d})
 		stride *= x.size
 	}
 	return out
 }
 
-// majors takes from a view that is nowhere outside what is major and read whole.
-func (v *view) majors(rs [][]term) ([][]term, []read) {
+// takeMajors takes from a view that is nowhere outside what is major and read whole.
+func (v *view) takeMajors(rs [][]term) ([][]term, []readTerm) {
 	if len(rs) == 0 || v.fill != nil {
 		return rs, nil
 	}
@@ -92,14 +92,14 @@ func (v *view) majors(rs [][]term) ([][]term, []read) {
 	if unit*total(rs[0]) != v.inner.Size || rest >= unit {
 		return rs, nil
 	}
-	out := v.carried(rs[0], unit)
+	out := v.readDigits(rs[0], unit)
 	v.inner.Size = unit
 	return rs[1:], out
 }
 
-// laid is a view in its normal form: what is read in order is a loop.
-func (t *Table) laid(v *view) (float64, *expr, [][]digits.Digit) {
-	rs, all := v.majors(runs(v.terms()))
+// buildView is a view in its normal form: what is read in order is a loop.
+func (t *Table) buildView(v *view) (float64, *expr, [][]digits.Digit) {
+	rs, all := v.takeMajors(runs(v.terms()))
 	where := make([][]digits.Digit, len(v.axes))
 	coef, base := v.arg.coef, v.arg.base
 	if v.inner.Size == 1 && v.fill == nil && len(rs) == 0 { // all of it is read in order
@@ -119,14 +119,14 @@ func (t *Table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 		for _, x := range all {
 			loops = append(loops, loop{size: x.size, at: []digits.Digit{x.d}})
 		}
-		c, e, w, ok := t.partly(v, loops, rs)
+		c, e, w, ok := t.viewOfConcat(v, loops, rs)
 		switch {
 		case ok:
 			coef, base = c, e
 		case len(rs) == 1 && v.fill != nil && v.dil == 1 && rs[0][len(rs[0])-1].coef == 1:
-			coef, base, w = t.bordered(v, loops, total(rs[0]))
+			coef, base, w = t.padConcat(v, loops, total(rs[0]))
 		default:
-			coef, base, w = t.slid(v, loops, rs)
+			coef, base, w = t.makeWindow(v, loops, rs)
 		}
 		k := 0
 		for i, a := range v.axes {
@@ -139,10 +139,10 @@ func (t *Table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 		}
 		for j, r := range rs {
 			o := &view{inner: w[len(loops)+j]}
-			all = append(all, o.carried(r, 1)...)
+			all = append(all, o.readDigits(r, 1)...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b read) int { return cmp.Compare(b.stride, a.stride) })
+	slices.SortStableFunc(all, func(a, b readTerm) int { return cmp.Compare(b.stride, a.stride) })
 	for _, x := range all {
 		where[x.axis] = digits.Add(where[x.axis], x.d)
 	}
@@ -154,9 +154,9 @@ func (t *Table) laid(v *view) (float64, *expr, [][]digits.Digit) {
 	return coef, base, where
 }
 
-// slid is a view that is none of something simpler, with the digits of loops and then of its sizes.
-func (t *Table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit) {
-	s := &spec{kind: block, text: nameWindow, loops: loops, win: &window{v.off, v.dil, v.fill, nil}}
+// makeWindow is a view that is none of something simpler, with the digits of loops and then of its sizes.
+func (t *Table) makeWindow(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit) {
+	s := &spec{kind: generic, text: nameWindow, loops: loops, win: &window{v.off, v.dil, v.fill, nil}}
 	if v.fill != nil && !t.is(*v.fill, 0) {
 		s.text = nameEdged
 	}
@@ -176,10 +176,10 @@ func (t *Table) slid(v *view, loops []loop, rs [][]term) (float64, *expr, []digi
 	return v.arg.coef, e, where
 }
 
-// partly is a view of what is joined along another dimension: joined of views.
-func (t *Table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
+// viewOfConcat is a view of what is joined along another dimension: joined of views.
+func (t *Table) viewOfConcat(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
 	whole := arg{v.arg.base, 1, []digits.Digit{v.inner}}
-	c, e, where, ok := t.split([]arg{whole}, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
+	c, e, where, ok := t.distributeConcat([]arg{whole}, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
 		x := view{arg: arg{args[0].base, args[0].coef, nil}, inner: v.inner, off: v.off, dil: v.dil, fill: v.fill}
 		if l := digits.Joined(args[0].inner); len(l) == 1 {
 			x.inner = l[0]
@@ -199,12 +199,12 @@ func (t *Table) partly(v *view, loops []loop, rs [][]term) (float64, *expr, []di
 	return v.arg.coef * c, e, where, ok
 }
 
-// bordered is n places in order, of which some lie outside: joined of a number and what is inside.
-func (t *Table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
+// padConcat is n places in order, of which some lie outside: joined of a number and what is inside.
+func (t *Table) padConcat(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
 	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.Size))
 	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, digits.Repeated(1), 1}}}
 	if front+back >= n {
-		return v.fill.coef, v.fill.base, append(repeated(loops), digits.Repeated(n))
+		return v.fill.coef, v.fill.base, append(repeatedDigits(loops), digits.Repeated(n))
 	}
 	for _, l := range loops {
 		x.axes = append(x.axes, axis{l.size, l.at[0], 0})
@@ -226,7 +226,7 @@ func (t *Table) bordered(v *view, loops []loop, n int64) (float64, *expr, []digi
 		both[i] = loop{size: l.size, at: slices.Repeat([]digits.Digit{digits.Repeated(l.size)}, len(args))}
 		both[i].at[mid] = at[i]
 	}
-	coef, base, w, along := t.join(args, lists, both)
+	coef, base, w, along := t.concat(args, lists, both)
 	if len(along) != 1 {
 		panic(digits.Uneven{})
 	}

@@ -25,15 +25,15 @@ const (
 
 func (e *expr) is(names ...string) bool {
 	name, _, _ := strings.Cut(e.text, " ")
-	return e.kind == block && slices.Contains(names, name)
+	return e.kind == generic && slices.Contains(names, name)
 }
 
-// sums reports whether a sum may move into a block.
-func sums(e *expr) bool {
+// sumMovesInto reports whether a sum may move into a generic operation.
+func sumMovesInto(e *expr) bool {
 	return e.is(nameFlat, nameWindow, Lookup, nameCat, Convolution, nameScatterAdd)
 }
 
-// linearIn is of how many operands, from the first one on, a block is linear in each.
+// linearIn is of how many operands, from the first one on, a generic operation is linear in each.
 func (e *expr) linearIn() int {
 	switch {
 	case e.is(Convolution, GroupedConvolution):
@@ -44,15 +44,15 @@ func (e *expr) linearIn() int {
 	return 0
 }
 
-// linearly makes a block. The factor of what it is linear in is the result's.
-func (t *Table) linearly(s spec) (float64, *expr, []digits.Digit) {
+// makeGeneric makes a generic operation. The factor of what it is linear in is the result's.
+func (t *Table) makeGeneric(s spec) (float64, *expr, []digits.Digit) {
 	coef := 1.0
-	e := &expr{kind: block, text: s.text}
+	e := &expr{kind: generic, text: s.text}
 	first := slices.IndexFunc(s.args, func(a arg) bool { return a.coef != 0 })
 	finite := func(a arg) bool { return !math.IsInf(a.coef, 0) && !math.IsNaN(a.coef) }
 	switch n := e.linearIn(); {
 	case e.is(nameCat):
-		if first >= 0 && finite(s.args[first]) && !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, behind) }) {
+		if first >= 0 && finite(s.args[first]) && !slices.ContainsFunc(s.args, func(a arg) bool { return a.base.kind == leaf && strings.HasPrefix(a.base.text, padding) }) {
 			coef, s.args = s.args[first].coef, slices.Clone(s.args)
 			for k := range s.args {
 				s.args[k].coef = s.args[k].coef/coef + 0 // one zero, not two
@@ -68,11 +68,11 @@ func (t *Table) linearly(s spec) (float64, *expr, []digits.Digit) {
 	return coef, x, where
 }
 
-// sumBlock sums a block over loops by its operands; false where it is not linear in what has
+// sumGeneric sums a generic operation over loops by its operands; false where it is not linear in what has
 // the digits.
-func (t *Table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
+func (t *Table) sumGeneric(s *digitMap, base *expr, loops []loop, kept int) bool {
 	args := slices.Clone(base.args)
-	s.where = make([]digits.Digit, kept)
+	s.to = make([]digits.Digit, kept)
 	inner := make([][]digits.Digit, len(args))
 	rest := loops[:kept:kept]
 	for _, l := range loops[kept:] {
@@ -99,7 +99,7 @@ func (t *Table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 			return false
 		}
 	}
-	rest = picked(rest, indices(len(args)))
+	rest = pickOperands(rest, indices(len(args)))
 	for k, ds := range inner {
 		if len(ds) == 0 {
 			continue
@@ -107,32 +107,32 @@ func (t *Table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 		x := t.sumOver(args[k].base, ds)
 		a := arg{base: x.base, coef: args[k].coef * x.coef}
 		for _, d := range args[k].inner {
-			a.inner = append(a.inner, x.move(d))
+			a.inner = append(a.inner, x.at(d))
 		}
 		args[k] = a
 		for i := range rest {
-			rest[i].at[k] = x.move(rest[i].at[k])
+			rest[i].at[k] = x.at(rest[i].at[k])
 		}
 	}
 	owns := make([]int64, len(base.own))
 	for i, d := range base.own {
 		owns[i] = d.Size
 	}
-	for j, g := range s.segs {
+	for j, g := range s.from {
 		rest[j].tail = len(base.own) > 0 && base.joins[0] != digits.None && base.loopOf(g) == base.joins[0]
 	}
-	coef, e, where := t.linearly(spec{kind: block, text: base.text, args: args, loops: rest, own: owns, win: base.win})
+	coef, e, where := t.makeGeneric(spec{kind: generic, text: base.text, args: args, loops: rest, own: owns, win: base.win})
 	s.coef, s.base = coef, e
-	for i, d := range s.segs {
+	for i, d := range s.from {
 		if base.loopOf(d) >= 0 {
-			s.where[i] = where[i]
+			s.to[i] = where[i]
 			continue
 		}
 		k := slices.Index(base.own, d)
 		if k < 0 {
 			return false
 		}
-		s.where[i] = where[len(rest)+k]
+		s.to[i] = where[len(rest)+k]
 	}
 	return true
 }

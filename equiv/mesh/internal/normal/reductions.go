@@ -17,20 +17,20 @@ func (t *Table) reduce(how string, a arg, loops []loop) (float64, *expr, []digit
 	if how == Sum {
 		return t.multiply([]arg{a}, loops)
 	}
-	return t.folded(how, a, loops)
+	return t.reduceWith(how, a, loops)
 }
 
-// folded is the largest of an operand over loops, or the like; of one that is such a fold
+// reduceWith is the largest of an operand over loops, or the like; of one that is such a fold
 // itself, over all loops at once.
-func (t *Table) folded(name string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
-	if c, e, where, ok := t.distributed([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-		return t.folded(name, args[0], loops)
+func (t *Table) reduceWith(name string, a arg, loops []loop) (float64, *expr, []digits.Digit) {
+	if c, e, where, ok := t.distribute([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+		return t.reduceWith(name, args[0], loops)
 	}, func(args []arg, loops []loop) (float64, *expr, []digits.Digit) {
-		return t.fold(name, args, loops)
+		return t.combine(name, args, loops)
 	}); ok {
 		return c, e, where
 	}
-	if a.base.kind == fold && a.base.text == name && a.coef == 1 {
+	if a.base.kind == reduction && a.base.text == name && a.coef == 1 {
 		var tile []digits.Digit
 		var at []int
 		kept := 0
@@ -43,10 +43,10 @@ func (t *Table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 				}
 			}
 		}
-		inner, _, ok := t.refine(a.base, tile, kept)
+		inner, _, ok := t.refineLoops(a.base, tile, kept)
 		if ok {
-			c, e, w := t.folded(name, a.base.args[0], inner)
-			where := repeated(loops)
+			c, e, w := t.reduceWith(name, a.base.args[0], inner)
+			where := repeatedDigits(loops)
 			for j, i := range at {
 				where[i] = w[j]
 			}
@@ -56,37 +56,37 @@ func (t *Table) folded(name string, a arg, loops []loop) (float64, *expr, []digi
 	left := false
 	for _, l := range loops {
 		if l.summed && l.at[0].Dim == digits.None && name == Prod && l.size > 1 {
-			Refuse("a product of equals")
+			Unsupported("a product of equals")
 		}
 		left = left || l.summed && l.at[0].Dim != digits.None
 	}
 	if !left { // the largest of equals
-		return a.coef, a.base, firsts(loops)
+		return a.coef, a.base, operandDigits(loops)
 	}
-	if b, less, ok := t.trimmed(name, a, loops); ok && a.coef == 1 {
-		return t.folded(name, b, less)
+	if b, less, ok := t.trimWindow(name, a, loops); ok && a.coef == 1 {
+		return t.reduceWith(name, b, less)
 	}
-	e, where := t.make(&spec{kind: fold, text: name, args: []arg{a}, loops: loops})
+	e, where := t.make(&spec{kind: reduction, text: name, args: []arg{a}, loops: loops})
 	return 1, e, where
 }
 
-// fold is the largest of operands in one place, or the like. What changes nothing is left out.
-func (t *Table) fold(name string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
+// combine is the largest of operands in one place, or the like. What changes nothing is left out.
+func (t *Table) combine(name string, args []arg, loops []loop) (float64, *expr, []digits.Digit) {
 	var left []int
 	for k, a := range args {
-		if !t.unseen(name, a) {
+		if !t.isIdentity(name, a) {
 			left = append(left, k)
 		}
 	}
 	if len(left) == 1 {
-		return t.multiply([]arg{args[left[0]]}, picked(loops, left))
+		return t.multiply([]arg{args[left[0]]}, pickOperands(loops, left))
 	}
-	e, where := t.make(&spec{kind: block, text: "fold " + name, args: args, loops: loops})
+	e, where := t.make(&spec{kind: generic, text: "fold " + name, args: args, loops: loops})
 	return 1, e, where
 }
 
-// unseen reports whether an operand changes nothing in a fold.
-func (t *Table) unseen(name string, a arg) bool {
+// isIdentity reports whether an operand changes nothing in a fold.
+func (t *Table) isIdentity(name string, a arg) bool {
 	switch name {
 	case Max:
 		return a.base.text == least && a.coef > 0
