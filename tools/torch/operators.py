@@ -13,7 +13,7 @@ import sys
 import torch
 
 from operators_layers import complexes, corners, factors, joined, layers, lines, lists, masks, matrices, places, rare, signals, specials, transforms, unusual
-from operators_special import bessels, cubic, polynomials, primitives, scalars, segments
+from operators_special import bessels, cubic, polynomials, primitives, scalars, segments, wider
 from operators_uncommon import copies, ctc, eigenvalues, incomplete, inverses, oblong, optimizers, parts, quantised, reflections, steps
 from operators_windows import channel_norms, fractional, windows
 
@@ -456,7 +456,7 @@ def main(path, names):
         r = Recorder(out)
         for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused, windows, channel_norms):
             group(r)
-        for group in (layers, lines, matrices, joined, places, lists, complexes, factors, masks, transforms, corners, signals, specials, unusual, rare, quantised, copies, parts, optimizers, reflections, steps, fractional, oblong, incomplete, ctc, eigenvalues, inverses, scalars, bessels, polynomials, segments, cubic, primitives):
+        for group in (layers, lines, matrices, joined, places, lists, complexes, factors, masks, transforms, corners, signals, specials, unusual, rare, quantised, copies, parts, optimizers, reflections, steps, fractional, oblong, incomplete, ctc, eigenvalues, inverses, scalars, bessels, polynomials, segments, cubic, primitives, wider):
             group(Recorder(out))
 
 

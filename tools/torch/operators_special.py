@@ -174,3 +174,12 @@ def primitives(r):
         r.call("prims.%s.default" % name, a, b)
     r.call("aten.bitwise_and.Scalar_Tensor", 3, a)
     r.call("prims.bitwise_not.default", a)
+
+
+def wider(r):
+    """Results that are padded by more than a stride, and operands that are broadcast."""
+    for dt in [torch.float32, torch.bfloat16]:
+        x, w, how = r.data(dt, 2, 2, 3, 4), r.data(dt, 2, 2, 3, 2), ([2, 3], [1, 2], [3, 4], True, [2, 3], 2)
+        y = r.call("aten.convolution.default", x, w, None, *how)
+        r.call("aten.convolution_backward.default", r.data(dt, *y.shape), x, w, [4], *how, [True, True, True])
+        r.call("aten.masked_scatter.default", r.data(dt, 5), r.data(torch.bool, 3, 5), r.data(dt, 3, 5))

@@ -108,9 +108,14 @@ func maskedScatter(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	shape := traced.Static(x)
+	ts, err := c.Types()
+	if err != nil || len(ts) != 1 {
+		return cmp.Or(err, traced.ErrForm)
+	}
+	shape := traced.SizesOf(ts[0])
 	mask, ok := c.Broadcast(mask, shape)
-	if !ok || intmath.Product(traced.Static(src)) == 0 {
+	x, fits := c.Broadcast(x, shape)
+	if !ok || !fits || intmath.Product(traced.Static(src)) == 0 {
 		return traced.ErrForm
 	}
 	at := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask)))

@@ -105,6 +105,18 @@ func (s sliding) plain(x, w *ir.Value) product {
 	return product{windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), []*ir.Value{x, w}}
 }
 
+// back is the gradient of a transposed convolution's input, which has the given sizes: plain, without windows that begin where
+// the result is padded.
+func (s sliding) back(dy, w *ir.Value, in []int64) product {
+	var pads []int64
+	kernel := traced.Static(w)[2:]
+	for d, n := range traced.Static(dy)[2:] {
+		more := n + 2*s.padding[d] - s.dilation[d]*(kernel[d]-1) - 1 - (in[d]-1)*s.stride[d]
+		pads = append(pads, s.padding[d], s.padding[d]-more/s.stride[d]*s.stride[d])
+	}
+	return product{windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), []*ir.Value{dy, w}}
+}
+
 // ofInput is the gradient of the input, which has the given sizes, from that of the result.
 func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 	if c.Err != nil {
@@ -256,7 +268,7 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 	}
 	ofInput := func() product {
 		if s.transposed {
-			return s.plain(dy, w)
+			return s.back(dy, w, traced.Static(x)[2:])
 		}
 		return s.ofInput(c, dy, w, traced.Static(x)[2:])
 	}
