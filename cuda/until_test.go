@@ -9,12 +9,9 @@ import (
 	"github.com/seed-ee968945/concert/internal/stall"
 )
 
-// plenty is a deadline for what has to come, however busy the machine is.
+// plenty is a deadline for what has to come, however busy the machine is. What has to come without it
+// and takes longer has waited for it; less says nothing.
 const plenty = 3 * time.Minute
-
-// patience is how long something may take that a wait of mere moments precedes, however busy
-// the machine is; deadlines that must not be waited for are farther off.
-const patience = 20 * time.Second
 
 // looks is how often that is asked for which has to come.
 const looks = 20_000
@@ -34,7 +31,7 @@ func until(t testing.TB, come func() bool) {
 func eased(t *testing.T, name string, limit time.Duration, f func(t *testing.T, limit time.Duration) (others string)) {
 	t.Run(name, func(t *testing.T) {
 		for others := f(t, limit); others != ""; others = f(t, limit) {
-			if limit *= 4; limit > patience {
+			if limit *= 4; limit > plenty {
 				t.Fatal(others)
 			}
 			t.Log(others)

@@ -338,7 +338,7 @@ func TestLateOverNCCL(t *testing.T) {
 	m, f := besideModule()
 	errs := make([]error, 2)
 	const timeout = 100 * time.Millisecond
-	device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	world := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
 		s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
 		if err != nil {
@@ -363,11 +363,11 @@ func TestLateOverNCCL(t *testing.T) {
 	})
 	var te *rt.TimeoutError
 	if !errors.As(errs[0], &te) || te.Peer != 1 || te.Rank != 0 || te.Group != "g" || !strings.Contains(te.Op, "hidden") || te.Elapsed < timeout {
-		t.Errorf("rank 0: %v", errs[0])
+		t.Errorf("rank 0: %v; the world: %v", errs[0], world)
 	}
 	var ae *rt.CanceledError
 	if !errors.As(errs[1], &ae) || ae.Origin != 0 || !errors.Is(errs[1], rt.ErrTimeout) {
-		t.Errorf("rank 1: %v", errs[1])
+		t.Errorf("rank 1: %v; the world: %v", errs[1], world)
 	}
 }
 
