@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // Conn is a connection whose other end has proved that it belongs to the job.
@@ -47,6 +49,8 @@ const (
 	// maxFiles bounds the descriptors of a frame.
 	maxFiles = 1
 )
+
+var errUnproved = fmt.Errorf("it did not prove itself within %v", handshakeLimit)
 
 // HeartbeatTimeout is how long the other end of a connection may not answer by default.
 const HeartbeatTimeout = 20 * time.Second
@@ -388,9 +392,13 @@ func (l *Listener) makeRoom() bool {
 }
 
 func (l *Listener) serve(raw net.Conn) {
-	ctx, cancel := context.WithTimeout(l.ctx, handshakeLimit)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	defer cancel(nil)
+	stall.AfterFunc(handshakeLimit, func() { cancel(errUnproved) }) // a rank that hardly runs, or a stall, is no stranger
 	c, err := handshake(ctx, raw, l.job, l.cfg, serves)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
 	l.mu.Lock()
 	for i, p := range l.pending {
 		if p.Conn == raw {

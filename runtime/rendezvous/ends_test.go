@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -47,6 +48,20 @@ func TestReceiveAtTheEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
+		}
+	})
+}
+
+// TestUnproved: who connects and does not prove itself is dropped when it has had its time.
+func TestUnproved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		defer b.Close()
+		l := &Listener{job: &Job{}, cfg: &tls.Config{}, ctx: t.Context(), room: make(chan struct{}, 1)}
+		start := time.Now()
+		l.serve(a)
+		if d := time.Since(start); d != handshakeLimit || l.refused != 1 || l.last != errUnproved {
+			t.Errorf("after %v: %d refused, %v", d, l.refused, l.last)
 		}
 	})
 }
