@@ -120,6 +120,7 @@ func (e *emittedTree) run(t *testing.T, goTool string) {
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = e.dir
+		cmd.Env = append(os.Environ(), "GOWORK="+filepath.Join(e.dir, "go.work"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		} else if args[0] == bin {
@@ -147,6 +148,8 @@ func TestEmittedStepsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.place(t, "go.sum", sums)
+	// A workspace takes concert from root as what has been compiled there, which a replacement compiles again.
+	e.place(t, "go.work", fmt.Appendf(nil, "go 1.26.0\nuse (\n.\n%q\n)\n", root))
 	for _, name := range append(steps, "tiny_moe2") {
 		e.addTraced(t, name, false)
 	}
@@ -187,15 +190,14 @@ func emitCases(t *testing.T) []*passtest.Case {
 // in; below concert's own, so that the program around them may use its internals.
 const emittedModule = "github.com/seed-ee968945/concert/emitted"
 
-// emittedMod is a go.mod that takes concert from root and everything else as concert does.
+// emittedMod is a go.mod that takes everything but concert as concert does.
 func emittedMod(t *testing.T, root string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod := strings.Replace(string(data), "module github.com/seed-ee968945/concert\n", "module "+emittedModule+"\n", 1)
-	return fmt.Appendf(nil, "%s\nrequire github.com/seed-ee968945/concert v0.0.0\n\nreplace github.com/seed-ee968945/concert => %s\n", mod, root)
+	return bytes.Replace(data, []byte("module github.com/seed-ee968945/concert\n"), []byte("module "+emittedModule+"\n"), 1)
 }
 
 // checkCalls parses emitted code and counts: Step has one call for each
