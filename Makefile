@@ -26,7 +26,7 @@ race:
 
 # What closes, aborts, rejoins, dies or fails has one of these words in the name of its test, and
 # may not fail once in COUNT runs: make soak COUNT=500, and RACE=-race COUNT=50.
-ENDINGS = Abort|Clos|Join|Kill|Cancel|Fail|Left|Leave|Timeout|Ends|Lost|Fault|Lives|Living|OneErrorSet|Stall|Torn|Gone|Dead|LateWrite|Destroyed|EveryMessage|SystemCalls|GivenUp|Unwilling|Breaks|Unusable
+ENDINGS = Abort|Again|AtTheEnd|Breaks|Broken|CallsHold|Cancel|Clos|Cut|Dead|Destroyed|Die|Ended|Ends|EveryMessage|Exit|Fail|Fault|Forgotten|Frozen|GiveBack|GivenUp|Gone|Importer|Interrupt|Join|Rejoin|Kill|Late|Leave|Left|Lives|Living|Lost|Malformed|Mismatch|Missing|NoAnswer|NoParent|OneErrorSet|Quarantine|ReverseOrder|RunsDry|SharedQueue|Signals|Silence|Stall|StopBefore|Stopped|Stuck|SystemCalls|Timeout|Told|Torn|Undo|Unusable|Unwilling
 COUNT ?= 1
 soak:
 	go test $(RACE) -short -count=$(COUNT) -timeout=0 -run '$(ENDINGS)' ./internal/lifecycle ./runtime/... ./cuda/...
