@@ -27,7 +27,7 @@ struct args {
 
 // place is where 8 elements of an operand's tile begin: of its 128 rows or columns and 32 inner
 // indices. 8 rows that are read together meet no bank twice.
-template <bool INSIDE> FN u32 place(int outer, int inner)
+template <bool INSIDE> FN u32 place(u32 outer, u32 inner)
 {
 	if (INSIDE)
 		return outer * 64 + ((inner / 8) ^ (outer / 2 % 4)) * 16;
@@ -43,7 +43,8 @@ struct span {
 // is 0. A thread has four times 8 elements.
 template <bool INSIDE, bool WIDE> FN void bring(u32 to, const operand &from, const span &s, int first, int k0)
 {
-	const int t = threadIdx.x, o = INSIDE ? t / 4 : t % 16 * 8, k = INSIDE ? t % 4 * 8 : t / 16;
+	const u32 t = threadIdx.x;
+	const int o = INSIDE ? t / 4 : t % 16 * 8, k = INSIDE ? t % 4 * 8 : t / 16;
 	const int next_o = INSIDE ? 32 : 0, next_k = INSIDE ? 0 : 8, more_o = INSIDE ? 0 : 7, more_k = INSIDE ? 7 : 0;
 	const i64 outer_step = WIDE && !INSIDE ? 1 : from.outer, inner_step = WIDE && INSIDE ? 1 : from.inner;
 	const u16 *at = from.at + ((first + o) * outer_step + (k0 + k) * inner_step);
@@ -77,7 +78,7 @@ template <bool INSIDE, bool WIDE> FN void bring(u32 to, const operand &from, con
 
 // fragment is 16 rows or columns of 16 inner indices: registers of its first 8 outer ones are
 // 0 and 2, of the other 8 1 and 3.
-template <bool INSIDE> FN void fragment(u32 *r, u32 tile, int outer, int inner, int lane)
+template <bool INSIDE> FN void fragment(u32 *r, u32 tile, u32 outer, u32 inner, u32 lane)
 {
 	if (INSIDE)
 		load_matrices(r, tile + place<INSIDE>(outer + lane % 16, inner + lane / 16 * 8));
@@ -124,7 +125,7 @@ FN bool rows_of(const args &g, tile &t)
 
 KERNEL(128, 2) grouped(const args g)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp / 2 * 64, right = warp % 2 * 64;
+	const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp / 2 * 64, right = warp % 2 * 64;
 	tile t;
 	int low = 0, high = g.depth, k0 = 0;
 	operand a = g.a, b = g.b;
