@@ -216,7 +216,7 @@ func spawn(t *testing.T, world int, env ...string) error {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
-	return launch.Run(ctx, launch.Spec{World: world, Args: args, Env: env, Grace: 20 * time.Second})
+	return launch.Run(ctx, launch.Spec{World: world, Args: args, Env: env, Grace: plenty})
 }
 
 // A process for each rank: the same bits as ranks of one process.

@@ -218,7 +218,7 @@ func livesTwice(processes bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if processes {
-		return launch.Run(ctx, launch.Spec{World: 2, Args: []string{"-test.run=^$"}, Env: []string{envCalls + "=rank"}, Grace: 20 * time.Second})
+		return launch.Run(ctx, launch.Spec{World: 2, Args: []string{"-test.run=^$"}, Env: []string{envCalls + "=rank"}, Grace: 2 * time.Minute})
 	}
 	job := rendezvous.NewJob("")
 	joining, fail := context.WithCancelCause(ctx)

@@ -245,7 +245,7 @@ func (o *output) String() string {
 // mlpSpec is a job of four ranks. wait is the deadline of their collectives, join that of
 // joining.
 func mlpSpec(out io.Writer, steps int, wait, join time.Duration) launch.Spec {
-	return launch.Spec{World: 4, Args: []string{"-test.run=^$"}, Stdout: out, Stderr: out, Grace: 20 * time.Second,
+	return launch.Spec{World: 4, Args: []string{"-test.run=^$"}, Stdout: out, Stderr: out, Grace: 2 * time.Minute,
 		// The race detector's own second at the end of a process would hide ours.
 		Env: []string{"GORACE=atexit_sleep_ms=0", envSteps + "=" + strconv.Itoa(steps), envWait + "=" + wait.String(), envJoin + "=" + join.String()}}
 }
@@ -355,7 +355,6 @@ func TestStoppedRank(t *testing.T) {
 			leak.Check(t)
 			out := &output{}
 			spec := mlpSpec(out, 1<<30, 2*time.Second, time.Hour)
-			spec.Grace = 2 * time.Minute // or one of the others does not end
 			spec.Env = append(spec.Env, envFreeze+"="+strconv.Itoa(victim))
 			of, ended := processes(&spec), 0
 			spec.Ended = func(int, error) {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/stall"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -232,7 +233,7 @@ func (p *process) wait() *RankError {
 // period.
 func (l *launcher) collect(kill context.CancelFunc) error {
 	e := &Error{First: -1}
-	var grace <-chan time.Time
+	var grace <-chan struct{}
 	for n := 0; n < len(l.spec.Ranks); {
 		select {
 		case r := <-l.ended:
@@ -246,9 +247,7 @@ func (l *launcher) collect(kill context.CancelFunc) error {
 			e.Ranks = append(e.Ranks, r)
 			if e.First < 0 {
 				e.First = r.Rank
-				t := time.NewTimer(l.spec.Grace)
-				defer t.Stop()
-				grace = t.C
+				grace = stall.After(l.spec.Grace)
 			}
 		case <-grace:
 			grace = nil
