@@ -16,9 +16,11 @@ var (
 	elementwise string
 	//go:embed reduce.cuh
 	reduce string
+	//go:embed scatter.cuh
+	scatter string
 
 	// Source is the text.
-	Source = types + elementwise + reduce
+	Source = types + elementwise + reduce + scatter
 )
 
 // Options are the compiler options that numbers of kernels behind it rely on. The caller

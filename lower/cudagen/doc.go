@@ -34,9 +34,11 @@
 // caches. Where rows are adjacent in memory (a sum over the outer
 // dimension), neighbouring threads take neighbouring rows.
 //
-// Scatters are computed in gather form: whoever computes an
-// element searches for the updates to it (pull.go), so that updates are added in the order of their
-// indices: a block first lists the indices in its rows. topk counts for each element those
+// Scatters are computed in gather form: whoever computes an element searches for the updates
+// to it (pull.go), so that updates are added in the order of their indices: a block first lists
+// the indices in its rows (lists.go), sorted by row where rows are narrow (sorted.go). Where
+// elements are few, several threads have one, or several blocks of a cluster, each of which
+// sums a share of the updates; with EXACT_MATH one has all. topk counts for each element those
 // before it.
 //
 // The text is a function of the region alone: no map is iterated, nothing is

@@ -29,11 +29,13 @@ type form struct {
 
 	// Of a form without rows that has an index_put whose positions a block lists in shared memory.
 	list         *ir.Node
-	listRows     int64 // rows of the result that a block has, or a part of one
-	listRow      int64 // elements of a row
-	listStride   int64 // if not 0, the stride between a block's rows: those with many indices may be neighbours
-	listIndices  int64 // indices
-	listCapacity int64 // how many of them a list holds; a block that has more reads all of them
+	listRows     int64       // rows of the result that a block has, or a part of one
+	listRow      int64       // elements of a row
+	listStride   int64       // if not 0, the stride between a block's rows: those with many indices may be neighbours
+	listIndices  int64       // indices
+	listCapacity int64       // how many of them a list holds; a block that has more reads all of them
+	sorted       *sortedList // if lists are sorted by row, see sorted.go
+	apart        []apartList // of an index_put whose indices are apart, see apart.go
 
 	// Of a form with rows.
 	isReduced               []bool   // by dimension of shape
@@ -270,6 +272,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	}
 	f.planHalves(r)
 	f.planList(r)
+	f.planApart(r)
 }
 
 // planHalves gives a thread the same element of forward and backward of a row where the

@@ -125,7 +125,7 @@ func (g *generator) finished(name, body string) *Kernel {
 	if g.f.limits != nil {
 		sizes = g.f.limits.sizes
 	}
-	return &Kernel{Name: name, Body: headOf(name, g.r, g.ins, sizes, g.f.block) + body + "}\n", Ins: g.ins, Outs: g.r.outs, Sizes: sizes,
+	return &Kernel{Name: name, Body: headOf(name, g.r, g.ins, sizes, g.f.attributes()) + body + "}\n", Ins: g.ins, Outs: g.r.outs, Sizes: sizes,
 		Grid: g.grid, Blocks: g.need, Block: g.f.block, Lanes: max(1, g.f.lanes)}
 }
 
@@ -133,12 +133,12 @@ func (g *generator) finished(name, body string) *Kernel {
 func (g *generator) text() string { return strings.Join(indent(g.top.lines), "\n") + "\n" }
 
 // headOf is the function's first lines.
-func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, block int) string {
+func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, attributes string) string {
 	var b strings.Builder
 	for _, n := range r.nodes {
 		fmt.Fprintf(&b, "// %s\n", statement(n))
 	}
-	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", block, name)
+	fmt.Fprintf(&b, "extern \"C\" __global__ void %s %s(", attributes, name)
 	var params []string
 	pointer := func(v *ir.Value) string {
 		if slices.Contains(r.shared, v) {

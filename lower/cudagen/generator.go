@@ -134,15 +134,23 @@ func (g *generator) elements() error {
 		count /= 2 // a thread has an element of each half
 	}
 	g.grid = (count + run*f.trips - 1) / (run * f.trips)
+	if f.shares() {
+		g.grid = f.sorted.blocks()
+	}
 	if err := g.lists(); err != nil {
 		return err
 	}
+	g.apartLists()
 	s := newScope(g.top)
 	times := ""
 	if f.width > 1 {
 		times = fmt.Sprintf(" * %d", f.width)
 	}
 	switch m := f.listRow / run; {
+	case f.shares():
+		s.emit("const %s i = %s%s;", t, f.sorted.unit(), times)
+	case f.sorted != nil && f.sorted.stride > 1:
+		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.sorted.stride, run, times)
 	case f.list != nil && f.listStride > 0 && m > 1:
 		s.emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listStride, f.listRow, m, run, times)
 	case f.list != nil && f.listStride > 0:
@@ -158,7 +166,7 @@ func (g *generator) elements() error {
 		g.need = divUp(there, run*f.trips)
 		g.top.emit("const i64 count = %s;", cppProduct(there))
 		s.emit("if (i >= count) return;")
-	case count%(run*f.trips) != 0:
+	case count%(run*f.trips) != 0 && !f.shares():
 		s.emit("if (i >= %d) return;", count)
 	}
 	g.col = g.x.newAtom("i", count-f.width, f.width, s)
@@ -172,7 +180,7 @@ func (g *generator) elements() error {
 	s.lines = append(s.lines, done...)
 	if f.trips > 1 {
 		unroll := min(f.trips, 4)
-		if f.list != nil && f.listStride > 0 {
+		if f.list != nil && (f.listStride > 0 || f.sorted != nil) {
 			unroll = 1 // most rows are not listed
 		}
 		g.top.emit("#pragma unroll %d", unroll)

@@ -211,10 +211,12 @@ static void write_buffer(const char* d, size_t n) {
 
 // program is a translation unit that runs all trials: it reads every input from
 // its first argument and writes every result to its second.
-func program(trials []*trial) string {
+func program(trials []*trial) string { return programOf(shim+cudagen.Prelude()+harness, trials) }
+
+// programOf is program with another text before the kernels.
+func programOf(head string, trials []*trial) string {
 	var b strings.Builder
-	b.WriteString(shim + cudagen.Prelude())
-	b.WriteString(harness)
+	b.WriteString(head)
 	written := map[*cudagen.Kernel]bool{} // look-up only
 	for _, t := range trials {
 		if !written[t.k] {
@@ -434,13 +436,19 @@ func ordinal(d dtype.DType, b []byte) int64 {
 // runOnHost compiles the trials with the machine's C++ compiler and runs them.
 func runOnHost(t *testing.T, trials []*trial, flags ...string) []byte {
 	t.Helper()
+	return runText(t, program(trials), trials, flags...)
+}
+
+// runText is runOnHost of the program's text.
+func runText(t *testing.T, text string, trials []*trial, flags ...string) []byte {
+	t.Helper()
 	cc, err := exec.LookPath("g++")
 	if err != nil {
 		t.Skip("no g++: generated kernels cannot be run without a GPU")
 	}
 	dir := t.TempDir()
 	src, exe, in, out := filepath.Join(dir, "k.cc"), filepath.Join(dir, "k"), filepath.Join(dir, "in"), filepath.Join(dir, "out")
-	write(t, src, []byte(program(trials)))
+	write(t, src, []byte(text))
 	write(t, in, inputs(trials))
 	args := append([]string{"-std=c++17", "-O0", "-w", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 		"-fno-sanitize=null,object-size,vptr", "-fno-exceptions", "-fno-asynchronous-unwind-tables", "-o", exe, src}, flags...) // null to vptr: address finds them

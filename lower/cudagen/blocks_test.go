@@ -1,0 +1,162 @@
+package cudagen_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen"
+)
+
+// blockShim runs the threads of a block as fibers that take turns, so that what they do together
+// is what a GPU would run: barriers, votes and shuffles. Blocks of a cluster that share work
+// are left out.
+const blockShim = `
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#define __CUDA_ARCH__ 700
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define __shared__ static
+static struct { unsigned x; } blockIdx, threadIdx;
+static void __trap() { abort(); }
+struct Barrier { unsigned expected, arrived, turn; };
+static Barrier block, warps[32];
+static ucontext_t fibers[1024], home;
+static bool ended[1024];
+static unsigned alive, fiber_count;
+static void (*body)();
+static void yield() {
+  const unsigned me = threadIdx.x;
+  unsigned next = me;
+  do next = (next + 1) % fiber_count; while (ended[next] && next != me);
+  threadIdx.x = next;
+  if (next != me) swapcontext(fibers + me, fibers + next);
+  threadIdx.x = me;
+}
+static void release(Barrier& b) {
+  if (b.arrived < b.expected) return;
+  b.arrived = 0;
+  ++b.turn;
+}
+static void wait(Barrier& b) {
+  const unsigned turn = b.turn;
+  ++b.arrived;
+  release(b);
+  while (b.turn == turn) yield();
+}
+static void leave(Barrier& b) {
+  --b.expected;
+  if (b.expected > 0) release(b);
+}
+static void fiber() {
+  body();
+  const unsigned me = threadIdx.x;
+  ended[me] = true;
+  leave(warps[me / 32]);
+  leave(block);
+  if (--alive == 0) setcontext(&home);
+  unsigned next = me;
+  while (ended[next]) next = (next + 1) % fiber_count;
+  threadIdx.x = next;
+  setcontext(fibers + next);
+}
+template <class K> static void launch(unsigned grid, unsigned threads, const K& kernel) {
+  static char stacks[1024][32768] __attribute__((aligned(16)));
+  static const K* at;
+  at = &kernel;
+  body = [] { (*at)(); };
+  for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
+    fiber_count = alive = threads;
+    block = {threads, 0, 0};
+    for (unsigned w = 0; w < threads / 32; ++w) warps[w] = {32, 0, 0};
+    for (unsigned t = 0; t < threads; ++t) {
+      ended[t] = false;
+      getcontext(fibers + t);
+      fibers[t].uc_stack.ss_sp = stacks[t];
+      fibers[t].uc_stack.ss_size = sizeof stacks[t];
+      makecontext(fibers + t, fiber, 0);
+    }
+    threadIdx.x = 0;
+    swapcontext(&home, fibers);
+  }
+}
+static unsigned long long slots[1024];
+static void __syncthreads() { wait(block); }
+static void __syncwarp() { wait(warps[threadIdx.x / 32]); }
+static unsigned __ballot_sync(unsigned, bool x) {
+  slots[threadIdx.x] = x;
+  __syncwarp();
+  unsigned all = 0;
+  for (int l = 0; l < 32; ++l) all |= (unsigned)slots[threadIdx.x / 32 * 32 + l] << l;
+  __syncwarp();
+  return all;
+}
+template <class T> static T lane_of(T x, int lane) {
+  memcpy(slots + threadIdx.x, &x, sizeof x);
+  __syncwarp();
+  T y;
+  memcpy(&y, slots + threadIdx.x / 32 * 32 + lane, sizeof y);
+  __syncwarp();
+  return y;
+}
+template <class T> static T __shfl_xor_sync(unsigned, T x, int m) { return lane_of(x, threadIdx.x % 32 ^ m); }
+template <class T> static T __shfl_up_sync(unsigned, T x, int m) { return lane_of(x, (int)threadIdx.x % 32 < m ? threadIdx.x % 32 : threadIdx.x % 32 - m); }
+static int __popc(unsigned x) { return __builtin_popcount(x); }
+static void atomicMax(int* p, int k) { abort(); }
+static void atomicOr(unsigned* p, unsigned k) { __atomic_fetch_or(p, k, __ATOMIC_RELAXED); }
+static float __fadd_rn(float a, float b) { return a + b; }
+static float __fsub_rn(float a, float b) { return a - b; }
+static float __fmul_rn(float a, float b) { return a * b; }
+static float __fdiv_rn(float a, float b) { return a / b; }
+static double __dadd_rn(double a, double b) { return a + b; }
+static double __dmul_rn(double a, double b) { return a * b; }
+static double __ddiv_rn(double a, double b) { return a / b; }
+static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
+static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8); return u; }
+static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
+`
+
+// Updates of narrow rows and of few rows give the interpreter's numbers where the threads of
+// a block share them: few updates and many, out of order, of one row and of all.
+func TestBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	some := func(of ...int) int { return of[r.IntN(len(of))] }
+	var trials []*trial
+	shared := 0
+	for k := range 12 {
+		rows, row, places := some(1, 2, 3, 33, 127, 256), some(1, 3, 6, 8, 16, 24), some(64, 65, 1000, 4097, 9000)
+		dt := []string{"f32", "bf16", "i64", "u8"}[k%4]
+		update := []string{"index_add %x, %i, %v {dim=0}", "index_put %x, %v, %i {accumulate=true, dims=[0]}", "index_put %x, %v, %i {accumulate=false, dims=[0]}"}[k%3]
+		x := fmt.Sprintf("%s[%d,%d]", dt, rows, row)
+		m, err := ir.Parse("list", fmt.Sprintf("world 1\n\nfunc @f(%%x: %s, %%v: %s[%d,%d], %%i: i64[%d]) -> (%s) {\n  %%y = %s : %s\n  %%z = neg %%y : %s\n  return %%z\n}\n", x, dt, places, row, places, x, update, x, x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ulp := int64(0)
+		if dt == "f32" || dt == "bf16" {
+			ulp = -1
+		}
+		tr, err := newTrial(fmt.Sprintf("block%d", k), m.Funcs()[0], ulp, uint64(k), nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, m)
+		}
+		if strings.Contains(tr.k.Body, "SHARES(") {
+			shared++
+		}
+		trials = append(trials, tr)
+	}
+	if shared == 0 || shared == len(trials) {
+		t.Errorf("%d of %d kernels share elements", shared, len(trials))
+	}
+	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
+	head := blockShim + cudagen.Prelude() + strings.Replace(harness, run, run+"  launch(grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1)
+	compare(t, trials, runText(t, programOf(head, trials), trials, "-fno-sanitize=all", "-O1"), false)
+}
