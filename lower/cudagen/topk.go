@@ -3,6 +3,7 @@ package cudagen
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -44,7 +45,7 @@ func (g *generator) topk(n *ir.Node) error {
 	switch {
 	case s.length.n > 4096 && s.k <= 64:
 		s.rounds()
-	case !hasDynamicSize(s.shape) && s.length.n >= 128 && s.length.n <= 8192 && storageDomain(x.Type().DType()) == domF32:
+	case !hasDynamicSize(s.shape) && s.length.n >= 128 && s.length.n*s.keys().size <= 32<<10:
 		s.ranks()
 	default:
 		s.counts()
@@ -125,46 +126,75 @@ func (s *topk) counts() {
 	g.top.lines = append(append(g.top.lines, indent(in.lines)...), "}")
 }
 
+// rankKeys are the integers that ranks compares in place of elements, in shared memory.
+type rankKeys struct {
+	typ, function, none string
+	size, each          int64  // bytes of one, and how many are read at once
+	before              string // condition that y, of an element before the one at hand or not, is before mine
+}
+
+// keys is what stands for the elements, which are wider where they are integers.
+func (s *topk) keys() rankKeys {
+	switch storageDomain(s.x.Type().DType()) {
+	case domF32:
+		return rankKeys{"unsigned", fmt.Sprintf("rank_key<%v>", s.largest), "0xffffffffu", 4, 4, "(y.at[%d] < bound)"}
+	case domF64:
+		return rankKeys{size: 1 << 20}
+	}
+	return rankKeys{"u64", fmt.Sprintf("rank_key64<%v>", s.largest), "~0ull", 8, 2, "(y.at[%[1]d] < mine || (y.at[%[1]d] == mine && earlier))"}
+}
+
 // ranks counts as counts does. A block has all of the line in shared memory, as
 // integers in the order that is asked for.
 func (s *topk) ranks() {
-	const each = 128 // elements that a block places
-	g, length := s.g, s.length.n
-	g.f.block, g.f.lanes = 512, 4
+	g, length, key := s.g, s.length.n, s.keys()
+	each, lanes := int64(128), 4 // elements that a block places, and threads of each
+	if key.size > 4 && s.most*length < each*multiprocs {
+		each, lanes = 32, 16
+	}
+	g.f.block, g.f.lanes = 512, lanes
 	blocks := (length + each - 1) / each
 	g.grid = s.most * blocks
-	g.top.emit("constexpr int lanes = LANES(4), team = LANES(512);")
-	g.top.emit("__shared__ vec<unsigned, 4> keys[%d];", (length+3)/4)
+	g.top.emit("constexpr int lanes = LANES(%d), team = LANES(512);", lanes)
+	g.top.emit("__shared__ vec<%s, %d> keys[%d];", key.typ, key.each, (length+key.each-1)/key.each)
 	g.top.emit("const %s row = blockIdx.x / %d;", g.intType(), blocks)
 	b := newScope(g.top)
-	b.emit("for (int j = threadIdx.x %% team; j < %d; j += team) {", (length+3)/4*4)
+	b.emit("for (int j = threadIdx.x %% team; j < %d; j += team) {", (length+key.each-1)/key.each*key.each)
 	e := s.at(s.x, g.x.newAtom("j", length-1, 1, b).lin())
-	key := fmt.Sprintf("rank_key<%v>(load(in0 + %s))", s.largest, e)
-	if length%4 != 0 {
-		key = fmt.Sprintf("j < %d ? %s : 0xffffffffu", length, key)
+	value := fmt.Sprintf("%s(load(in0 + %s))", key.function, e)
+	if length%key.each != 0 {
+		value = fmt.Sprintf("j < %d ? %s : %s", length, value, key.none)
 	}
-	b.emit("  keys[j / 4].at[j %% 4] = %s;", key)
+	b.emit("  keys[j / %d].at[j %% %d] = %s;", key.each, key.each, value)
 	b.emit("}")
 	b.emit("sync_block();")
 	b.emit("const int lane = threadIdx.x %% lanes, j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", blocks, each)
-	mine, test := "keys[j / 4].at[j % 4]", "lane == 0"
+	mine, test := fmt.Sprintf("keys[j / %[1]d].at[j %% %[1]d]", key.each), "lane == 0"
 	if length%each != 0 {
-		mine, test = fmt.Sprintf("j < %d ? %s : 0xffffffffu", length, mine), fmt.Sprintf("%s && j < %d", test, length)
+		mine, test = fmt.Sprintf("j < %d ? %s : %s", length, mine, key.none), fmt.Sprintf("%s && j < %d", test, length)
 	}
-	b.emit("const unsigned mine = %s;", mine)
+	b.emit("const %s mine = %s;", key.typ, mine)
 	b.emit("i64 place = 0;")
 	b.emit("{")
 	b.emit("  int sum = 0;")
 	b.emit("#pragma unroll 4")
-	b.emit("  for (int q = lane; q < %d; q += lanes) {", (length+3)/4)
-	b.emit("    const vec<unsigned, 4> y = keys[q];")
-	b.emit("    const unsigned bound = mine + (q < j / 4); // equal ones come before it if they have lower positions")
-	b.emit("    sum += (y.at[0] < bound) + (y.at[1] < bound) + (y.at[2] < bound) + (y.at[3] < bound);")
+	b.emit("  for (int q = lane; q < %d; q += lanes) {", (length+key.each-1)/key.each)
+	b.emit("    const vec<%s, %d> y = keys[q];", key.typ, key.each)
+	if key.size > 4 {
+		b.emit("    const bool earlier = q < j / %d; // equal ones come before it if they have lower positions", key.each)
+	} else {
+		b.emit("    const unsigned bound = mine + (q < j / 4); // equal ones come before it if they have lower positions")
+	}
+	var terms []string
+	for k := range key.each {
+		terms = append(terms, fmt.Sprintf(key.before, k))
+	}
+	b.emit("    sum += %s;", strings.Join(terms, " + "))
 	b.emit("  }")
-	b.emit("  place = fold_lanes<lanes, 128>((i64)sum, Sum());")
+	b.emit("  place = fold_lanes<lanes, %d>((i64)sum, Sum());", each)
 	b.emit("}")
 	in := newScope(b)
-	in.emit("for (int q = j / 4 * 4; q < j; ++q) place += keys[q / 4].at[q %% 4] == mine;")
+	in.emit("for (int q = j / %[1]d * %[1]d; q < j; ++q) place += keys[q / %[1]d].at[q %% %[1]d] == mine;", key.each)
 	in.emit("if (place < %d) {", s.k)
 	deep := newScope(in)
 	s.found(deep, "load(in0 + "+e+")", "j")
