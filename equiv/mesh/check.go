@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 // the two cannot be related. Both functions must be verified. A device that is a program of as
 // many ranks as the mesh has is run by all of them, each with all of every input.
 func Check(device, ranks *ir.Func, o Options) (*Report, error) {
-	g, err := o.Mesh.Grid()
+	g, err := o.Mesh.GridFor(ranks.Module().Groups(), slices.Concat(o.Inputs, o.Results)...)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func groupedAttention(t *testing.T, heads, keys, ranks int64) *ir.Module {
 func TestHeads(t *testing.T) {
 	tried, proved := 0, 0
 	for _, c := range []struct{ heads, keys, ranks int64 }{
-		{3, 3, 2}, {6, 3, 2}, {6, 3, 4}, {10, 5, 4}, {12, 4, 8}, {28, 4, 8}, {28, 28, 8}, {30, 6, 4}, {40, 8, 16}, {40, 40, 16},
+		{3, 3, 2}, {6, 3, 2}, {6, 3, 4}, {9, 3, 6}, {15, 15, 6}, {10, 5, 4}, {12, 4, 8}, {28, 4, 8}, {28, 28, 8}, {30, 6, 4}, {40, 8, 16}, {40, 40, 16},
 	} {
 		t.Run(fmt.Sprint(c.heads, "_", c.keys, "_", c.ranks), func(t *testing.T) {
 			m := groupedAttention(t, c.heads, c.keys, c.ranks)

@@ -97,7 +97,88 @@ type Grid struct {
 const maxWorld = 1 << 20
 
 // Grid is the mesh as a grid; the error says what is wrong with it.
-func (m Mesh) Grid() (*Grid, error) {
+func (m Mesh) Grid() (*Grid, error) { return m.GridFor(nil) }
+
+// maxOrders bounds the orders of prime factors that are tried.
+const maxOrders = 1 << 10
+
+// GridFor is the mesh as a grid for groups and placements: the prime factors of an axis are in the order that the
+// parts of axes in as many of them as possible need, by default the least are major.
+func (m Mesh) GridFor(groups []*ir.Group, placements ...Placement) (*Grid, error) {
+	factors := make([][]int64, len(m.Axes))
+	for i, a := range m.Axes {
+		factors[i] = primes(a.Size)
+	}
+	best, err := m.grid(factors)
+	if err != nil {
+		return nil, err
+	}
+	served := best.serves(groups, placements)
+	for i, l := range factors {
+		next := slices.Clone(l)
+		for tried := 0; served < len(groups)+len(placements) && tried < maxOrders && permute(next); tried++ {
+			factors[i] = next
+			g, err := m.grid(factors)
+			if err != nil {
+				return nil, err
+			}
+			if n := g.serves(groups, placements); n > served {
+				best, served, l = g, n, slices.Clone(next)
+			}
+		}
+		factors[i] = l
+	}
+	return best, nil
+}
+
+// permute makes a list the next one in the order of its permutations; false where it is the last one.
+func permute(l []int64) bool {
+	i := len(l) - 2
+	for i >= 0 && l[i] >= l[i+1] {
+		i--
+	}
+	if i < 0 {
+		return false
+	}
+	k := len(l) - 1
+	for l[k] <= l[i] {
+		k--
+	}
+	l[i], l[k] = l[k], l[i]
+	slices.Reverse(l[i+1:])
+	return true
+}
+
+// serves is how many groups run along atoms, and how many placements.
+func (g *Grid) serves(groups []*ir.Group, placements []Placement) (n int) {
+	for _, of := range groups {
+		if _, ok := g.Group(of); ok {
+			n++
+		}
+	}
+	for _, p := range placements {
+		if !slices.ContainsFunc(slices.Concat(p...), func(name string) bool {
+			_, err := g.Axis(name)
+			return err != nil
+		}) {
+			n++
+		}
+	}
+	return n
+}
+
+// primes are the prime factors of a number of ranks, the least first.
+func primes(n int64) (out []int64) {
+	for p := int64(2); n > 1 && n <= maxWorld; p++ {
+		for ; n%p == 0; n /= p {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// grid is the grid of axes with prime factors in an order.
+func (m Mesh) grid(factors [][]int64) (*Grid, error) {
 	g := &Grid{Mesh: m, World: 1, groups: map[*ir.Group][]int{}}
 	for i, a := range m.Axes {
 		if a.Name == "" || a.Size < 1 || a.Size > int64(maxWorld/g.World) || slices.ContainsFunc(m.Axes[:i], func(b Axis) bool { return b.Name == a.Name }) {
@@ -105,11 +186,9 @@ func (m Mesh) Grid() (*Grid, error) {
 		}
 		g.World *= int(a.Size)
 		pre := int64(1)
-		for n, p := a.Size, int64(2); n > 1; p++ {
-			for ; n%p == 0; n /= p {
-				g.Atoms = append(g.Atoms, Atom{Size: p, axis: i, pre: pre})
-				pre *= p
-			}
+		for _, p := range factors[i] {
+			g.Atoms = append(g.Atoms, Atom{Size: p, axis: i, pre: pre})
+			pre *= p
 		}
 	}
 	stride := 1
@@ -159,7 +238,7 @@ func (g *Grid) Axis(name string) ([]int, error) {
 		}
 	}
 	if done != size || size > 1 && g.Atoms[out[0]].pre != pre {
-		return nil, fmt.Errorf("%q does not go with the prime factors of axis %q, of which the least are major", name, base)
+		return nil, fmt.Errorf("%q does not go with the prime factors of axis %q in the order that other parts of it need", name, base)
 	}
 	return out, nil
 }
