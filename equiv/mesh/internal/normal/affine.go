@@ -214,20 +214,9 @@ func (t *Table) maskedView(args []arg, loops []loop) (float64, *expr, []digits.D
 	if from >= to {
 		return 0, nil, nil, false
 	}
-	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from, digits.Repeated(1), 1}}}
-	for _, a := range v.axes {
-		x.axes = append(x.axes, axis{a.size, a.at, 0})
-	}
-	c, e, where := t.view(x)
-	l := where[0]
-	if len(l) > 1 {
-		return 0, nil, nil, false
-	}
-	v.arg, v.inner, v.off, v.fill = arg{base: e, coef: c}, l[0], v.off-from, &other
-	for i, d := range digits.Singles(where[1:]) {
-		v.axes[i].at = d
-	}
-	c, e, where = t.view(v)
+	t.restrict(&v, from, to)
+	v.fill = &other
+	c, e, where := t.view(v)
 	return c, e, digits.Singles(where), true
 }
 

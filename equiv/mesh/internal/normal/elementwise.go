@@ -126,14 +126,5 @@ func (t *Table) trimOperands(v *view) {
 	if from == 0 && to == v.inner.Size-1 || from > to {
 		return
 	}
-	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from + 1, digits.Repeated(1), 1}}}
-	for _, a := range v.axes {
-		x.axes = append(x.axes, axis{a.size, a.at, 0})
-	}
-	c, e, where := t.view(x)
-	w := digits.Singles(where)
-	v.arg, v.inner, v.off = arg{base: e, coef: c}, w[0], v.off-from*v.dil
-	for i := range v.axes {
-		v.axes[i].at = w[1+i]
-	}
+	t.restrict(v, from, to+1)
 }

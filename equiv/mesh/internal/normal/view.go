@@ -244,6 +244,20 @@ func (a *arg) equal(b *arg) bool { return b != nil && a.base == b.base && a.coef
 // size is how many places there are in what a window is of.
 func (w *window) size(e *expr) int64 { return digits.Places(e.args[0].inner) }
 
+// restrict makes a view one of some places, from one to less than another, of what it is of.
+func (t *Table) restrict(v *view, from, to int64) {
+	x := view{arg: v.arg, inner: v.inner, off: from, dil: 1, axes: []axis{{to - from, digits.Repeated(1), 1}}}
+	for _, a := range v.axes {
+		x.axes = append(x.axes, axis{a.size, a.at, 0})
+	}
+	c, e, where := t.view(x)
+	at := digits.Singles(where)
+	v.arg, v.inner, v.off = arg{base: e, coef: c}, at[0], v.off-from*v.dil
+	for i := range v.axes {
+		v.axes[i].at = at[1+i]
+	}
+}
+
 // Windows is a tensor with a dimension for where a window stands and one for the place in it, in
 // the place of dimension d, and a number around it.
 func (m *Mesh) Windows(p *Tensor, d int, w winattr.Dim, count int64, fill Operand) *Tensor {
