@@ -177,7 +177,9 @@ def primitives(r):
 
 
 def wider(r):
-    """Results that are padded by more than a stride, and operands that are broadcast."""
+    """Results that are padded by more than a stride, operands that are broadcast, quotients that are rounded twice."""
+    for dt in [torch.bfloat16, torch.float16]:
+        r.call("aten.div.Tensor_mode", r.data(dt, 40, 1, low=1, high=90), r.data(dt, 40, low=1, high=9), rounding_mode="trunc")
     for dt in [torch.float32, torch.bfloat16]:
         x, w, how = r.data(dt, 2, 2, 3, 4), r.data(dt, 2, 2, 3, 2), ([2, 3], [1, 2], [3, 4], True, [2, 3], 2)
         y = r.call("aten.convolution.default", x, w, None, *how)

@@ -88,6 +88,13 @@ func divide(c *call) error {
 	case "floor":
 		return binary(ir.OpFloorDivide, "self", "other")(c)
 	case "trunc":
+		if ts, err := c.Types(); err == nil && len(ts) == 1 && ts[0].DType().IsFloat() && ts[0].DType().Size() < 4 && c.IsTensor("self") && c.IsTensor("other") {
+			a, b := c.Tensor("self"), c.Tensor("other") // PyTorch rounds the quotient to their type first
+			if c.Err != nil {
+				return c.Err
+			}
+			return c.EmitErr(ir.OpTrunc, nil, c.Make(ir.OpDiv, nil, a, b))
+		}
 		return binary(ir.OpTruncDivide, "self", "other")(c)
 	case "":
 		return binary(ir.OpDiv, "self", "other")(c)
