@@ -123,7 +123,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		if places[0] == nil {
 			places = g.Mesh.Choices(x.Type(), y.Type())
 		}
-		why := "no piece of it has this shape"
+		why := "no shard of it has this shape"
 		if spent := t.Spent(); spent != "" {
 			why, places = spent, nil
 		}
@@ -155,14 +155,14 @@ func at(l []placement.Placement, i int) placement.Placement {
 	return nil
 }
 
-// related is where a rank's piece of a tensor lies, and the atoms along each dimension: by a placement or,
+// related is the placement of a tensor, and the atoms along each of its dimensions: a given one or,
 // without one, by the only axis that makes the shape what it is.
 func related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) (placement.Placement, [][]int, error) {
 	x, y := device.Type(), rank.Type()
 	whole, ok := x.Shape().Static()
 	local, ok2 := y.Shape().Static()
 	if x.IsAsync() || y.IsAsync() || !ok || !ok2 || len(whole) != len(local) || x.DType() != y.DType() {
-		return nil, nil, fmt.Errorf("%s cannot be a piece of %s", y, x)
+		return nil, nil, fmt.Errorf("%s cannot be a shard of %s", y, x)
 	}
 	if to == nil {
 		to = make(placement.Placement, len(whole))
@@ -177,7 +177,7 @@ func related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) 
 				}
 			}
 			if len(fit) != 1 {
-				return nil, nil, fmt.Errorf("%s may be more than one piece of %s: say where it lies", y, x)
+				return nil, nil, fmt.Errorf("%s may be more than one shard of %s: give its placement", y, x)
 			}
 			to[d] = fit
 		}
@@ -192,13 +192,13 @@ func related(g *placement.Grid, device, rank *ir.Value, to placement.Placement) 
 			pieces *= g.Atoms[a].Size
 		}
 		if (whole[d]+pieces-1)/pieces != local[d] {
-			return nil, nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
+			return nil, nil, fmt.Errorf("%s is not the shard of %s in placement %s", y, x, to)
 		}
 	}
 	return to, atoms, nil
 }
 
-// atomsOf are those along each dimension of a tensor that lies so.
+// atomsOf are those along each dimension of a tensor in a placement.
 func atomsOf(g *placement.Grid, at placement.Placement, dims int) ([][]int, error) {
 	if at != nil && len(at) != dims {
 		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), dims)

@@ -21,7 +21,7 @@ func (s *side) communicate(n *ir.Node) {
 		normal.Unsupported("group @%s does not run along axes of the mesh", n.Group().Name)
 	}
 	if n.Attrs().Has("in_splits") || n.Attrs().Has("out_splits") {
-		normal.Unsupported("its pieces have several sizes")
+		normal.Unsupported("its splits have several sizes")
 	}
 	var out []*normal.Tensor
 	for _, p := range s.operands(n) {

@@ -220,7 +220,7 @@ func (t *Table) maskedView(args []arg, loops []loop) (float64, *expr, []digits.D
 	return c, e, digits.Singles(where), true
 }
 
-// selectByIndex is a choice by the place of an element: something is outside of it, or it is joined of
+// selectByIndex is a choice by the place of an element: something is outside of it, or it is concatenated of
 // what is chosen before a place and after it.
 func (t *Table) selectByIndex(dt string, args []arg, loops []loop) (c float64, e *expr, where []digits.Digit, ok bool) {
 	ok = digits.Attempt(func() (ok bool) {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/equiv/mesh/internal/digits"
 )
 
-// distribute makes an operation on what operands are joined of, part by part, or on the digits that they are
+// distribute makes an operation on what operands are concatenated of, part by part, or on the digits that they are
 // flat of: false where they are neither.
 func (t *Table) distribute(args []arg, loops []loop, mk, combine builder) (float64, *expr, []digits.Digit, bool) {
 	if c, e, where, ok := t.distributeConcat(args, loops, mk, combine); ok {

@@ -38,7 +38,7 @@ func (t *Table) Try(f func()) (why string) {
 		case unsupported:
 			why = r.why
 		case digits.Uneven:
-			why = "its operands are cut at places that are no parts of each other"
+			why = "the shards of its operands do not align"
 		case spent:
 			why = t.Spent()
 		default:

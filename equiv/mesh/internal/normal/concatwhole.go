@@ -11,7 +11,7 @@ import (
 // are concatenated whole.
 
 // divisible is a tensor whose dimension can be cut in so many pieces, and each of these again: if
-// parts that are joined along it are cut where pieces do not end, one that is joined of them whole, if
+// parts that are concatenated along it do not end where pieces do, one that is concatenated of them whole, if
 // digits are, one in which they are flat.
 func (t *Table) divisible(p *Tensor, d int, by []int64) *Tensor {
 	l := p.Dims[d]
@@ -33,7 +33,7 @@ func (t *Table) divisible(p *Tensor, d int, by []int64) *Tensor {
 	return p
 }
 
-// concatWhole is a tensor that is joined along a dimension, of parts that are not cut there; the tensor
+// concatWhole is a tensor that is concatenated along a dimension, of parts that are not cut there; the tensor
 // itself where it is none.
 func (t *Table) concatWhole(p *Tensor, d int) *Tensor {
 	e, l := p.base, p.Dims[d]

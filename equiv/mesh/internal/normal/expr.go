@@ -61,7 +61,7 @@ type Table struct {
 	one   *expr // any number is a multiple of it
 	buf   []byte
 	depth int  // of views in the making
-	apart bool // a part of what is joined along two dimensions
+	apart bool // a part of what is concatenated along two dimensions
 	work  int  // done: expressions that were made, and steps of views, which count as often as they are deep
 	most  int  // of work
 }

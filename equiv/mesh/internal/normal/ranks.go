@@ -60,7 +60,7 @@ func (m *Mesh) Shard(p *Tensor, atoms []int, d int) *Tensor {
 			continue
 		}
 		if out.Atoms[a].Dim != digits.None {
-			Unsupported("ranks take pieces of what they have pieces of already")
+			Unsupported("ranks take shards of what is sharded over them already")
 		}
 		out.Atoms[a] = first
 	}

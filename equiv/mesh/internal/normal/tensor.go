@@ -167,7 +167,7 @@ func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 	for _, l := range atoms {
 		for _, a := range l {
 			if a < len(want.Atoms) && want.Atoms[a].Dim != digits.None {
-				return "ranks that should have pieces of it differ in the program of one device already"
+				return "ranks that should have shards of it already differ in the single-device program"
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 		}
 		return true
 	}) {
-		return "its pieces are cut at places that are no parts of each other"
+		return "its shards do not align with what they should be"
 	}
 	switch {
 	case want.base != has.base:
@@ -197,12 +197,12 @@ func (m *Mesh) Differs(want, has *Tensor, atoms [][]int) string {
 	}
 	for d := range want.Dims {
 		if !slices.Equal(digits.Joined(want.Dims[d]), digits.Joined(has.Dims[d])) {
-			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
+			return fmt.Sprintf("its elements are in another order along dimension %d", d)
 		}
 	}
 	for a, d := range has.Atoms {
 		if a < len(want.Atoms) && d != want.Atoms[a] || a >= len(want.Atoms) && d.Dim != digits.None {
-			return "the ranks have other pieces of it"
+			return "the ranks have other shards of it"
 		}
 	}
 	return ""

@@ -11,7 +11,7 @@ import (
 
 // Slices, windows that slide, and what ranks take of their neighbours' rows are all one: a tensor
 // that is read at a place that is affine in some digits, and a number where there is no such
-// place. A window of a window is one, rows that come from several ranks and are joined are one,
+// place. A window of a window is one, rows that come from several ranks and are concatenated are one,
 // and so a window that each rank lays over the rows that it took is the window over all. What is
 // read at all of its places in order is no window, and what a digit only carries along is a loop.
 

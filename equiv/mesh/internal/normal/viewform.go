@@ -176,7 +176,7 @@ func (t *Table) makeWindow(v *view, loops []loop, rs [][]term) (float64, *expr, 
 	return v.arg.coef, e, where
 }
 
-// viewOfConcat is a view of what is joined along another dimension: joined of views.
+// viewOfConcat is a view of what is concatenated along another dimension: concatenated of views.
 func (t *Table) viewOfConcat(v *view, loops []loop, rs [][]term) (float64, *expr, []digits.Digit, bool) {
 	whole := arg{v.arg.base, 1, []digits.Digit{v.inner}}
 	c, e, where, ok := t.distributeConcat([]arg{whole}, loops, func(args []arg, parts []loop) (float64, *expr, []digits.Digit) {
@@ -199,7 +199,7 @@ func (t *Table) viewOfConcat(v *view, loops []loop, rs [][]term) (float64, *expr
 	return v.arg.coef * c, e, where, ok
 }
 
-// padConcat is n places in order, of which some lie outside: joined of a number and what is inside.
+// padConcat is n places in order, of which some are outside: concatenated of a number and what is inside.
 func (t *Table) padConcat(v *view, loops []loop, n int64) (float64, *expr, []digits.Digit) {
 	front, back := min(n, max(0, -v.off)), min(n, max(0, v.off+n-v.inner.Size))
 	x := view{arg: v.arg, inner: v.inner, off: v.off + front, dil: 1, axes: []axis{{n - front - back, digits.Repeated(1), 1}}}
