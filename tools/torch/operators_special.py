@@ -177,7 +177,7 @@ def primitives(r):
 
 
 def wider(r):
-    """Results that are padded by more than a stride, operands that are broadcast, quotients that are rounded twice."""
+    """Results that are padded by more than a stride, operands that are broadcast or in no order, quotients that are rounded twice."""
     for dt in [torch.bfloat16, torch.float16]:
         r.call("aten.div.Tensor_mode", r.data(dt, 40, 1, low=1, high=90), r.data(dt, 40, low=1, high=9), rounding_mode="trunc")
     for dt in [torch.float32, torch.bfloat16]:
@@ -185,3 +185,5 @@ def wider(r):
         y = r.call("aten.convolution.default", x, w, None, *how)
         r.call("aten.convolution_backward.default", r.data(dt, *y.shape), x, w, [4], *how, [True, True, True])
         r.call("aten.masked_scatter.default", r.data(dt, 5), r.data(torch.bool, 3, 5), r.data(dt, 3, 5))
+        line = r.data(dt, 3, 9)
+        r.call("aten.searchsorted.Tensor", line, r.data(dt, 3, 4), side="right", sorter=line.argsort(-1))

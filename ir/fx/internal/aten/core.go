@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -325,12 +326,16 @@ func searchSorted(c *call) error {
 	right := c.Bool("right", false)
 	if slices.Contains(c.Params, "side") {
 		right = right || c.StrOr("side", "left") == "right"
-		if c.IsTensor("sorter") {
-			return traced.ErrForm
-		}
 	}
 	if c.Err != nil {
 		return c.Err
+	}
+	if slices.Contains(c.Params, "sorter") && c.IsTensor("sorter") {
+		order := c.Tensor("sorter")
+		if c.Err != nil || line.Type().Rank() == 0 {
+			return cmp.Or(c.Err, traced.ErrForm)
+		}
+		line = c.Make(ir.OpGather, traced.DimAttr(int64(line.Type().Rank()-1)), line, order)
 	}
 	dt := line.Type().DType()
 	var x *ir.Value
