@@ -198,6 +198,7 @@ func TestNewcomer(t *testing.T) {
 	list := exec.Command("go", "list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", ".")
 	list.Dir = dir
 	for _, cmd := range []*exec.Cmd{exec.Command("make", "-C", "../..", "gomlx", "DIR="+dir), list} {
+		cmd.Env = append(os.Environ(), "GOWORK=off") // as a newcomer has it
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
