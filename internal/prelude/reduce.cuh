@@ -165,6 +165,49 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
   for (int v = 0; v < n; ++v) x[v] = part[warp % groups][lane % width * n + v];
 }
 
+#if __CUDA_ARCH__ >= 900
+FN void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+// of_block is where another block of the cluster has what is at p in shared memory.
+template <class T> FN const T* of_block(const T* p, int rank) {
+  u64 q;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(q) : "l"((u64)p), "r"(rank));
+  return (const T*)q;
+}
+#else
+FN void sync_cluster() {}
+template <class T> FN const T* of_block(const T* p, int) { return p; }
+#endif
+
+// fold_cluster gives every thread of a cluster the folds of n columns whose shares in this block
+// fold_columns has left in all lanes.
+template <int cluster, int cols, int n, class T, class F> FN void fold_cluster(T (&x)[n], F f) {
+  if (cluster == 1) return;
+  __shared__ T part[cols * n], whole[cols * n];
+  if (threadIdx.x < cols) {
+#pragma unroll
+    for (int v = 0; v < n; ++v) part[threadIdx.x * n + v] = x[v];
+  }
+  sync_cluster();
+  for (int j = threadIdx.x; j < cols * n; j += blockDim.x) {
+    T y = *of_block(part + j, 0);
+#pragma unroll
+    for (int k = 1; k < cluster; ++k) y = f(y, *of_block(part + j, k));
+    whole[j] = y;
+  }
+  sync_cluster(); // before a block ends, or writes part again, all have read it
+#pragma unroll
+  for (int v = 0; v < n; ++v) x[v] = whole[threadIdx.x % cols * n + v];
+}
+// The same of one row, which all threads of the block share.
+template <int cluster, int rows, class T, class F> FN void fold_cluster(T& x, F f) {
+  T y[1] = {x};
+  fold_cluster<cluster, rows>(y, f);
+  x = y[0];
+}
+
 // list_rows lists the positions in index[0..n) that are one of the rows low, low + stride,
 // ..., in order: each entry is the offset in the index times rows, plus which row it is. It
 // returns how many there are, -1 if they are more than capacity. All threads of the block call it.
@@ -232,6 +275,7 @@ FN void atomic_max(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
+template <int cluster, int cols, class T, class F> FN void fold_cluster(T&, F) {}
 template <int threads, int stride = 1, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity = 0x7fffffff) {
   int all = 0;

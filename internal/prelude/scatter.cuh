@@ -3,19 +3,10 @@
 // blocks of a cluster, sum shares of a row's updates, which are then folded in a fixed order.
 #if defined(__CUDA_ARCH__) && !defined(EXACT_MATH)
 #define SHARES(n) n // threads that have shares of an element's sum; one where it is the host's bit by bit
+#define PARTS(n) CLUSTER_SIZE(n) // blocks of a cluster that have such shares
 #else
 #define SHARES(n) 1
-#endif
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && !defined(EXACT_MATH)
-#define PARTS(n) n // blocks of a cluster that have such shares
-#else
 #define PARTS(n) 1
-#endif
-
-#if defined(__CUDACC__) && !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define CLUSTER(n) __cluster_dims__(n, 1, 1)
-#else
-#define CLUSTER(n)
 #endif
 
 // rank_key of integers, which have no number that is none.
@@ -136,36 +127,6 @@ FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wr
   return n;
 }
 
-// fold_parts folds what the blocks of a cluster have of cols times n columns, in their order. The
-// result is the first one's.
-template <int parts, int cols, int n, class T, class F> FN void fold_parts(T (&x)[n], F f) {
-#if __CUDA_ARCH__ >= 900
-  if (parts == 1) return;
-  union Words { T value; unsigned word[sizeof(T) / 4]; };
-  __shared__ T share[cols * n];
-  if (threadIdx.x < cols) {
-#pragma unroll
-    for (int v = 0; v < n; ++v) share[threadIdx.x * n + v] = x[v];
-  }
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-  if (blockIdx.x % parts == 0 && threadIdx.x < cols) {
-    for (int part = 1; part < parts; ++part) {
-#pragma unroll
-      for (int v = 0; v < n; ++v) {
-        Words y;
-#pragma unroll
-        for (int w = 0; w < (int)(sizeof(T) / 4); ++w) {
-          unsigned at = (unsigned)__cvta_generic_to_shared(share + threadIdx.x * n + v) + 4 * w;
-          asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(part));
-          asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(y.word[w]) : "r"(at) : "memory");
-        }
-        x[v] = f(x[v], y.value);
-      }
-    }
-  }
-  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
 #else
 template <int threads, int bits, int digits, int group, int stride, class I>
 FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity) {
@@ -193,5 +154,4 @@ FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wr
   }
   return n;
 }
-template <int parts, int cols, int n, class T, class F> FN void fold_parts(T (&x)[n], F) {}
 #endif

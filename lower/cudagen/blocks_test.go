@@ -24,7 +24,7 @@ const blockShim = `
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __shared__ static
-static struct { unsigned x; } blockIdx, threadIdx;
+static struct { unsigned x; } blockIdx, threadIdx, blockDim;
 static void __trap() { abort(); }
 struct Barrier { unsigned expected, arrived, turn; };
 static Barrier block, warps[32];
@@ -73,7 +73,7 @@ template <class K> static void launch(unsigned grid, unsigned threads, const K& 
   at = &kernel;
   body = [] { (*at)(); };
   for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
-    fiber_count = alive = threads;
+    fiber_count = alive = blockDim.x = threads;
     block = {threads, 0, 0};
     for (unsigned w = 0; w < threads / 32; ++w) warps[w] = {32, 0, 0};
     for (unsigned t = 0; t < threads; ++t) {

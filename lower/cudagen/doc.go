@@ -32,7 +32,8 @@
 // level of dependent reductions, and once more for results
 // that have columns. Operands are read again in every walk; they come from the
 // caches. Where rows are adjacent in memory (a sum over the outer
-// dimension), neighbouring threads take neighbouring rows.
+// dimension), neighbouring threads take neighbouring rows. Rows that are long and too few to fill
+// the device are shared by the blocks of a cluster.
 //
 // Scatters are computed in gather form: whoever computes an element searches for the updates
 // to it (pull.go), so that updates are added in the order of their indices: a block first lists

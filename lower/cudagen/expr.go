@@ -184,20 +184,17 @@ func (e lin) split(n int64) (whole, rest lin) {
 // low separates a small addend from what is a multiple of d, a divisor of n:
 // (d*x + y) / n is d*x / n if 0 <= y < d, and the remainders differ by y.
 func (e lin) low(n int64) (high, small lin) {
-	for i, t := range e.terms {
-		if t.k != 1 {
-			continue
-		}
-		d := t.a.max + 1
-		if t.a.mult != 1 || d > n || n%d != 0 {
-			continue
-		}
-		rest := lin{c: e.c, terms: slices.Delete(slices.Clone(e.terms), i, i+1)}
-		if rest.divisor()%d == 0 {
-			return rest, lin{terms: []term{t}}
+	terms := slices.DeleteFunc(slices.Clone(e.terms), func(t term) bool { return t.k != 1 })
+	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(a.a.max, b.a.max) })
+	high = e
+	sum, rest := lin{}, e
+	for _, t := range terms {
+		sum, rest = sum.add(1, t.a.lin()), rest.add(-1, t.a.lin())
+		if _, most := sum.span(); intmath.GCD(rest.divisor(), n) > most {
+			high, small = rest, sum
 		}
 	}
-	return e, lin{}
+	return high, small
 }
 
 // divmod returns e / n and e % n for n > 0 and e >= 0.
@@ -217,8 +214,31 @@ func (x *indices) divmod(e lin, n int64) (q, r lin) {
 	if lo, hi := rest.span(); lo >= 0 && hi < n {
 		return q, rest.add(1, small)
 	}
-	qa, ra := x.quotient(rest, n, false), x.quotient(rest, n, true)
-	return q.add(1, qa.lin()), ra.lin().add(1, small)
+	d := intmath.GCD(rest.factor(), n)
+	if d == 1 {
+		return q.add(1, x.quotient(rest, n, false).lin()), small.add(1, x.quotient(rest, n, true).lin())
+	}
+	// d*x / (d*m) is x / m, and the remainder is d times that of x.
+	qx, rx := x.divmod(rest.over(d), n/d)
+	return q.add(1, qx), small.add(d, rx)
+}
+
+// factor is a number that divides all of e's constants, 0 if e is 0.
+func (e lin) factor() int64 {
+	g := abs(e.c)
+	for _, t := range e.terms {
+		g = intmath.GCD(g, abs(t.k))
+	}
+	return g
+}
+
+// over is e / d where d divides all of e's constants.
+func (e lin) over(d int64) lin {
+	out := lin{c: e.c / d, terms: slices.Clone(e.terms)}
+	for i := range out.terms {
+		out.terms[i].k /= d
+	}
+	return out
 }
 
 // times returns e * s for e >= 0.
@@ -399,6 +419,25 @@ func (x *indices) unravel(e lin, shape []extent) []lin {
 			e = lin{}
 		default:
 			e, at[d] = x.divided(e, shape[d])
+		}
+	}
+	return at
+}
+
+// unravelOuterFirst is unravel of a position that is divided by the sizes of the outer dimensions
+// first: of dimensions that are neighbours in memory the remainders are then one remainder again.
+func (x *indices) unravelOuterFirst(e lin, shape []extent) []lin {
+	if hasDynamicSize(shape) {
+		return x.unravel(e, shape)
+	}
+	at, n := make([]lin, len(shape)), int64(1)
+	for _, s := range shape {
+		n *= s.n
+	}
+	for d, s := range shape {
+		if s.n > 1 {
+			n /= s.n
+			at[d], e = x.divmod(e, n)
 		}
 	}
 	return at

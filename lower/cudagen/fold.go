@@ -155,6 +155,9 @@ func (g *generator) join(a accumulator) {
 	default:
 		g.top.emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
 	}
+	if g.f.cluster > 1 {
+		g.top.emit("fold_cluster<cluster, %d>(%s, %s());", g.f.rowsPerBlock, a.name, a.functor)
+	}
 }
 
 func (g *generator) foldLevel(r reduction, seen map[*ir.Node]int) int {

@@ -43,7 +43,8 @@ type form struct {
 	dynamicLength           bool     // length is an upper bound
 	walked                  ir.Shape // shape, as the kernel has it, and what of it is kept and reduced
 	keptSizes, reducedSizes ir.Shape
-	lanes                   int   // threads that share a row
+	lanes                   int   // threads of a block that share a row
+	cluster                 int   // blocks that share a row, as a thread block cluster
 	rowsPerBlock            int   // or with columns and a width, runs of rows
 	columns                 bool  // neighbouring threads have neighbouring rows, and runs are of rows
 	serial                  bool  // columns have to be walked in order, by one thread
@@ -52,7 +53,7 @@ type form struct {
 
 // newForm finds the one shape that all nodes and results of a region fit.
 func newForm(r *region, lim *limits) (*form, error) {
-	f := &form{maxWidth: 8, limits: lim}
+	f := &form{maxWidth: 8, cluster: 1, limits: lim}
 	for _, n := range r.nodes {
 		gone, ok := fusion.ReducedDims(n)
 		if !ok {
@@ -130,27 +131,70 @@ func (f *form) dims(gone bool) []int64 {
 	return out
 }
 
-// trailing reports whether the reduced dimensions are the inner ones.
-func (f *form) trailing() bool {
-	seen := false
-	for d, n := range f.shape {
-		if n == 1 {
-			continue
-		}
-		if seen && !f.isReduced[d] {
-			return false
-		}
-		seen = seen || f.isReduced[d]
+// innerReduced is the product of the reduced dimensions inside all that are kept.
+func (f *form) innerReduced() int64 {
+	n := int64(1)
+	for d := len(f.shape) - 1; d >= 0 && (f.isReduced[d] || f.shape[d] == 1); d-- {
+		n *= f.shape[d]
 	}
-	return true
+	return n
+}
+
+// contiguousDim is the dimension along which most bytes of the tensors that have all rows and
+// columns are contiguous in memory, -1 if no tensor says. Operands count twice: they are read in
+// every walk.
+func (f *form) contiguousDim(r *region) int {
+	bytes := make([]int64, len(f.shape))
+	add := func(v *ir.Value, times int64) {
+		strides := v.Type().Strides()
+		if !slices.Equal(sizes(v), f.shape) || slices.Contains(strides, 0) {
+			return
+		}
+		for d, s := range strides {
+			if s == 1 && f.shape[d] > 1 {
+				bytes[d] += times * int64(v.Type().DType().Size())
+			}
+		}
+	}
+	seen := map[*ir.Value]bool{} // look-up only
+	for _, n := range r.nodes {
+		for _, v := range n.Args() {
+			if (r.Given(v) || v.Def().Op().IsView()) && !seen[v] {
+				add(v, 2)
+			}
+			seen[v] = true
+		}
+	}
+	for _, v := range r.outs {
+		add(v, 1)
+	}
+	best := -1
+	for d, n := range bytes {
+		if n > 0 && (best < 0 || n >= bytes[best]) {
+			best = d
+		}
+	}
+	return best
+}
+
+// walksRows reports whether lanes that are neighbours have columns that are neighbours, which is
+// where memory is contiguous along columns. Else they have rows that are.
+func (f *form) walksRows(r *region) bool {
+	inner := f.innerReduced()
+	if d := f.contiguousDim(r); !f.dynamic && !f.dynamicLength && d >= 0 && (d != len(f.shape)-1 || inner == 1) {
+		return f.isReduced[d]
+	}
+	return inner == f.length || !f.dynamic && inner >= 16
 }
 
 // The machine that kernels are cut for: blocks that fill it at least twice, and
 // columns that make whole sectors of memory.
 const (
-	manyBlocks = 264
-	sector     = 64 // bytes
-	keepBytes  = 192
+	manyBlocks  = 264
+	sector      = 64 // bytes
+	keepBytes   = 192
+	mostBlocks  = 8 // of a cluster, on any device that has them
+	clusterFrom = 8 // vectors that a thread reads of a row: with fewer, waiting for other blocks costs more than they save
 )
 
 // there is the number of elements of a shape over the kernel's parameters.
@@ -180,8 +224,8 @@ func (f *form) plan(r *region) {
 	case f.serial:
 		f.lanes, f.rowsPerBlock, f.columns, f.width = 1, 128, true, 1
 		f.block = 128
-	case f.trailing():
-		f.planRows(narrow)
+	case f.walksRows(r):
+		f.planRows(r, narrow)
 	default:
 		f.planColumns(r, narrow)
 	}
@@ -250,6 +294,17 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 		inner = append(inner, intmath.Product(sizes(r.outs[0])[1:])) // nor the last one
 	}
 	f.width = commonPowerOfTwo(min(max(16/wide, 2), 16/narrow, f.maxWidth), append(inner, f.count)...)
+	f.planTrips(narrow, full)
+	if f.shape = nil; len(r.sizes) == 0 {
+		f.shape = refine(r.outs)
+	}
+	f.planHalves(r)
+	f.planList(r)
+	f.planApart(r)
+}
+
+// planTrips is how many runs a thread handles, and of which width, for the kernel to fill the device.
+func (f *form) planTrips(narrow int64, full int) {
 	f.block, f.trips = 256, 1
 	switch {
 	case full <= 1:
@@ -267,12 +322,6 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	if blocks() < manyBlocks/2 {
 		f.block = 128
 	}
-	if f.shape = nil; len(r.sizes) == 0 {
-		f.shape = refine(r.outs)
-	}
-	f.planHalves(r)
-	f.planList(r)
-	f.planApart(r)
 }
 
 // planHalves gives a thread the same element of forward and backward of a row where the
@@ -314,8 +363,12 @@ func joinsHalves(n *ir.Node, row int64) bool {
 }
 
 // planRows gives a row to a group of lanes, a block of them if it is long.
-func (f *form) planRows(narrow int64) {
-	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), f.length)
+func (f *form) planRows(r *region, narrow int64) {
+	inner := f.innerReduced()
+	if d := f.contiguousDim(r); d >= 0 && inner == 1 && d == slices.Index(f.isReduced, true) && f.length == f.shape[d] {
+		inner = f.length
+	}
+	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), inner)
 	if f.dynamicLength {
 		f.width = commonPowerOfTwo(f.width, innermostSize(f.reducedSizes))
 	}
@@ -329,20 +382,22 @@ func (f *form) planRows(narrow int64) {
 		f.rowsPerBlock = max(128/f.lanes, 1)
 	case f.length <= 16384:
 		f.lanes, f.rowsPerBlock = 256, 1
-		if f.count < manyBlocks {
+		f.planCluster(f.count, units)
+		if f.count*int64(f.cluster) < manyBlocks {
 			f.lanes = 1024
 		}
-		for f.lanes > 64 && int64(f.lanes) > units {
+		for f.lanes > 64 && int64(f.lanes*f.cluster) > units {
 			f.lanes /= 2
 		}
 	default:
 		f.lanes, f.rowsPerBlock = 512, 1
-		if f.count < manyBlocks/2 {
+		f.planCluster(f.count, units)
+		if f.count*int64(f.cluster) < manyBlocks/2 {
 			f.lanes = 1024
 		}
 	}
 	f.block = f.lanes * f.rowsPerBlock
-	if n := int64(f.lanes) * f.width; !f.dynamicLength && f.length%n == 0 && f.length/n <= 8 {
+	if n := int64(f.lanes*f.cluster) * f.width; !f.dynamicLength && f.length%n == 0 && f.length/n <= 8 {
 		f.cached = f.length / n
 	}
 }
@@ -375,6 +430,9 @@ func (f *form) planColumns(r *region, narrow int64) {
 	for f.rowsPerBlock > 1 && runs/int64(f.rowsPerBlock) < manyBlocks/2 && int64(f.rowsPerBlock)*f.width*narrow > sector {
 		f.rowsPerBlock /= 2
 	}
+	if blocks := runs / int64(f.rowsPerBlock); f.rowsPerBlock > 1 && blocks*mostBlocks < manyBlocks/2 && f.length >= 1024*clusterFrom {
+		f.rowsPerBlock /= 2 // half a sector: the other half is in the second cache then
+	}
 	most := 1024
 	if int64(f.rowsPerBlock)*f.width > 64 {
 		most = 512 // the shares of a block have to fit
@@ -384,6 +442,20 @@ func (f *form) planColumns(r *region, narrow int64) {
 		f.lanes *= 2
 	}
 	f.block = f.lanes * f.rowsPerBlock
+	f.planCluster((runs+int64(f.rowsPerBlock)-1)/int64(f.rowsPerBlock), f.length)
+}
+
+// planCluster shares each row among the blocks of a cluster, if rows are so few that
+// blocks would not fill the device and so long that a thread has much to read: units is how
+// many vectors a row has. The blocks exchange their shares through shared memory.
+func (f *form) planCluster(blocks, units int64) {
+	f.cluster = 1
+	if f.dynamic || units < int64(f.lanes)*clusterFrom {
+		return
+	}
+	for f.cluster < mostBlocks && blocks*int64(f.cluster) < manyBlocks && units >= int64(f.lanes*f.cluster)*4 {
+		f.cluster *= 2
+	}
 }
 
 // refine is the coarsest shape of which the shapes of all values are products of

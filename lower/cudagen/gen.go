@@ -132,6 +132,18 @@ func (g *generator) finished(name, body string) *Kernel {
 // text is what the kernel's own scope holds.
 func (g *generator) text() string { return strings.Join(indent(g.top.lines), "\n") + "\n" }
 
+// attributes of the kernel's function.
+func (f *form) attributes() string {
+	a, blocks := fmt.Sprintf("__launch_bounds__(%d)", f.block), int64(f.cluster)
+	if f.shares() {
+		blocks = f.sorted.parts
+	}
+	if blocks > 1 {
+		a += fmt.Sprintf(" CLUSTER(%d)", blocks)
+	}
+	return a
+}
+
 // headOf is the function's first lines.
 func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, attributes string) string {
 	var b strings.Builder

@@ -333,6 +333,7 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 		return err
 	}
 	off := g.offset(v, at)
+	g.accessed(v, off)
 	if base, ok := g.vector(v, off); ok {
 		pre := g.elem.scope.parent
 		name := fmt.Sprintf("w%d", k)

@@ -1,19 +1,23 @@
 package cudagen
 
 import (
+	"cmp"
 	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
-// access is an element of a tensor in memory that a kernel reads.
+// access is an element of a tensor in memory that a kernel reads or writes.
 type access struct {
-	size, span int64 // bytes of an element, and of all elements that are read
+	size, span int64 // bytes of an element, and of all elements
 	off        lin
 }
 
-// arrange finds the order in which threads walk the results. What several results
+// arrange finds the order in which threads walk the results. The innermost dimension is the one along
+// which the most bytes are contiguous in memory. What several results
 // read again, cosines of all heads or keys of a group of them, is to be read by
-// neighbouring threads: the dimensions that the most bytes do not depend on go
-// inside, but for the innermost, in which elements are next to each other.
+// neighbouring threads: of the other dimensions, those that the most bytes do not depend on go
+// inside.
 func (f *form) arrange(r *region) error {
 	f.order = nil
 	if f.rows || len(f.shape) < 3 || f.list != nil || f.limits != nil {
@@ -22,36 +26,51 @@ func (f *form) arrange(r *region) error {
 	probe := *f
 	probe.width, probe.half = 1, 0
 	g := newGenerator(r, &probe)
-	reads, err := g.reads()
+	accesses, err := g.accesses()
 	if err != nil {
 		return err
 	}
 	const small = 64 << 10 // bytes that stay in the first cache anyhow
-	inner := len(f.shape) - 1
-	gain := make([]int64, inner)
-	for _, a := range reads {
-		if a.span < small {
-			continue
-		}
-		for d := range gain {
-			if f.shape[d] > 1 && !a.off.depends(g.walk[d]) {
-				gain[d] += a.size
+	shared, contiguous := make([]int64, len(f.shape)), make([]int64, len(f.shape))
+	for _, a := range accesses {
+		for d := range f.shape {
+			switch {
+			case f.shape[d] == 1:
+			case slices.Contains(a.off.terms, term{1, g.walk[d]}):
+				contiguous[d] += a.span
+			case a.span >= small && !a.off.depends(g.walk[d]):
+				shared[d] += a.size
 			}
 		}
 	}
-	order := make([]int, inner)
-	for d := range order {
-		order[d] = d
+	inner := len(f.shape) - 1
+	for d, bytes := range contiguous {
+		if bytes > contiguous[inner] {
+			inner = d
+		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(gain[a] - gain[b]) })
-	if order = append(order, inner); !slices.IsSorted(order) {
-		f.order = order
+	order := make([]int, 0, len(f.shape))
+	for d := range f.shape {
+		if d != inner {
+			order = append(order, d)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(shared[a] - shared[b]) })
+	if order = append(order, inner); slices.IsSorted(order) {
+		return nil
+	}
+	f.order = order
+	if inner != len(f.shape)-1 { // runs are of other elements than planElements thought
+		narrow, wide, full := f.traffic(r)
+		f.half = 0
+		f.width = commonPowerOfTwo(min(max(16/wide, 2), 16/narrow, f.maxWidth), f.shape[inner])
+		f.planTrips(narrow, full)
 	}
 	return nil
 }
 
-// reads lists what the kernel reads, as functions of one atom for each dimension.
-func (g *generator) reads() ([]access, error) {
+// accesses lists what the kernel reads and writes, as functions of one atom for each dimension.
+func (g *generator) accesses() ([]access, error) {
 	g.body = g.top
 	g.probe = &[]access{}
 	g.index = make([]lin, len(g.f.shape))
@@ -65,4 +84,46 @@ func (g *generator) reads() ([]access, error) {
 		return nil, err
 	}
 	return *g.probe, nil
+}
+
+// accessed notes what is read or written while accesses are collected.
+func (g *generator) accessed(v *ir.Value, off lin) {
+	if g.probe == nil {
+		return
+	}
+	size, span := int64(v.Type().DType().Size()), int64(1)
+	for d, st := range v.Type().Strides() {
+		if st != 0 {
+			span *= sizes(v)[d]
+		}
+	}
+	*g.probe = append(*g.probe, access{size, size * span, off})
+}
+
+// inMemoryOrder is the index of the element of v that comes after pos others in memory, where v's
+// elements are dense there, else the one at row-major position pos.
+func (g *generator) inMemoryOrder(v *ir.Value, pos lin) []lin {
+	strides, shape := v.Type().Strides(), g.r.shape(v)
+	if strides == nil { // of sizes known at run time only
+		return g.x.unravel(pos, shape)
+	}
+	order := make([]int, len(shape))
+	for d := range order {
+		order[d] = d
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(strides[b], strides[a]) })
+	dense, walk := int64(1), make([]extent, len(shape))
+	for i := len(order) - 1; i >= 0; i-- {
+		d := order[i]
+		if shape[d].n > 1 && strides[d] != dense {
+			return g.x.unravel(pos, shape)
+		}
+		dense *= shape[d].n
+		walk[i] = shape[d]
+	}
+	at := make([]lin, len(shape))
+	for i, e := range g.x.unravelOuterFirst(pos, walk) {
+		at[order[i]] = e
+	}
+	return at
 }

@@ -18,8 +18,9 @@ func (g *generator) rows() error {
 	if f.columns {
 		runs /= f.width
 	}
-	g.grid = (runs + int64(f.rowsPerBlock) - 1) / int64(f.rowsPerBlock)
+	g.grid = (runs + int64(f.rowsPerBlock) - 1) / int64(f.rowsPerBlock) * int64(f.cluster)
 	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.rowsPerBlock)
+	block := g.clusterBlock()
 	row, lane, times := "threadIdx.x / lanes", "threadIdx.x % lanes", ""
 	if f.columns {
 		row, lane = "threadIdx.x % rows", "threadIdx.x / rows"
@@ -39,21 +40,25 @@ func (g *generator) rows() error {
 	switch {
 	case f.rowsPerBlock == 1 && !f.columns:
 		lane = "threadIdx.x"
-		g.top.emit("const %s row = blockIdx.x;", t)
+		g.top.emit("const %s row = %s;", t, block)
 	case f.dynamic:
 		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
 		g.top.emit("const bool live = at < count;")
 		g.top.emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
 	case runs%int64(f.rowsPerBlock) != 0:
-		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
+		g.top.emit("const %s at = (%s)%s * rows + %s;", t, t, block, row)
 		g.top.emit("const bool live = at < %d;", runs)
 		g.top.emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
 	default:
-		g.top.emit("const %s row = ((%s)blockIdx.x * rows + %s)%s;", t, t, row, times)
+		g.top.emit("const %s row = ((%s)%s * rows + %s)%s;", t, t, block, row, times)
+	}
+	lanes := g.rowLanes()
+	if f.cluster > 1 {
+		lane = "rank * lanes + " + lane
 	}
 	g.top.emit("const int lane = %s;", lane)
 	if f.cached > 0 {
-		g.top.emit("constexpr int trips = %d / lanes;", f.length/f.width)
+		g.top.emit("constexpr int trips = %d / %s;", f.length/f.width, lanes)
 	}
 	most, mult := f.count-1, int64(1)
 	if f.columns {
@@ -78,6 +83,25 @@ func (g *generator) rows() error {
 		return err
 	}
 	return g.fullOutputs()
+}
+
+// clusterBlock names the block, or where the blocks of a cluster share rows, the cluster.
+func (g *generator) clusterBlock() string {
+	if g.f.cluster == 1 {
+		return "blockIdx.x"
+	}
+	g.top.emit("constexpr int cluster = CLUSTER_SIZE(%d);", g.f.cluster)
+	g.top.emit("const int rank = blockIdx.x %% %d;", g.f.cluster)
+	g.top.emit("if (rank >= cluster) return; // a device without clusters")
+	return fmt.Sprintf("(blockIdx.x / %d)", g.f.cluster)
+}
+
+// rowLanes is how many lanes a row has in all.
+func (g *generator) rowLanes() string {
+	if g.f.cluster > 1 {
+		return "(lanes * cluster)"
+	}
+	return "lanes"
 }
 
 // rowOutputs stores the results that have one element for each row.
@@ -137,7 +161,9 @@ func (g *generator) putFull() error {
 		}
 		at := g.full()
 		if !v.Type().Shape().Equal(g.f.walked) {
-			at = g.x.unravel(g.x.ravel(at, g.r.extents(g.f.walked)), g.r.shape(v))
+			// All of one shape at one index, so that a result may be in place of an operand of others.
+			alike := slices.IndexFunc(g.r.outs, func(u *ir.Value) bool { return u.Type().Shape().Equal(v.Type().Shape()) })
+			at = g.inMemoryOrder(g.r.outs[alike], g.x.ravel(at, g.r.extents(g.f.walked)))
 		}
 		if err := g.put(k, v, at); err != nil {
 			return err
@@ -169,7 +195,7 @@ func (g *generator) oneWalk() bool {
 
 // full is the index of the element at hand in the shape that is reduced.
 func (g *generator) full() []lin {
-	col := g.x.unravel(g.position(), g.r.extents(g.f.reducedSizes))
+	col := g.x.unravelOuterFirst(g.position(), g.r.extents(g.f.reducedSizes))
 	at := make([]lin, len(g.f.shape))
 	k, r := 0, 0
 	for d := range at {
@@ -215,11 +241,11 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 		}
 		g.top.emit("#pragma unroll")
 		g.top.emit("for (int k = 0; k < trips; ++k) {")
-		g.top.emit("  const %s c = (k * lanes + lane)%s;", t, times)
+		g.top.emit("  const %s c = (k * %s + lane)%s;", t, g.rowLanes(), times)
 	} else {
-		begin, step := "lane", "lanes"
+		begin, step := "lane", g.rowLanes()
 		if f.width > 1 && !f.columns {
-			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("lanes * %d", f.width)
+			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("%s * %d", step, f.width)
 		}
 		if !f.serial {
 			g.top.emit("#pragma unroll %d", unrolled(append(s.lines[:len(s.lines):len(s.lines)], done...)))

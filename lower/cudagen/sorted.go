@@ -43,15 +43,6 @@ const (
 // shares reports whether several threads share elements.
 func (f *form) shares() bool { return f.sorted != nil && f.sorted.lanes > 0 }
 
-// attributes of the kernel's function.
-func (f *form) attributes() string {
-	a := fmt.Sprintf("__launch_bounds__(%d)", f.block)
-	if f.shares() && f.sorted.parts > 1 {
-		a += fmt.Sprintf(" CLUSTER(%d)", f.sorted.parts)
-	}
-	return a
-}
-
 // digits is how many bits numbers below n have.
 func digits(n int64) int { return bits.Len64(uint64(n - 1)) }
 
@@ -126,7 +117,7 @@ func (f *form) planShares(r *region, n *ir.Node) bool {
 	if domainOf(n.Result(0).Type().DType(), values.Type().DType()) == domF32 {
 		held = 4
 	}
-	shares := int64(f.block/32)*(s.cols*width+1)*held + s.cols*width*held // in shared memory, see fold_columns and fold_parts
+	shares := int64(f.block/32)*(s.cols*width+1)*held + s.cols*width*held // in shared memory, see fold_columns and fold_cluster
 	for s.chunk*4+int64(f.block)*5+shares > sharedBytes {
 		s.chunk /= 2
 	}
@@ -266,7 +257,7 @@ func (g *generator) fromSorted(p *puts, put func(s *scope, k lin) error) error {
 	g.before().emit("fold_columns<lanes, %d>(%s, Sum());", s.cols, sums)
 	mine := "lane > 0"
 	if s.parts > 1 {
-		g.before().emit("fold_parts<parts, %d>(%s, Sum());", s.cols, sums)
+		g.before().emit("fold_cluster<parts, %d>(%s, Sum());", s.cols, sums)
 		mine += " || part > 0"
 	}
 	if s.units%s.cols != 0 {

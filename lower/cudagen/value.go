@@ -80,15 +80,7 @@ func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
 // load reads a tensor in memory. A thread's consecutive elements come by one load,
 // and what is read in a walk over a row that others follow stays with the thread.
 func (g *generator) load(v *ir.Value, off lin) string {
-	if g.probe != nil {
-		size, span := int64(v.Type().DType().Size()), int64(1)
-		for d, st := range v.Type().Strides() {
-			if st != 0 {
-				span *= sizes(v)[d]
-			}
-		}
-		*g.probe = append(*g.probe, access{size, size * span, off})
-	}
+	g.accessed(v, off)
 	k, ok := g.inIndex[v]
 	if !ok {
 		k = len(g.ins)

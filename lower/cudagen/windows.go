@@ -41,10 +41,18 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	for d, w := range dims {
 		p := fmt.Sprintf("p%d", d)
 		pad = strings.Repeat("  ", d)
-		g.top.emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", pad, d, d, w.Size, d)
+		begin, next := "0", fmt.Sprintf("++k%d", d)
+		if w.Base > 1 && w.Dilation == 1 && !w.Reverse { // of places between elements none is looked at
+			o := "(" + at[d].text() + ")"
+			begin = fmt.Sprintf("(%d - (%s * %d + %d) %% %d) %% %d", w.Base, o, w.Stride, mod(-w.Low, w.Base), w.Base, w.Base)
+			next = fmt.Sprintf("k%d += %d", d, w.Base)
+		}
+		g.top.emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
 		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
 		if w.Base > 1 {
-			g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
+			if begin == "0" {
+				g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
+			}
 			g.top.emit("%s  %s /= %d;", pad, p, w.Base)
 		}
 		g.top.emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.r.shape(x)[d].lin(g.x).text())
