@@ -178,13 +178,18 @@ func (f *form) contiguousDim(r *region) int {
 }
 
 // walksRows reports whether lanes that are neighbours have columns that are neighbours, which is
-// where memory is contiguous along columns. Else they have rows that are.
+// where memory is contiguous along columns. Else they have rows. Where all columns are inside all
+// rows, so are results that have both: what is read across them stays in the first cache, while
+// what is written across would be written element by element.
 func (f *form) walksRows(r *region) bool {
 	inner := f.innerReduced()
-	if d := f.contiguousDim(r); !f.dynamic && !f.dynamicLength && d >= 0 && (d != len(f.shape)-1 || inner == 1) {
+	if f.dynamic || f.dynamicLength || inner == f.length && slices.ContainsFunc(r.outs, f.full) {
+		return inner == f.length
+	}
+	if d := f.contiguousDim(r); d >= 0 && (d != len(f.shape)-1 || inner == 1) {
 		return f.isReduced[d]
 	}
-	return inner == f.length || !f.dynamic && inner >= 16
+	return inner == f.length || inner >= 16
 }
 
 // The machine that kernels are cut for: blocks that fill it at least twice, and
