@@ -137,6 +137,41 @@ func TestOneErrorSet(t *testing.T) {
 	}
 }
 
+// TestToldBack lets a rank that times out hear of it first from the other rank, which stops
+// because of that.
+func TestToldBack(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	var got [2]string
+	told := make(chan struct{})
+	goroutines(t, "cuda", func(rank int, join func(rt.Config) (*rt.Rank, error)) {
+		r, err := join(rt.Config{Timeout: 100 * time.Millisecond, JoinTimeout: plenty, UserBytes: 512})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer r.Close()
+		if rank == 1 {
+			<-told
+			got[rank] = described(broken(r), false)
+			return
+		}
+		w, err := r.Start(t.Context(), "", sumOf(rt.C(0, rt.F32, 4)))
+		if err == nil {
+			device.TimedOut(r)
+		}
+		close(told)
+		if err == nil {
+			<-device.Broken(r) // by the other rank: nobody waits here
+			err = w.Wait(t.Context())
+		}
+		got[rank] = described(err, true)
+	})
+	if want := [2]string{late, "canceled, rank 1 by 0: " + late}; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 // goroutines calls rank for the two ranks of a world, which each joins by itself.
 func goroutines(t *testing.T, kind string, rank func(rank int, join func(rt.Config) (*rt.Rank, error))) {
 	opener, job := host.Opener(host.Options{Local: true}), rendezvous.NewLocal()

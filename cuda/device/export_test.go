@@ -51,3 +51,17 @@ func BackThen(r *rt.Rank, ago time.Duration) {
 	s := &r.Device().(*Device).stop
 	s.turn.Looked, s.turn.Moved = s.turn.Looked.Add(-ago), s.turn.Moved.Add(-ago)
 }
+
+// TimedOut waits until the kernels of a rank have given up a collective of all ranks. Who asks
+// tells the other ranks, ahead of the rank's own device.
+func TimedOut(r *rt.Rank) {
+	m := r.Device().(*Device).table.Load().groups[0].m
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for m.Failure() == nil {
+		<-tick.C
+	}
+}
+
+// Broken is closed once a rank's device is broken.
+func Broken(r *rt.Rank) <-chan struct{} { return r.Device().(*Device).broken.Done() }

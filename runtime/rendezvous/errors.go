@@ -238,10 +238,14 @@ type Where struct {
 	Step  uint64
 }
 
-// Adopt turns the failure that rank origin reported into the error of another. A lost
+// Adopt turns the failure that rank origin reported into the error of another. What the
+// rank has found itself, which another reports back to it, is its own error again. A lost
 // peer is lost to everyone, so it becomes the rank's own PeerLostError; anything else is
 // wrapped in a CanceledError.
 func (w Where) Adopt(err error, origin int) error {
+	if from, ok := err.(*CanceledError); ok && from.Origin == w.Rank && w.found(from.Err) {
+		return from.Err
+	}
 	var l *PeerLostError
 	if errors.As(err, &l) && !l.Left && l.Peer != w.Rank {
 		own := *l
@@ -260,6 +264,14 @@ func (w Where) Adopt(err error, origin int) error {
 		}
 	}
 	return &CanceledError{Op: w.Op, Rank: w.Rank, Origin: origin, Group: w.Group, Step: w.Step, Err: err}
+}
+
+// found reports whether err is what this rank says of other ranks.
+func (w Where) found(err error) bool {
+	var t *TimeoutError
+	var l *PeerLostError
+	var m *MismatchError
+	return errors.As(err, &t) && t.Rank == w.Rank || errors.As(err, &l) && l.Rank == w.Rank || errors.As(err, &m) && m.Rank == w.Rank
 }
 
 // Own is the error of a rank that breaks a group, or its world, because of err: err if it

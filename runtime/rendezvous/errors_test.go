@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,37 @@ func TestErrorsTravel(t *testing.T) {
 		t.Errorf("a long text takes %d bytes: %v", len(long), DecodeError(long))
 	}
 	DecodeError([]byte("{")) // must not panic
+}
+
+// What rank 0 finds makes rank 1 stop, which tells rank 0: that is not canceled by itself.
+func TestErrorsToldBack(t *testing.T) {
+	zero, one := Where{Op: "waiting", Rank: 0, Group: "h"}, Where{Op: "y", Rank: 1, Group: "h"}
+	for _, e := range []error{
+		&TimeoutError{Op: "x", Rank: 0, Peer: 1, Missing: []int{1}, Group: "g", Step: 2, Elapsed: time.Second, Detail: "d"},
+		&PeerLostError{Op: "x", Rank: 0, Peer: 1, Group: "g", Left: true},
+		&MismatchError{Op: "x", What: "operand bytes", Rank: 0, Peer: 1, RankValue: "3", PeerValue: "4", Group: "g"},
+	} {
+		theirs := one.Adopt(DecodeError(EncodeError(e, maxReason)), 0)
+		if c, ok := theirs.(*CanceledError); !ok || c.Rank != 1 || c.Origin != 0 || c.Err.Error() != e.Error() {
+			t.Errorf("rank 1: %v", theirs)
+		}
+		back := DecodeError(EncodeError(theirs, maxReason))
+		if got := zero.Adopt(back, 1); !reflect.DeepEqual(got, e) {
+			t.Errorf("rank 0: %+v became %v", e, got)
+		}
+		if c, ok := (Where{Rank: 2}).Adopt(back, 1).(*CanceledError); !ok || c.Rank != 2 || c.Origin != 0 {
+			t.Errorf("rank 2: %v", c)
+		}
+	}
+	for _, given := range []*CanceledError{
+		{Rank: 0, Origin: 0, Err: errors.New("stop")},             // by its own caller
+		{Rank: 0, Origin: 0, Err: &TimeoutError{Rank: 2}},         // by its own caller, with another's error
+		{Rank: 1, Origin: 1, Err: &TimeoutError{Op: "elsewhere"}}, // by the caller of rank 1, with an error of a rank 0
+	} {
+		if c, ok := zero.Adopt(given, 1).(*CanceledError); !ok || c.Rank != 0 || c.Origin != given.Origin || c.Err != given.Err {
+			t.Errorf("rank 0: %v became %v", given, c)
+		}
+	}
 }
 
 func ExampleMismatchError() {
