@@ -131,75 +131,13 @@ func (f *form) dims(gone bool) []int64 {
 	return out
 }
 
-// innerReduced is the product of the reduced dimensions inside all that are kept.
-func (f *form) innerReduced() int64 {
-	n := int64(1)
-	for d := len(f.shape) - 1; d >= 0 && (f.isReduced[d] || f.shape[d] == 1); d-- {
-		n *= f.shape[d]
-	}
-	return n
-}
-
-// contiguousDim is the dimension along which most bytes of the tensors that have all rows and
-// columns are contiguous in memory, -1 if no tensor says. Operands count twice: they are read in
-// every walk.
-func (f *form) contiguousDim(r *region) int {
-	bytes := make([]int64, len(f.shape))
-	add := func(v *ir.Value, times int64) {
-		strides := v.Type().Strides()
-		if !slices.Equal(sizes(v), f.shape) || slices.Contains(strides, 0) {
-			return
-		}
-		for d, s := range strides {
-			if s == 1 && f.shape[d] > 1 {
-				bytes[d] += times * int64(v.Type().DType().Size())
-			}
-		}
-	}
-	seen := map[*ir.Value]bool{} // look-up only
-	for _, n := range r.nodes {
-		for _, v := range n.Args() {
-			if (r.Given(v) || v.Def().Op().IsView()) && !seen[v] {
-				add(v, 2)
-			}
-			seen[v] = true
-		}
-	}
-	for _, v := range r.outs {
-		add(v, 1)
-	}
-	best := -1
-	for d, n := range bytes {
-		if n > 0 && (best < 0 || n >= bytes[best]) {
-			best = d
-		}
-	}
-	return best
-}
-
-// walksRows reports whether lanes that are neighbours have columns that are neighbours, which is
-// where memory is contiguous along columns. Else they have rows. Where all columns are inside all
-// rows, so are results that have both: what is read across them stays in the first cache, while
-// what is written across would be written element by element.
-func (f *form) walksRows(r *region) bool {
-	inner := f.innerReduced()
-	if f.dynamic || f.dynamicLength || inner == f.length && slices.ContainsFunc(r.outs, f.full) {
-		return inner == f.length
-	}
-	if d := f.contiguousDim(r); d >= 0 && (d != len(f.shape)-1 || inner == 1) {
-		return f.isReduced[d]
-	}
-	return inner == f.length || inner >= 16
-}
-
 // The machine that kernels are cut for: blocks that fill it at least twice, and
 // columns that make whole sectors of memory.
 const (
-	manyBlocks  = 264
-	sector      = 64 // bytes
-	keepBytes   = 192
-	mostBlocks  = 8 // of a cluster, on any device that has them
-	clusterFrom = 8 // vectors that a thread reads of a row: with fewer, waiting for other blocks costs more than they save
+	manyBlocks = 264
+	sector     = 64 // bytes
+	keepBytes  = 192
+	mostBlocks = 8 // of a cluster, on any device that has them
 )
 
 // there is the number of elements of a shape over the kernel's parameters.
@@ -365,102 +303,6 @@ func joinsHalves(n *ir.Node, row int64) bool {
 		}
 	}
 	return true
-}
-
-// planRows gives a row to a group of lanes, a block of them if it is long.
-func (f *form) planRows(r *region, narrow int64) {
-	inner := f.innerReduced()
-	if d := f.contiguousDim(r); d >= 0 && inner == 1 && d == slices.Index(f.isReduced, true) && f.length == f.shape[d] {
-		inner = f.length
-	}
-	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), inner)
-	if f.dynamicLength {
-		f.width = commonPowerOfTwo(f.width, innermostSize(f.reducedSizes))
-	}
-	units := f.length / f.width
-	switch {
-	case f.length <= 1024:
-		f.lanes = 1
-		for int64(f.lanes) < units && f.lanes < 32 {
-			f.lanes *= 2
-		}
-		f.rowsPerBlock = max(128/f.lanes, 1)
-	case f.length <= 16384:
-		f.lanes, f.rowsPerBlock = 256, 1
-		f.planCluster(f.count, units)
-		if f.count*int64(f.cluster) < manyBlocks {
-			f.lanes = 1024
-		}
-		for f.lanes > 64 && int64(f.lanes*f.cluster) > units {
-			f.lanes /= 2
-		}
-	default:
-		f.lanes, f.rowsPerBlock = 512, 1
-		f.planCluster(f.count, units)
-		if f.count*int64(f.cluster) < manyBlocks/2 {
-			f.lanes = 1024
-		}
-	}
-	f.block = f.lanes * f.rowsPerBlock
-	if n := int64(f.lanes*f.cluster) * f.width; !f.dynamicLength && f.length%n == 0 && f.length/n <= 8 {
-		f.cached = f.length / n
-	}
-}
-
-// planColumns gives runs of rows that are adjacent in memory to threads
-// that are neighbours, and parts of a row to lanes.
-func (f *form) planColumns(r *region, narrow int64) {
-	inner := []int64{f.count, innermostSize(f.keptSizes)}
-	for _, v := range r.outs {
-		if v.Type().Rank() > 0 && elements(v).Equal(f.keptSizes.NumElems()) {
-			inner = append(inner, innermostSize(v.Type().Shape()))
-		}
-	}
-	f.columns = true
-	f.width = commonPowerOfTwo(min(16/narrow, f.maxWidth), inner...)
-	if f.dynamic {
-		f.width = 1
-	}
-	for _, n := range r.nodes {
-		if n.Op() == ir.OpArgmax {
-			f.width = 1 // its shares are large
-		}
-	}
-	runs := f.count / f.width
-	if f.length <= 16 {
-		f.lanes, f.rowsPerBlock, f.block = 1, 128, 128
-		return
-	}
-	f.rowsPerBlock = 32
-	for f.rowsPerBlock > 1 && runs/int64(f.rowsPerBlock) < manyBlocks/2 && int64(f.rowsPerBlock)*f.width*narrow > sector {
-		f.rowsPerBlock /= 2
-	}
-	if blocks := runs / int64(f.rowsPerBlock); f.rowsPerBlock > 1 && blocks*mostBlocks < manyBlocks/2 && f.length >= 1024*clusterFrom {
-		f.rowsPerBlock /= 2 // half a sector: the other half is in the second cache then
-	}
-	most := 1024
-	if int64(f.rowsPerBlock)*f.width > 64 {
-		most = 512 // the shares of a block have to fit
-	}
-	f.lanes = 1
-	for f.lanes*f.rowsPerBlock < most && (int64(f.lanes)*4 < f.length || f.lanes*f.rowsPerBlock < 32) {
-		f.lanes *= 2
-	}
-	f.block = f.lanes * f.rowsPerBlock
-	f.planCluster((runs+int64(f.rowsPerBlock)-1)/int64(f.rowsPerBlock), f.length)
-}
-
-// planCluster shares each row among the blocks of a cluster, if rows are so few that
-// blocks would not fill the device and so long that a thread has much to read: units is how
-// many vectors a row has. The blocks exchange their shares through shared memory.
-func (f *form) planCluster(blocks, units int64) {
-	f.cluster = 1
-	if f.dynamic || units < int64(f.lanes)*clusterFrom {
-		return
-	}
-	for f.cluster < mostBlocks && blocks*int64(f.cluster) < manyBlocks && units >= int64(f.lanes*f.cluster)*4 {
-		f.cluster *= 2
-	}
 }
 
 // refine is the coarsest shape of which the shapes of all values are products of
