@@ -149,6 +149,10 @@ func indexPut(c *call) error {
 	if want, err := ir.Infer(ir.OpIndex, nil, attr.List(nil).With("dims", attr.Ints(dims...)), places); err == nil && c.Err == nil {
 		values = c.AsLong(values, want[0].Shape())
 	}
+	if len(idx) == 1 && slices.Contains(idx[0].Type().Strides(), 0) {
+		// Kernels list positions that stand one after the other: an expanded tensor of them is copied.
+		idx[0] = c.LaidOut(idx[0], ir.TensorOf(idx[0].Type().DType(), idx[0].Type().Shape()))
+	}
 	return c.EmitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
 }
 
