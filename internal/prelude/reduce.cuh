@@ -165,7 +165,7 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
   for (int v = 0; v < n; ++v) x[v] = part[warp % groups][lane % width * n + v];
 }
 
-#if __CUDA_ARCH__ >= 900
+#if defined(DEVICE_CLUSTERS) && __CUDA_ARCH__ >= 900
 FN void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
@@ -176,36 +176,73 @@ template <class T> FN const T* of_block(const T* p, int rank) {
   asm volatile("mapa.u64 %0, %1, %2;" : "=l"(q) : "l"((u64)p), "r"(rank));
   return (const T*)q;
 }
-#else
+#elif defined(DEVICE_CLUSTERS)
 FN void sync_cluster() {}
 template <class T> FN const T* of_block(const T* p, int) { return p; }
 #endif
 
-// fold_cluster gives every thread of a cluster the folds of n columns whose shares in this block
-// fold_columns has left in all lanes.
-template <int cluster, int cols, int n, class T, class F> FN void fold_cluster(T (&x)[n], F f) {
-  if (cluster == 1) return;
-  __shared__ T part[cols * n], whole[cols * n];
-  if (threadIdx.x < cols) {
+// Columns is what a thread has of one fold: the value of a row, or those of n columns.
+template <class X> struct Columns {
+  typedef X type;
+  static constexpr int n = 1;
+  static FN_MEMBER X& at(X& x, int) { return x; }
+};
+template <class T, int size> struct Columns<T[size]> {
+  typedef T type;
+  static constexpr int n = size;
+  static FN_MEMBER T& at(T (&x)[size], int v) { return x[v]; }
+};
+// ClusterFold is one of the folds that a cluster makes together: the block's shares of cols times n
+// columns, which the other blocks read, and what they fold to.
+template <int id, int cols, class X> struct ClusterFold {
+  typedef Columns<X> C;
+  typedef typename C::type T;
+  static constexpr int size = cols * C::n;
+  static FN_MEMBER T* memory() { __shared__ T shares[2 * size]; return shares; }
+  static FN_MEMBER void put(X& x) {
+    if (threadIdx.x < cols) {
 #pragma unroll
-    for (int v = 0; v < n; ++v) part[threadIdx.x * n + v] = x[v];
+      for (int v = 0; v < C::n; ++v) memory()[threadIdx.x * C::n + v] = C::at(x, v);
+    }
   }
-  sync_cluster();
-  for (int j = threadIdx.x; j < cols * n; j += blockDim.x) {
-    T y = *of_block(part + j, 0);
+  template <int cluster, class F> static FN_MEMBER void fold(F f) {
+    for (int j = threadIdx.x; j < size; j += blockDim.x) {
+      T y = *of_block(memory() + j, 0);
 #pragma unroll
-    for (int k = 1; k < cluster; ++k) y = f(y, *of_block(part + j, k));
-    whole[j] = y;
+      for (int k = 1; k < cluster; ++k) y = f(y, *of_block(memory() + j, k));
+      memory()[size + j] = y;
+    }
   }
-  sync_cluster(); // before a block ends, or writes part again, all have read it
+  static FN_MEMBER void take(X& x) {
 #pragma unroll
-  for (int v = 0; v < n; ++v) x[v] = whole[threadIdx.x % cols * n + v];
+    for (int v = 0; v < C::n; ++v) C::at(x, v) = memory()[size + threadIdx.x % cols * C::n + v];
+  }
+};
+template <int id, int cols> FN void put_shares() {}
+template <int id, int cols, class X, class F, class... More> FN void put_shares(X& x, F, More&&... more) {
+  ClusterFold<id, cols, X>::put(x);
+  put_shares<id + 1, cols>(more...);
 }
-// The same of one row, which all threads of the block share.
-template <int cluster, int rows, class T, class F> FN void fold_cluster(T& x, F f) {
-  T y[1] = {x};
-  fold_cluster<cluster, rows>(y, f);
-  x = y[0];
+template <int id, int cluster, int cols> FN void fold_shares() {}
+template <int id, int cluster, int cols, class X, class F, class... More> FN void fold_shares(X&, F f, More&&... more) {
+  ClusterFold<id, cols, X>::template fold<cluster>(f);
+  fold_shares<id + 1, cluster, cols>(more...);
+}
+template <int id, int cols> FN void take_folds() {}
+template <int id, int cols, class X, class F, class... More> FN void take_folds(X& x, F, More&&... more) {
+  ClusterFold<id, cols, X>::take(x);
+  take_folds<id + 1, cols>(more...);
+}
+
+// fold_cluster gives every thread of a cluster the folds of what fold_lanes or fold_columns has
+// left in all lanes of its blocks: x[0], f[0], x[1], f[1] and so on, all with one exchange.
+template <int cluster, int cols, class... Folds> FN void fold_cluster(Folds&&... folds) {
+  if (cluster == 1) return;
+  put_shares<0, cols>(folds...);
+  sync_cluster();
+  fold_shares<0, cluster, cols>(folds...);
+  sync_cluster(); // before a block ends, or has other shares, all have read these
+  take_folds<0, cols>(folds...);
 }
 
 // list_rows lists the positions in index[0..n) that are one of the rows low, low + stride,
@@ -275,7 +312,7 @@ FN void atomic_max(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
-template <int cluster, int cols, class T, class F> FN void fold_cluster(T&, F) {}
+template <int cluster, int cols, class... Folds> FN void fold_cluster(Folds&&...) {}
 template <int threads, int stride = 1, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity = 0x7fffffff) {
   int all = 0;

@@ -45,12 +45,15 @@ typedef f8<8, 0, 127, 3> f8e8m0fnu;
 #ifndef LANES // threads that share a row; one where a block is run thread after thread
 #define LANES(n) n
 #endif
+#ifndef CLUSTER_SIZE // else with sync_cluster and of_block, of whoever runs clusters without a device
 #if defined(__CUDACC__) && !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CLUSTER(n) __cluster_dims__(n, 1, 1)
 #define CLUSTER_SIZE(n) n // blocks of a thread block cluster; one where a device has none
 #else
 #define CLUSTER(n)
 #define CLUSTER_SIZE(n) 1
+#endif
+#define DEVICE_CLUSTERS
 #endif
 
 // next_may_begin lets the kernel behind this one in its stream begin once all blocks

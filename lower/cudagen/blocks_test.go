@@ -3,6 +3,7 @@ package cudagen_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,26 +12,30 @@ import (
 )
 
 // blockShim runs the threads of a block as fibers that take turns, so that what they do together
-// is what a GPU would run: barriers, votes and shuffles. Blocks of a cluster that share work
-// are left out.
+// is what a GPU would run: barriers, votes and shuffles. The blocks of a cluster are threads of the
+// system, whose thread-local memory is what blocks share.
 const blockShim = `
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <pthread.h>
+#include <thread>
 #include <ucontext.h>
 #define __CUDA_ARCH__ 700
 #define __global__
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(n)
-#define __shared__ static
-static struct { unsigned x; } blockIdx, threadIdx, blockDim;
+#define __shared__ static thread_local
+#define CLUSTER(n)
+#define CLUSTER_SIZE(n) n
+static thread_local struct { unsigned x; } blockIdx, threadIdx, blockDim;
 static void __trap() { abort(); }
 struct Barrier { unsigned expected, arrived, turn; };
-static Barrier block, warps[32];
-static ucontext_t fibers[1024], home;
-static bool ended[1024];
-static unsigned alive, fiber_count;
+static thread_local Barrier block, warps[32];
+static thread_local ucontext_t fibers[1024], home;
+static thread_local bool ended[1024];
+static thread_local unsigned alive, fiber_count;
 static void (*body)();
 static void yield() {
   const unsigned me = threadIdx.x;
@@ -67,27 +72,48 @@ static void fiber() {
   threadIdx.x = next;
   setcontext(fibers + next);
 }
-template <class K> static void launch(unsigned grid, unsigned threads, const K& kernel) {
-  static char stacks[1024][32768] __attribute__((aligned(16)));
+static thread_local char origin; // of a block's memory
+static char* origins[8];
+static pthread_barrier_t cluster;
+static void run_block(unsigned index, unsigned rank, unsigned threads) {
+  static thread_local char* stacks = (char*)aligned_alloc(64, 1024 * 32768);
+  blockIdx.x = index;
+  origins[rank] = &origin;
+  fiber_count = alive = blockDim.x = threads;
+  block = {threads, 0, 0};
+  for (unsigned w = 0; w < threads / 32; ++w) warps[w] = {32, 0, 0};
+  for (unsigned t = 0; t < threads; ++t) {
+    ended[t] = false;
+    getcontext(fibers + t);
+    fibers[t].uc_stack.ss_sp = stacks + t * 32768;
+    fibers[t].uc_stack.ss_size = 32768;
+    makecontext(fibers + t, fiber, 0);
+  }
+  threadIdx.x = 0;
+  swapcontext(&home, fibers);
+}
+template <class K> static void launch(unsigned clusters, unsigned grid, unsigned threads, const K& kernel) {
   static const K* at;
   at = &kernel;
   body = [] { (*at)(); };
-  for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
-    fiber_count = alive = blockDim.x = threads;
-    block = {threads, 0, 0};
-    for (unsigned w = 0; w < threads / 32; ++w) warps[w] = {32, 0, 0};
-    for (unsigned t = 0; t < threads; ++t) {
-      ended[t] = false;
-      getcontext(fibers + t);
-      fibers[t].uc_stack.ss_sp = stacks[t];
-      fibers[t].uc_stack.ss_size = sizeof stacks[t];
-      makecontext(fibers + t, fiber, 0);
+  pthread_barrier_init(&cluster, 0, clusters);
+  for (unsigned first = 0; first < grid; first += clusters) {
+    if (clusters == 1) {
+      run_block(first, 0, threads);
+      continue;
     }
-    threadIdx.x = 0;
-    swapcontext(&home, fibers);
+    std::thread blocks[8];
+    for (unsigned r = 0; r < clusters; ++r) blocks[r] = std::thread(run_block, first + r, r, threads);
+    for (unsigned r = 0; r < clusters; ++r) blocks[r].join();
   }
 }
-static unsigned long long slots[1024];
+static void sync_cluster() {
+  wait(block);
+  if (threadIdx.x == 0) pthread_barrier_wait(&cluster);
+  wait(block);
+}
+template <class T> static const T* of_block(const T* p, int rank) { return (const T*)((const char*)p - &origin + origins[rank]); }
+static thread_local unsigned long long slots[1024];
 static void __syncthreads() { wait(block); }
 static void __syncwarp() { wait(warps[threadIdx.x / 32]); }
 static unsigned __ballot_sync(unsigned, bool x) {
@@ -124,6 +150,36 @@ static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8)
 static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
 `
 
+var clusterOf = regexp.MustCompile(` CLUSTER\((\d+)\) `)
+
+// clusters are functions whose blocks share rows: a norm of few channels, two sums of long columns,
+// and the gradient of a small table.
+var clusters = []string{`world 1
+
+func @f(%x: f32[4,2,96,64]) -> (f32[1,2,1,1], f32[4,2,96,64]) {
+  %m = mean %x {dims=[0,2,3], keepdim=true} : f32[1,2,1,1]
+  %d = sub %x, %m : f32[4,2,96,64]
+  %s = mul %d, %d : f32[4,2,96,64]
+  %v = sum %s {dims=[0,2,3], keepdim=true} : f32[1,2,1,1]
+  %n = mul %d, %v : f32[4,2,96,64]
+  return %v, %n
+}
+`, `world 1
+
+func @f(%x: f32[20000,8]) -> (f32[8], f32[8]) {
+  %s = sum %x {dims=[0]} : f32[8]
+  %q = mul %x, %x : f32[20000,8]
+  %a = sum %q {dims=[0]} : f32[8]
+  return %s, %a
+}
+`, `world 1
+
+func @f(%x: f32[5,6], %v: f32[17000,6], %i: i64[17000]) -> (f32[5,6]) {
+  %y = index_put %x, %v, %i {accumulate=true, dims=[0]} : f32[5,6]
+  return %y
+}
+`}
+
 // Updates of narrow rows and of few rows give the interpreter's numbers where the threads of
 // a block share them: few updates and many, out of order, of one row and of all.
 func TestBlocks(t *testing.T) {
@@ -153,10 +209,31 @@ func TestBlocks(t *testing.T) {
 		}
 		trials = append(trials, tr)
 	}
-	if shared == 0 || shared == len(trials) {
+	for k, text := range clusters {
+		m, err := ir.Parse("cluster", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := newTrial(fmt.Sprintf("cluster%d", k), m.Funcs()[0], -1, uint64(k), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(tr.k.Body, " CLUSTER(") {
+			t.Errorf("blocks share nothing:\n%s", tr.k.Body)
+		}
+		trials = append(trials, tr)
+	}
+	if shared == 0 || shared == len(trials)-len(clusters) {
 		t.Errorf("%d of %d kernels share elements", shared, len(trials))
 	}
 	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
-	head := blockShim + cudagen.Prelude() + strings.Replace(harness, run, run+"  launch(grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1)
-	compare(t, trials, runText(t, programOf(head, trials), trials, "-fno-sanitize=all", "-O1"), false)
+	text := programOf(blockShim+cudagen.Prelude()+strings.Replace(harness, run, "#define RUN(clusters, k, grid, block, lanes, ...) launch(clusters, grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1), trials)
+	for _, tr := range trials {
+		blocks := "1"
+		if at := clusterOf.FindStringSubmatch(tr.k.Body); at != nil {
+			blocks = at[1]
+		}
+		text = strings.Replace(text, "RUN("+tr.k.Name+",", "RUN("+blocks+", "+tr.k.Name+",", 1)
+	}
+	compare(t, trials, runText(t, text, trials, "-fno-sanitize=all", "-O1", "-pthread"), false)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/fusion"
@@ -128,9 +129,9 @@ func (g *generator) fold(r reduction) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	g.join(accs)
 	for i, q := range all {
 		a := accs[i]
-		g.join(a)
 		switch second := g.pairs[q.n]; {
 		case second == nil:
 			g.folds[q] = a
@@ -146,17 +147,21 @@ func (g *generator) fold(r reduction) (string, error) {
 	return g.finish(r, g.folds[r]), nil
 }
 
-// join folds the lanes' shares.
-func (g *generator) join(a accumulator) {
-	switch {
-	case g.f.lanes == 1:
-	case g.f.columns:
-		g.top.emit("fold_columns<lanes, rows>(%s, %s());", a.name, a.functor)
-	default:
-		g.top.emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
+// join folds the lanes' shares, and those of a cluster's blocks.
+func (g *generator) join(accs []accumulator) {
+	var all []string
+	for _, a := range accs {
+		all = append(all, a.name, a.functor+"()")
+		switch {
+		case g.f.lanes == 1:
+		case g.f.columns:
+			g.top.emit("fold_columns<lanes, rows>(%s, %s());", a.name, a.functor)
+		default:
+			g.top.emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
+		}
 	}
-	if g.f.cluster > 1 {
-		g.top.emit("fold_cluster<cluster, %d>(%s, %s());", g.f.rowsPerBlock, a.name, a.functor)
+	if g.f.cluster > 1 && len(all) > 0 {
+		g.top.emit("fold_cluster<cluster, %d>(%s);", g.f.rowsPerBlock, strings.Join(all, ", "))
 	}
 }
 

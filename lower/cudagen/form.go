@@ -131,13 +131,14 @@ func (f *form) dims(gone bool) []int64 {
 	return out
 }
 
-// The machine that kernels are cut for: blocks that fill it at least twice, and
+// The machine that kernels are cut for, an H200: blocks that fill it at least twice, and
 // columns that make whole sectors of memory.
 const (
-	manyBlocks = 264
-	sector     = 64 // bytes
-	keepBytes  = 192
-	mostBlocks = 8 // of a cluster, on any device that has them
+	multiprocs    = 132
+	manyBlocks    = 2 * multiprocs
+	clusterBlocks = 8  // of a thread block cluster, on any device that has them
+	sector        = 64 // bytes
+	keepBytes     = 192
 )
 
 // there is the number of elements of a shape over the kernel's parameters.

@@ -30,7 +30,7 @@ func (f *form) arrange(r *region) error {
 	if err != nil {
 		return err
 	}
-	const small = 64 << 10 // bytes that stay in the first cache anyhow
+	const small = 64 << 10 // bytes that stay in L1 anyhow
 	shared, contiguous := make([]int64, len(f.shape)), make([]int64, len(f.shape))
 	for _, a := range accesses {
 		for d := range f.shape {

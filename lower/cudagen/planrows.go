@@ -55,7 +55,7 @@ func (f *form) contiguousDim(r *region) int {
 
 // walksRows reports whether lanes that are neighbours have columns that are neighbours, which is
 // where memory is contiguous along columns. Else they have rows. Where all columns are inside all
-// rows, so are results that have both: what is read across them stays in the first cache, while
+// rows, so are results that have both: what is read across them stays in L1, while
 // what is written across would be written element by element.
 func (f *form) walksRows(r *region) bool {
 	inner := f.innerReduced()
@@ -98,7 +98,7 @@ func (f *form) planRows(r *region, narrow int64) {
 	default:
 		f.lanes, f.rowsPerBlock = 512, 1
 		f.planCluster(r, f.count, units/int64(f.lanes))
-		if f.count*int64(f.cluster) < manyBlocks/2 {
+		if f.count*int64(f.cluster) < multiprocs {
 			f.lanes = 1024
 		}
 	}
@@ -133,11 +133,11 @@ func (f *form) planColumns(r *region, narrow int64) {
 		return
 	}
 	f.rowsPerBlock = 32
-	for f.rowsPerBlock > 1 && runs/int64(f.rowsPerBlock) < manyBlocks/2 && int64(f.rowsPerBlock)*f.width*narrow > sector {
+	for f.rowsPerBlock > 1 && runs/int64(f.rowsPerBlock) < multiprocs && int64(f.rowsPerBlock)*f.width*narrow > sector {
 		f.rowsPerBlock /= 2
 	}
-	if blocks := runs / int64(f.rowsPerBlock); f.rowsPerBlock > 1 && blocks*mostBlocks < manyBlocks/2 && f.length >= 8192 {
-		f.rowsPerBlock /= 2 // half a sector: the other half is in the second cache then
+	if blocks := runs / int64(f.rowsPerBlock); f.rowsPerBlock > 1 && blocks*clusterBlocks < multiprocs && f.length >= 8192 {
+		f.rowsPerBlock /= 2 // half a sector: L2 has the other half by then
 	}
 	most := 1024
 	if int64(f.rowsPerBlock)*f.width > 64 {
@@ -164,19 +164,18 @@ func (f *form) planCluster(r *region, blocks, trips int64) {
 		fold = 4000
 	}
 	folds, walks := f.folds(r)
-	const processors = manyBlocks / 2
 	narrow, _, full := f.traffic(r)
 	threads := int64(f.lanes * f.rowsPerBlock)
 	work := blocks * trips * walks * int64(max(full, 1)) * threads * f.width * narrow / 50
-	resident := processors * max(1, 1024/threads)
+	resident := multiprocs * max(1, 1024/threads)
 	ns := func(cluster int64) int64 {
-		t := work / min(processors, blocks*cluster)
+		t := work / min(multiprocs, blocks*cluster)
 		if cluster > 1 {
 			t += (blocks*cluster + resident - 1) / resident * folds * fold
 		}
 		return t
 	}
-	for c := int64(2); c <= min(mostBlocks, trips); c *= 2 {
+	for c := int64(2); c <= min(clusterBlocks, trips); c *= 2 {
 		if ns(c) < ns(int64(f.cluster)) {
 			f.cluster = int(c)
 		}

@@ -35,8 +35,6 @@ type sortedList struct {
 const (
 	mostShared    = 8192
 	manyPositions = 16384
-	clusterBlocks = 8
-	multiprocs    = manyBlocks / 2
 	sharedBytes   = 48 << 10 // of a block, without further ado
 )
 
