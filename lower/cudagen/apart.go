@@ -59,12 +59,7 @@ func (g *generator) apartLists() {
 		return
 	}
 	for i, l := range g.f.apart {
-		k, ok := g.inIndex[l.index]
-		if !ok {
-			k = len(g.ins)
-			g.inIndex[l.index], g.ins = k, append(g.ins, l.index)
-		}
-		spare := fmt.Sprintf("list%d", i)
+		k, spare := g.parameter(l.index), fmt.Sprintf("list%d", i)
 		g.top.emit("__shared__ int list%d[%d];", i, l.count)
 		if digits(l.size) > 5 {
 			spare = fmt.Sprintf("spare%d", i)

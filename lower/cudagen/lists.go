@@ -79,11 +79,7 @@ func (g *generator) lists() error {
 	}
 	index, _ := fusion.UpdatesRows(n)
 	wrap := n.Op() != ir.OpIndexAdd
-	k, ok := g.inIndex[index]
-	if !ok {
-		k = len(g.ins)
-		g.inIndex[index], g.ins = k, append(g.ins, index)
-	}
+	k := g.parameter(index)
 	if g.f.sorted != nil {
 		g.sortedLists()
 		return nil

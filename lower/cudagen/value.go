@@ -77,15 +77,21 @@ func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
 	return operand{t, storageDomain(v.Type().DType())}, err
 }
 
-// load reads a tensor in memory. A thread's consecutive elements come by one load,
-// and what is read in a walk over a row that others follow stays with the thread.
-func (g *generator) load(v *ir.Value, off lin) string {
-	g.accessed(v, off)
+// parameter is which operand of the kernel v is, from now on.
+func (g *generator) parameter(v *ir.Value) int {
 	k, ok := g.inIndex[v]
 	if !ok {
 		k = len(g.ins)
 		g.inIndex[v], g.ins = k, append(g.ins, v)
 	}
+	return k
+}
+
+// load reads a tensor in memory. A thread's consecutive elements come by one load,
+// and what is read in a walk over a row that others follow stays with the thread.
+func (g *generator) load(v *ir.Value, off lin) string {
+	g.accessed(v, off)
+	k := g.parameter(v)
 	name := g.fresh("x")
 	t := storageDomain(v.Type().DType())
 	note := "  // " + v.String()

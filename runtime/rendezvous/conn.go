@@ -394,7 +394,7 @@ func (l *Listener) makeRoom() bool {
 func (l *Listener) serve(raw net.Conn) {
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
-	stall.AfterFunc(handshakeLimit, func() { cancel(errUnproved) }) // a rank that hardly runs, or a stall, is no stranger
+	stall.AfterFunc(handshakeLimit, func() { cancel(errUnproved) }) // stalls do not count: a rank that is hardly scheduled still proves itself
 	c, err := handshake(ctx, raw, l.job, l.cfg, serves)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
