@@ -214,15 +214,20 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	return moved(z.again(x, z.convert(x.args[0], t.dt))), true
 }
 
-// beneath is what x takes elements of, if it does nothing else, and takes them of another term.
+// beneath is what x takes elements of, through moves that do not join, if it does nothing else,
+// and takes them of another term.
 func (z *normalizer) beneath(x *term, n ir.Dim) (*term, func(termID) termID) {
-	switch outer := *x; x.kind {
-	case kindMove:
-		return z.at(x.args[0]), func(id termID) termID { return z.moveOf(outer.layout, n, id) }
-	case kindShuffle:
-		return z.at(x.args[0]), func(id termID) termID { return z.with(&outer, z.at(id).dt, id) }
+	outer := *x
+	if x.kind != kindMove && x.kind != kindShuffle {
+		return x, func(id termID) termID { return id }
 	}
-	return x, func(id termID) termID { return id }
+	x, moved := z.beneath(z.at(outer.args[0]), z.at(outer.args[0]).n)
+	return x, func(id termID) termID {
+		if id = moved(id); outer.kind == kindMove {
+			return z.moveOf(outer.layout, n, id)
+		}
+		return z.with(&outer, z.at(id).dt, id)
+	}
 }
 
 // thereAndBack drops a conversion to a type that tells all elements apart, and back.

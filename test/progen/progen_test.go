@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/cases"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
@@ -18,13 +19,13 @@ import (
 
 var (
 	duration = flag.Duration("progen.time", 0, "make programs for so long, with a new seed; 0: a fixed number of programs from a fixed seed")
-	programs = flag.Int("progen.programs", 0, "make so many programs; 0 without -progen.time: a few")
+	programs = cases.Flag("progen.programs", 400, 2400, "how many programs to make without -progen.time")
 	seed     = flag.Uint64("progen.seed", 0, "first seed; 0 with -progen.time: one of the clock's")
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
 	validate = flag.Bool("progen.validate", true, "prove what every pass did")
 	only     = flag.Bool("progen.only", false, "passes that rewrite graphs, and the proofs of what they did, alone: many times as fast")
-	workers  = flag.Int("progen.workers", 1, "programs at the same time")
+	workers  = flag.Int("progen.workers", 2, "programs at the same time")
 	repeat   = flag.Int("progen.repeat", 1, "how often TestCase runs its program")
 
 	caseFile   = flag.String("progen.case", "", "program for TestCase")
@@ -35,10 +36,8 @@ var (
 )
 
 func TestRandomPrograms(t *testing.T) {
-	first, count := *seed, 400
+	first, count := *seed, int(programs())
 	switch {
-	case *programs > 0:
-		count = *programs
 	case *duration > 0:
 		count = 1 << 60
 	case testing.Short():
@@ -63,7 +62,7 @@ func TestRandomPrograms(t *testing.T) {
 // idle lists the statistics that no program made count. A pass without work is an error
 // of the programs from the fixed seed: those of a new seed may miss anything.
 func (h *hunt) idle() {
-	fixed := *duration == 0 && *seed == 0 && *programs == 0 && !testing.Short()
+	fixed := *duration == 0 && *seed == 0 && programs() >= 400 && !testing.Short()
 	for _, p := range h.table.Passes() {
 		if p.Cuts { // works on functions with shardings, which its own tests make
 			continue
