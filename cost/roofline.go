@@ -40,9 +40,9 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 // zero, are read once.
 func storedBytes(t ir.Type) ir.Dim {
 	b := ir.D(int64(t.DType().Size()))
-	st := t.Strides()
+	st := t.SymbolicStrides()
 	for i, d := range t.Shape() {
-		if st == nil || st[i] != 0 {
+		if !st[i].Equal(ir.D(0)) {
 			b = b.Mul(d)
 		}
 	}

@@ -97,10 +97,11 @@ func (z *normalizer) operation(t term) termID {
 // overlaid is a tensor whose elements may lie in one place, as what lies there seen through
 // its strides: then what changes their places alone is nothing. False of others.
 func (z *normalizer) overlaid(v *value) (termID, bool) {
-	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.NonOverlapping() {
+	strides := v.typ.Strides()
+	if v.op != ir.OpInput && v.op != ir.OpAsStrided || strides == nil || v.typ.NonOverlapping() {
 		return 0, false
 	}
-	l, ok := layout.Plain(digits(v.typ.Shape(), v.typ.Strides()), 0)
+	l, ok := layout.Plain(digits(v.typ.Shape(), strides), 0)
 	lies := *v
 	lies.typ = ir.TensorOf(v.typ.DType(), ir.Shape{v.typ.Extent().Div(int64(v.typ.DType().Size()))})
 	return z.move(l, v.typ.Shape().NumElems(), z.opaque(&lies)), ok

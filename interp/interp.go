@@ -324,9 +324,11 @@ func (m *machine) layout(t ir.Type, rank int) (hostops.Tensor, int64, error) {
 	if err != nil {
 		return hostops.Tensor{}, 0, err
 	}
-	h := hostops.Tensor{DType: t.DType(), Shape: shape, Strides: t.Strides()}
-	if h.Strides == nil {
+	h := hostops.Tensor{DType: t.DType(), Shape: shape}
+	if t.Contiguous() {
 		h.Strides = hostops.RowMajor(shape)
+	} else if h.Strides, err = m.shape(t.SymbolicStrides(), rank); err != nil {
+		return hostops.Tensor{}, 0, err
 	}
 	n, ok := span(shape, h.Strides)
 	if !ok {

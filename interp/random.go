@@ -88,7 +88,11 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 			if err != nil {
 				return nil, err
 			}
-			if strides := s.Type.Strides(); strides != nil {
+			if !s.Type.Contiguous() {
+				strides, err := m.shape(s.Type.SymbolicStrides(), r)
+				if err != nil {
+					return nil, fmt.Errorf("interp: input %%%s: %w", s.Name, err)
+				}
 				hostops.Agree(src.host(), strides)
 			}
 			out[r] = append(out[r], src)

@@ -42,7 +42,11 @@ func (v *verifier) apart(a, b *Value) bool {
 func boxesApart(a, b Type, p, q int64) bool {
 	var strides []int64
 	for _, t := range []Type{a, b} {
-		strides = append(strides, t.Strides()...)
+		st := t.Strides()
+		if st == nil {
+			return false
+		}
+		strides = append(strides, st...)
 	}
 	slices.Sort(strides)
 	strides = slices.Compact(strides)

@@ -467,7 +467,7 @@ func (p *parser) typ() Type {
 
 func (p *parser) tensor() Type {
 	t := p.Tensor(p.known)
-	return TensorOf(t.DType, t.Shape).WithStrides(t.Strides)
+	return TensorOf(t.DType, t.Shape).WithSymbolicStrides(t.Strides)
 }
 
 // known reports whether a symbol is declared.

@@ -107,18 +107,10 @@ func (n *Node) ViewOffset(i int) (int64, error) {
 	if at == 0 {
 		return 0, nil
 	}
-	t := n.args[0].typ
-	d := int(n.attrs.Int("dim", 0))
-	if st := t.Strides(); st != nil {
-		return at * st[d], nil
-	}
-	row := D(1)
-	for _, m := range t.Shape()[d+1:] {
-		row = row.Mul(m)
-	}
-	c, ok := row.Const()
+	stride := n.args[0].typ.SymbolicStrides()[n.attrs.Int("dim", 0)]
+	c, ok := stride.Const()
 	if !ok {
-		return 0, fmt.Errorf("the view starts at %d*(%s) elements, which is known at run time only", at, row)
+		return 0, fmt.Errorf("the view starts at %d*(%s) elements, which is known at run time only", at, stride)
 	}
 	return at * c, nil
 }

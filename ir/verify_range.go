@@ -22,20 +22,9 @@ func ruleDimensions(v *verifier) {
 func (v *verifier) dimensions(n *Node, t Type) {
 	total := int64(1)
 	for _, d := range t.Shape() {
-		for _, s := range d.Symbols(nil) {
-			if v.m.Symbol(s) == nil {
-				v.at(n, -1, nil, "symbol %s is not declared", s)
-				return
-			}
-		}
-		r, ok := v.m.Bounds(d)
-		c := max(r.Max, 1)
-		switch {
+		c, ok := v.extent(n, t, "dimension", d)
+		switch c = max(c, 1); {
 		case !ok:
-			v.at(n, -1, nil, "dimension %s of %s may not fit 64 bits", d, t)
-			return
-		case r.Min < 0:
-			v.at(n, -1, v.symbolNotes(d), "dimension %s of %s is negative", d, t)
 			return
 		case total > types.MaxElems/c:
 			v.at(n, -1, nil, "%s holds more than 2^50 elements", t)
@@ -43,6 +32,32 @@ func (v *verifier) dimensions(n *Node, t Type) {
 		}
 		total *= c
 	}
+	if t.Contiguous() {
+		return
+	}
+	for _, d := range t.SymbolicStrides() {
+		if _, ok := v.extent(n, t, "stride", d); !ok {
+			return
+		}
+	}
+}
+
+// extent is the greatest value of a dimension or a stride; false where it is reported as none.
+func (v *verifier) extent(n *Node, t Type, what string, d Dim) (int64, bool) {
+	for _, s := range d.Symbols(nil) {
+		if v.m.Symbol(s) == nil {
+			v.at(n, -1, nil, "symbol %s is not declared", s)
+			return 0, false
+		}
+	}
+	r, ok := v.m.Bounds(d)
+	switch {
+	case !ok:
+		v.at(n, -1, nil, "%s %s of %s may not fit 64 bits", what, d, t)
+	case r.Min < 0:
+		v.at(n, -1, v.symbolNotes(d), "%s %s of %s is negative", what, d, t)
+	}
+	return r.Max, ok && r.Min >= 0
 }
 
 // symbolNotes says what values d takes, nil if it is a number.
@@ -76,12 +91,15 @@ func (v *verifier) layout(n *Node, t Type) {
 	if t.Contiguous() || v.bad[n.id] {
 		return
 	}
-	sizes := make([]int64, len(t.Shape()))
-	for i, d := range t.Shape() {
-		r, _ := v.m.Bounds(d) // rule dimensions has checked it
-		sizes[i] = r.Max
+	most := func(list []Dim) []int64 {
+		out := make([]int64, len(list))
+		for i, d := range list {
+			r, _ := v.m.Bounds(d) // rule dimensions has checked it
+			out[i] = r.Max
+		}
+		return out
 	}
-	if _, ok := types.Reach(sizes, t.Strides()); !ok {
+	if _, ok := types.Reach(most(t.Shape()), most(t.SymbolicStrides())); !ok {
 		v.at(n, -1, nil, "%s reaches past 2^50 elements", t)
 		return
 	}

@@ -31,7 +31,7 @@ func (l *lowering) tensor(v *ir.Value) program.Tensor { return l.tensors(v)[0] }
 
 // copy emits a copy, unless the two are the same bytes.
 func (l *lowering) copy(n *ir.Node, from, to program.Tensor) {
-	if from.Buffer != to.Buffer || from.Offset != to.Offset || !slices.Equal(from.Strides, to.Strides) {
+	if from.Buffer != to.Buffer || from.Offset != to.Offset || !slices.EqualFunc(from.Strides, to.Strides, ir.Dim.Equal) {
 		l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: []program.Tensor{from}, Outs: []program.Tensor{to}, Node: n.Name()})
 	}
 }
@@ -72,7 +72,7 @@ func (l *lowering) inRoom(room *place.Room, n *ir.Node, at int64, t ir.Type) pro
 	b := l.buffer(n.Name()+".copy", l.p.Buffers[l.at(room.Buffer).Buffer].Offset+at, l.m.Bound(t.Extent()))
 	to := program.Tensor{Buffer: b, DType: t.DType(), Shape: t.Shape()}
 	if !t.Contiguous() {
-		to.Strides = t.Strides()
+		to.Strides = t.SymbolicStrides()
 	}
 	return to
 }

@@ -207,35 +207,38 @@ func (e *emitter) params(field string, ps []program.Param) {
 // expressions of their dimensions where these are not constant.
 func (e *emitter) bounded(ts []program.Tensor) {
 	ts = slices.Clone(ts)
-	var exprs []string
-	symbolic := false
+	dims, strides := make([]string, len(ts)), make([]string, len(ts))
 	for i := range ts {
-		dims := "nil"
-		shape := slices.Clone(ts[i].Shape)
-		for j, d := range shape {
-			if _, ok := d.Const(); ok {
-				continue
-			}
-			if dims == "nil" {
-				texts := make([]string, len(shape))
-				for k, s := range shape {
-					texts[k] = strconv.Quote(s.String())
-				}
-				dims, symbolic = "{"+strings.Join(texts, ", ")+"}", true
-			}
-			n, ok := e.p.Bound(d)
-			if !ok {
-				e.fail("dimension %v has no bound", d)
-			}
-			shape[j] = dim.New(n)
-		}
-		ts[i].Shape = shape
-		exprs = append(exprs, dims)
+		ts[i].Shape, dims[i] = e.atBounds(ts[i].Shape)
+		ts[i].Strides, strides[i] = e.atBounds(ts[i].Strides)
 	}
 	e.tensors(ts)
-	if symbolic {
-		e.printf(", Dims: [][]string{%s}", strings.Join(exprs, ", "))
+	for k, exprs := range [][]string{dims, strides} {
+		if slices.ContainsFunc(exprs, func(s string) bool { return s != "nil" }) {
+			e.printf(", %s: [][]string{%s}", [...]string{"Dims", "Strides"}[k], strings.Join(exprs, ", "))
+		}
 	}
+}
+
+// atBounds are sizes or strides at the bounds of their symbols, and their expressions, "nil" if
+// they are constant.
+func (e *emitter) atBounds(list []dim.Dim) ([]dim.Dim, string) {
+	out, texts, symbolic := slices.Clone(list), make([]string, len(list)), false
+	for i, d := range list {
+		texts[i] = strconv.Quote(d.String())
+		if _, ok := d.Const(); ok {
+			continue
+		}
+		n, ok := e.p.Bound(d)
+		if !ok {
+			e.fail("dimension %v has no bound", d)
+		}
+		out[i], symbolic = dim.New(n), true
+	}
+	if !symbolic {
+		return out, "nil"
+	}
+	return out, "{" + strings.Join(texts, ", ") + "}"
 }
 
 func (e *emitter) step() {

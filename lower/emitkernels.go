@@ -97,17 +97,17 @@ func (e *emitter) bodyTensors(ts []program.BodyTensor) {
 		}
 		strides := "nil"
 		if t.Strides != nil {
-			strides = strings.Replace(goInts(t.Strides), "[]int64", "rt.Dims", 1)
+			strides = bodyDims(t.Strides)
 		}
-		e.printf("%s(%d, %d, %s, %s, %s)", what, n, t.Offset, goDType(t.DType), bodyShape(t.Shape), strides)
+		e.printf("%s(%d, %d, %s, %s, %s)", what, n, t.Offset, goDType(t.DType), bodyDims(t.Shape), strides)
 	}
 	e.printf("}")
 }
 
-// bodyShape spells the shape of a body's tensor.
-func bodyShape(shape []int64) string {
-	parts := make([]string, len(shape))
-	for d, n := range shape {
+// bodyDims spells the shape or the strides of a body's tensor.
+func bodyDims(list []int64) string {
+	parts := make([]string, len(list))
+	for d, n := range list {
 		parts[d] = strconv.FormatInt(n, 10)
 		if n < 0 {
 			parts[d] = fmt.Sprintf("rt.N(%d)", -1-n)

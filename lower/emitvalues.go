@@ -34,7 +34,7 @@ func (e *emitter) tensor(t *program.Tensor) {
 	}
 	dt := goDType(t.DType)
 	if t.Strides != nil {
-		e.printf("rt.S(%s, %s, rt.Dims{%s}, %s)", off, dt, e.dims(t.Shape), strings.Replace(goInts(t.Strides), "[]int64", "rt.Dims", 1))
+		e.printf("rt.S(%s, %s, rt.Dims{%s}, rt.Dims{%s})", off, dt, e.dims(t.Shape), e.dims(t.Strides))
 		return
 	}
 	e.printf("rt.C(%s, %s", off, dt)

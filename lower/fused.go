@@ -153,7 +153,11 @@ func (l *lowering) newBody(nodes []*ir.Node) (*body, error) {
 	for _, n := range nodes {
 		b.member[n] = true
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
-			for _, d := range v.Type().Shape() {
+			sizes := v.Type().Shape()
+			if !v.Type().Contiguous() {
+				sizes = slices.Concat(sizes, v.Type().SymbolicStrides())
+			}
+			for _, d := range sizes {
 				if _, ok := d.Const(); !ok && !slices.ContainsFunc(b.sizes, d.Equal) {
 					b.sizes = append(b.sizes, d)
 				}
@@ -271,9 +275,9 @@ func (b *body) needed() map[*ir.Node]bool {
 // tensor says where a value of the body is.
 func (b *body) tensor(v *ir.Value) program.BodyTensor {
 	t := v.Type()
-	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: b.shape(t)}
+	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: b.sizesOf(t.Shape())}
 	if !t.Contiguous() {
-		w.Strides = t.Strides()
+		w.Strides = b.sizesOf(t.SymbolicStrides())
 	}
 	p := b.l.st.Of(v)[0]
 	// Two names of the same bytes may be one parameter: nothing writes within a body.
@@ -305,9 +309,9 @@ func (b *body) tensor(v *ir.Value) program.BodyTensor {
 // result depends on it: zeros do as well.
 func (b *body) unread(temp int, s ir.StorageID) {
 	t := b.l.st.Type(s)
-	w := program.BodyTensor{Param: -1, Temp: temp, DType: t.DType(), Shape: b.shape(t)}
+	w := program.BodyTensor{Param: -1, Temp: temp, DType: t.DType(), Shape: b.sizesOf(t.Shape())}
 	if !t.Contiguous() {
-		w.Strides = t.Strides()
+		w.Strides = b.sizesOf(t.SymbolicStrides())
 	}
 	b.out = append(b.out, program.BodyStep{Op: ir.OpFull.Name(), Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), Outs: []program.BodyTensor{w}})
 }
@@ -317,11 +321,11 @@ func (l *lowering) empty(t ir.Type) bool {
 	return !t.IsAsync() && l.m.Bound(t.Shape().NumElems()) == 0
 }
 
-// shape is the shape of a tensor of the body, in which sizes that are known at run
-// time only are those that the launch gives.
-func (b *body) shape(t ir.Type) []int64 {
-	out := make([]int64, t.Rank())
-	for i, d := range t.Shape() {
+// sizesOf are sizes or strides of a tensor of the body, those that are known at run
+// time only being those that the launch gives.
+func (b *body) sizesOf(list []ir.Dim) []int64 {
+	out := make([]int64, len(list))
+	for i, d := range list {
 		n, ok := d.Const()
 		if !ok {
 			n = program.SizeParam(slices.IndexFunc(b.sizes, d.Equal)) // place and cudagen have checked

@@ -215,7 +215,7 @@ func (l *lowering) tensors(v *ir.Value) []program.Tensor {
 		b := l.at(at.Buffer)
 		w := program.Tensor{Buffer: b.Buffer, Offset: b.Offset + at.Offset, DType: t.DType(), Shape: t.Shape()}
 		if !t.Contiguous() {
-			w.Strides = t.Strides()
+			w.Strides = t.SymbolicStrides()
 		}
 		out = append(out, w)
 	}

@@ -181,10 +181,8 @@ func scattered(t *testing.T, p *program.Program, in *program.Instr, r *rand.Rand
 			}
 			span, _ := p.Span(&ts[i])
 			lo := p.Buffers[ts[i].Buffer].Offset + ts[i].Offset
-			out[i] = hostops.Tensor{DType: ts[i].DType, Shape: shape, Strides: ts[i].Strides, Data: arena[lo : lo+span : lo+span]}
-			if out[i].Strides == nil {
-				out[i].Strides = hostops.RowMajor(shape)
-			}
+			strides, _ := ir.Shape(ts[i].SymbolicStrides()).Static()
+			out[i] = hostops.Tensor{DType: ts[i].DType, Shape: shape, Strides: strides, Data: arena[lo : lo+span : lo+span]}
 		}
 		return out
 	}

@@ -29,16 +29,7 @@ func bytesOf(p *Program, t *Tensor) map[int64]bool {
 	out := map[int64]bool{}
 	size := int64(t.DType.Size())
 	var walk func(d int, at int64)
-	strides := t.Strides
-	if strides == nil {
-		strides = make([]int64, len(t.Shape))
-		n := int64(1)
-		for i := len(t.Shape) - 1; i >= 0; i-- {
-			strides[i] = n
-			m, _ := p.Bound(t.Shape[i])
-			n *= m
-		}
-	}
+	strides := t.SymbolicStrides()
 	walk = func(d int, at int64) {
 		if d == len(t.Shape) {
 			for k := range size {
@@ -47,8 +38,9 @@ func bytesOf(p *Program, t *Tensor) map[int64]bool {
 			return
 		}
 		n, _ := p.Bound(t.Shape[d])
+		stride, _ := p.Bound(strides[d])
 		for i := range n {
-			walk(d+1, at+i*strides[d]*size)
+			walk(d+1, at+i*stride*size)
 		}
 	}
 	walk(0, p.Buffers[t.Buffer].Offset+t.Offset)
@@ -63,10 +55,10 @@ func randomTensor(g *rng) Tensor {
 	for range g.pick(4) {
 		n := int64(g.pick(4) + g.pick(2))
 		t.Shape = append(t.Shape, dim.New(n))
-		t.Strides = append(t.Strides, stride)
+		t.Strides = append(t.Strides, dim.New(stride))
 		stride = max(stride*max(n, 1)+int64(g.pick(4))-int64(g.pick(2)), 0)
 		if g.pick(8) == 0 {
-			t.Strides[len(t.Strides)-1] = 0
+			t.Strides[len(t.Strides)-1] = dim.New(0)
 		}
 	}
 	slices.Reverse(t.Shape)
@@ -148,8 +140,8 @@ func TestWindowOverflow(t *testing.T) {
 	p := &Program{Arena: 8192, Buffers: []Buffer{{Name: "b", Size: 4096}}}
 	for _, x := range []Tensor{
 		{DType: dtype.F32, Shape: []dim.Dim{dim.New(1 << 62), dim.New(1 << 62)}},
-		{DType: dtype.F32, Shape: []dim.Dim{dim.New(2), dim.New(3)}, Strides: []int64{1 << 62, 1}},
-		{DType: dtype.F32, Shape: []dim.Dim{dim.New(2)}, Strides: []int64{-1}},
+		{DType: dtype.F32, Shape: []dim.Dim{dim.New(2), dim.New(3)}, Strides: []dim.Dim{dim.New(1 << 62), dim.New(1)}},
+		{DType: dtype.F32, Shape: []dim.Dim{dim.New(2)}, Strides: []dim.Dim{dim.New(-1)}},
 		{DType: dtype.F32, Shape: []dim.Dim{dim.New(1 << 30)}},
 		{DType: dtype.F32, Offset: 4090, Shape: []dim.Dim{dim.New(2)}},
 	} {
@@ -372,7 +364,7 @@ func TestCheckMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Instrs[2].Ins[0].Strides = []int64{1}
+	p.Instrs[2].Ins[0].Strides = []dim.Dim{dim.New(1)}
 	if _, err := CheckWith(p, CheckOptions{}); err == nil || !strings.Contains(err.Error(), "2 dimensions and 1 strides") {
 		t.Error(err)
 	}

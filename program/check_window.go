@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dim"
 )
 
 // window is the set of bytes of the arena that a tensor covers: runs of equal
@@ -51,6 +53,14 @@ func (p *Program) window(t *Tensor) (window, error) {
 		w.run = n
 		return w, nil
 	}
+	if slices.ContainsFunc(t.Strides, func(s dim.Dim) bool { _, ok := s.Const(); return !ok }) {
+		n, ok := p.Span(t)
+		if !ok || t.Offset < 0 || n > b.Size-t.Offset {
+			return fail()
+		}
+		w.hi, w.ragged = w.lo+n, n > 0
+		return w, nil
+	}
 	type axis struct{ n, stride int64 } // bytes
 	axes := make([]axis, 0, len(t.Shape))
 	for i := len(t.Shape) - 1; i >= 0; i-- {
@@ -61,7 +71,8 @@ func (p *Program) window(t *Tensor) (window, error) {
 		if n == 0 {
 			return w, nil
 		}
-		s, ok := mulSize(t.Strides[i], w.run)
+		stride, _ := t.Strides[i].Const()
+		s, ok := mulSize(stride, w.run)
 		if !ok {
 			return fail()
 		}
@@ -122,21 +133,11 @@ func (p *Program) sameElements(t, u *Tensor) bool {
 	if len(t.Shape) != len(u.Shape) {
 		return false
 	}
-	tRow, uRow := int64(1), int64(1)
-	for i := len(t.Shape) - 1; i >= 0; i-- {
-		m, ok := t.Shape[i].Const()
-		ts, us := tRow, uRow
-		if t.Strides != nil {
-			ts = t.Strides[i]
-		}
-		if u.Strides != nil {
-			us = u.Strides[i]
-		}
-		// The rows of symbolic sizes have a different layout for every value.
-		if !ok && (t.Strides == nil || u.Strides == nil) || !t.Shape[i].Equal(u.Shape[i]) || (!ok || m > 1) && ts != us {
+	ts, us := t.SymbolicStrides(), u.SymbolicStrides()
+	for i, n := range t.Shape {
+		if !n.Equal(u.Shape[i]) || !n.Equal(dim.New(1)) && !n.Equal(dim.New(0)) && !ts[i].Equal(us[i]) {
 			return false
 		}
-		tRow, uRow = tRow*m, uRow*m
 	}
 	return true
 }

@@ -94,7 +94,7 @@ func (p *Program) costTensor(b *strings.Builder, t *Tensor) {
 	dense, run := true, int64(1)
 	for i := len(t.Shape) - 1; i >= 0; i-- {
 		n := p.Hint(t.Shape[i])
-		dense = dense && (t.Strides == nil || t.Strides[i] == run || n == 1)
+		dense = dense && (t.Strides == nil || p.Hint(t.Strides[i]) == run || n == 1)
 		run *= n
 	}
 	for i, d := range t.Shape {
@@ -108,7 +108,7 @@ func (p *Program) costTensor(b *strings.Builder, t *Tensor) {
 			break
 		}
 		b.WriteString(":,"[min(i, 1) : min(i, 1)+1])
-		fmt.Fprint(b, s)
+		fmt.Fprint(b, p.Hint(s))
 	}
 	b.WriteByte(']')
 }

@@ -81,7 +81,7 @@ type BodyTensor struct {
 	Offset  int64 // bytes from element (0, 0, ...) of the parameter, or from the temporary's start
 	DType   dtype.DType
 	Shape   []int64 // sizes; negative ones are those of SizeParam
-	Strides []int64 // elements; nil means row-major without gaps, as tensors of such sizes are
+	Strides []int64 // elements, likewise; nil means row-major without gaps
 }
 
 // At returns the kernel's body for given sizes, without SizeParam. The error says which size
@@ -96,11 +96,12 @@ func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
 	at := func(ts []BodyTensor) ([]BodyTensor, error) {
 		out := slices.Clone(ts)
 		for i := range out {
-			shape, err := ShapeAt(out[i].Shape, sizes)
-			if err != nil {
-				return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+			for _, list := range []*[]int64{&out[i].Shape, &out[i].Strides} {
+				var err error
+				if *list, err = SizesAt(*list, sizes); err != nil {
+					return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+				}
 			}
-			out[i].Shape = shape
 		}
 		return out, nil
 	}
@@ -142,19 +143,19 @@ func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
 	return min(n, grid), nil
 }
 
-// ShapeAt returns a shape with the given sizes in place of SizeParam. The error says which
+// SizesAt returns a shape or strides with the given sizes in place of SizeParam. The error says which
 // size is missing or negative.
-func ShapeAt(shape, sizes []int64) ([]int64, error) {
-	if !slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }) {
-		return shape, nil
+func SizesAt(list, sizes []int64) ([]int64, error) {
+	if !slices.ContainsFunc(list, func(n int64) bool { return n < 0 }) {
+		return list, nil
 	}
-	out := slices.Clone(shape)
-	for d, n := range shape {
+	out := slices.Clone(list)
+	for d, n := range list {
 		if n >= 0 {
 			continue
 		}
 		if -1-n >= int64(len(sizes)) || sizes[-1-n] < 0 {
-			return nil, fmt.Errorf("size parameter %d of %d in shape %v", -1-n, len(sizes), shape)
+			return nil, fmt.Errorf("size parameter %d of %d in %v", -1-n, len(sizes), list)
 		}
 		out[d] = sizes[-1-n]
 	}
@@ -404,16 +405,25 @@ func (t *BodyTensor) check() error {
 	return nil
 }
 
-// with is t as a tensor with the sizes that a launch gives, as many as the kernel takes.
-func (t *BodyTensor) with(sizes []dim.Dim) *Tensor {
-	q := &Tensor{DType: t.DType, Strides: t.Strides, Shape: make([]dim.Dim, len(t.Shape))}
-	for i, n := range t.Shape {
-		q.Shape[i] = dim.New(n)
-		if n < 0 {
-			q.Shape[i] = sizes[-1-n]
-		}
+// With is t as a tensor with the sizes that a launch gives, as many as the kernel takes.
+func (t *BodyTensor) With(sizes []dim.Dim) *Tensor {
+	q := &Tensor{DType: t.DType, Shape: dimsOf(t.Shape, sizes)}
+	if t.Strides != nil {
+		q.Strides = dimsOf(t.Strides, sizes)
 	}
 	return q
+}
+
+// dimsOf are sizes or strides with those of a launch in place of SizeParam.
+func dimsOf(list []int64, sizes []dim.Dim) []dim.Dim {
+	out := make([]dim.Dim, len(list))
+	for i, n := range list {
+		out[i] = dim.New(n)
+		if n < 0 {
+			out[i] = sizes[-1-n]
+		}
+	}
+	return out
 }
 
 // checkFused compares a launch with the kernel that it names: every parameter that
@@ -456,12 +466,12 @@ func (p *Program) checkFused(in *Instr) error {
 		}
 		q := &params[t.Param]
 		have, ok := p.Extent(q)
-		need, ok2 := p.Extent(t.with(dims))
+		need, ok2 := p.Extent(t.With(dims))
 		room, ok3 := p.Bounds(have.Sub(need).Sub(dim.New(t.Offset)))
 		if zero := need.Equal(dim.New(0)); !ok || !ok2 || q.DType != t.DType || !zero && (!ok3 || room.Min < 0) {
-			most, _ := p.Bound(have)
-			reach, _ := p.Bound(need.Add(dim.New(t.Offset)))
-			return fmt.Errorf("parameter %d of %d bytes of %v: the body reaches %d bytes of %v", t.Param, most, q.DType, reach, t.DType)
+			most, _ := p.Bounds(have)
+			reach, _ := p.Bounds(need.Add(dim.New(t.Offset)))
+			return fmt.Errorf("parameter %d of %d bytes of %v: the body reaches %d bytes of %v", t.Param, most.Max, q.DType, reach.Max, t.DType)
 		}
 		return nil
 	}

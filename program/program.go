@@ -108,7 +108,7 @@ type Tensor struct {
 	Offset  int64 // bytes from the start of the buffer to element (0, 0, ...)
 	DType   dtype.DType
 	Shape   []dim.Dim
-	Strides []int64 // elements; nil means row-major without gaps
+	Strides []dim.Dim // elements; nil means row-major without gaps
 }
 
 // Param binds tensors of the caller to the program. A plain input is one tensor
@@ -273,39 +273,54 @@ func (p *Program) Bound(d dim.Dim) (int64, bool) {
 	return r.Max, ok && r.Min >= 0
 }
 
+// SymbolicStrides returns the strides, computing those of a tensor without gaps.
+func (t *Tensor) SymbolicStrides() []dim.Dim {
+	if t.Strides != nil {
+		return t.Strides
+	}
+	out, row := make([]dim.Dim, len(t.Shape)), dim.New(1)
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i], row = row, row.Mul(t.Shape[i])
+	}
+	return out
+}
+
 // Extent is the number of bytes from element (0, 0, ...) to one past the last byte that
-// t reaches. With strides, symbolic sizes count at their bounds. False if it cannot be
-// told.
+// t reaches; with strides it may be negative for sizes that leave no elements. False if a size or
+// a stride has no bound, or may be negative.
 func (p *Program) Extent(t *Tensor) (dim.Dim, bool) {
-	if t.Strides == nil {
-		n := dim.New(int64(t.DType.Size()))
-		for _, d := range t.Shape {
+	if t.Strides != nil && len(t.Strides) != len(t.Shape) {
+		return dim.Dim{}, false
+	}
+	for _, list := range [][]dim.Dim{t.Shape, t.Strides} {
+		for _, d := range list {
 			if _, ok := p.Bound(d); !ok {
-				return n, false
+				return dim.Dim{}, false
 			}
-			n = n.Mul(d)
 		}
-		return n, true
 	}
-	sizes := make([]int64, len(t.Shape))
+	n, one := dim.New(1), dim.New(1)
 	for i, d := range t.Shape {
-		var ok bool
-		if sizes[i], ok = p.Bound(d); !ok {
-			return dim.Dim{}, false
+		switch {
+		case d.Equal(dim.New(0)):
+			return dim.New(0), true
+		case t.Strides == nil:
+			n = n.Mul(d)
+		default:
+			n = n.Add(d.Sub(one).Mul(t.Strides[i]))
 		}
 	}
-	n, ok := Span(t.DType, sizes, t.Strides)
-	return dim.New(n), ok
+	return n.Mul(dim.New(int64(t.DType.Size()))), true
 }
 
 // Span is the greatest extent of t, for all values of the symbols; false if it cannot
-// be told.
+// be told, or is more than 2^56 bytes.
 func (p *Program) Span(t *Tensor) (int64, bool) {
-	n, ok := p.Extent(t)
-	if !ok {
-		return 0, false
+	if n, ok := p.Extent(t); ok {
+		r, ok := p.Bounds(n)
+		return max(r.Max, 0), ok && r.Max <= 1<<56
 	}
-	return p.Bound(n)
+	return 0, false
 }
 
 // Digest is the SHA-256 of the text form in hexadecimal. Ranks compare it before

@@ -47,11 +47,11 @@ func (p *Program) SizesRead() map[string]Tensor {
 			if len(in.Outs) == 0 {
 				break // Validate says so
 			}
-			t, step := in.Outs[0], int64(8)
+			t, step := in.Outs[0], int64(1)
 			if len(t.Strides) == 1 {
-				step *= t.Strides[0]
+				step, _ = t.Strides[0].Const() // Validate says so
 			}
-			out[s] = Tensor{Buffer: t.Buffer, Offset: t.Offset + int64(k)*step, DType: dtype.I64}
+			out[s] = Tensor{Buffer: t.Buffer, Offset: t.Offset + 8*int64(k)*step, DType: dtype.I64}
 		}
 	}
 	return out
@@ -60,7 +60,7 @@ func (p *Program) SizesRead() map[string]Tensor {
 // symbolsOf appends the symbols that tensors name.
 func symbolsOf(names []string, ts []Tensor) []string {
 	for i := range ts {
-		for _, d := range ts[i].Shape {
+		for _, d := range slices.Concat(ts[i].Shape, ts[i].Strides) {
 			names = d.Symbols(names)
 		}
 	}
@@ -123,7 +123,7 @@ func (p *Program) checkSizes(blocks []*Block) error {
 		if len(in.Outs) == 1 {
 			t = in.Outs[0]
 		}
-		if depth > 0 || t.DType != dtype.I64 || len(t.Shape) != 1 || !t.Shape[0].Equal(dim.New(int64(len(names)))) {
+		if depth > 0 || t.DType != dtype.I64 || len(t.Shape) != 1 || !t.Shape[0].Equal(dim.New(int64(len(names)))) || len(t.SymbolicStrides()[0].Symbols(nil)) > 0 {
 			return fmt.Errorf("instruction %d (%s) reads %d symbols: its result is i64[%d], and it stands in no loop or case", i, in.Node, len(names), len(names))
 		}
 		for _, s := range names {

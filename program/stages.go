@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/internal/dim"
 )
 
 // Stages are the programs of the stages of a pipeline, in order: each rank runs the one that has it in
@@ -167,7 +169,7 @@ func (x *staged) same(i, o, g int, own []int) error {
 	for k, at := range own {
 		a, b := &p.Instrs[at], &q.Instrs[x.calls[o][g][k]]
 		alike := func(s, t Tensor) bool {
-			return s.DType == t.DType && slices.Equal(s.Strides, t.Strides) && fmt.Sprint(s.Shape) == fmt.Sprint(t.Shape)
+			return s.DType == t.DType && slices.EqualFunc(s.Strides, t.Strides, dim.Dim.Equal) && fmt.Sprint(s.Shape) == fmt.Sprint(t.Shape)
 		}
 		if a.Op != b.Op || !a.Attrs.Equal(b.Attrs) || !slices.EqualFunc(a.Ins, b.Ins, alike) || !slices.EqualFunc(a.Outs, b.Outs, alike) {
 			return fmt.Errorf("programs %s and %s: collective %d on @%s is %s %v for %%%s and %s %v for %%%s, or of other types", p.Name, q.Name, k+1, p.Groups[g].Name, a.Op, a.Attrs, a.Node, b.Op, b.Attrs, b.Node)

@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -84,14 +85,14 @@ func appendBodyTensors(b []byte, ts []BodyTensor) []byte {
 		if t.Offset != 0 {
 			b = strconv.AppendInt(append(b, '+'), t.Offset, 10)
 		}
-		shape := make([]dim.Dim, len(t.Shape))
-		for k, n := range t.Shape {
-			shape[k] = dim.New(n)
-			if n < 0 {
-				shape[k] = dim.Sym(sizePrefix + strconv.FormatInt(-1-n, 10))
+		var sizes []dim.Dim
+		for _, n := range slices.Concat(t.Shape, t.Strides) {
+			for k := int64(len(sizes)); k < -n; k++ {
+				sizes = append(sizes, dim.Sym(sizePrefix+strconv.FormatInt(k, 10)))
 			}
 		}
-		b = text.AppendTensor(append(b, ": "...), t.DType, shape, t.Strides)
+		u := t.With(sizes)
+		b = text.AppendTensor(append(b, ": "...), u.DType, u.Shape, u.Strides)
 	}
 	return b
 }
@@ -150,17 +151,7 @@ func (r *reader) bodyTensors() []BodyTensor {
 		}
 		sizes := r.p.Kernels[len(r.p.Kernels)-1].Sizes
 		x := r.Tensor(func(name string) bool { n, ok := sizeNumber(name); return ok && n < sizes })
-		t.DType, t.Strides = x.DType, x.Strides
-		t.Shape = make([]int64, len(x.Shape))
-		for i, d := range x.Shape {
-			if n, ok := d.Const(); ok {
-				t.Shape[i] = n
-			} else if n, ok := sizeNumber(d.String()); ok {
-				t.Shape[i] = SizeParam(n)
-			} else {
-				r.Failf(r.I, 0, "syntax", "a size of a kernel's body is a number or one of the launch's, not %s", d)
-			}
-		}
+		t.DType, t.Shape, t.Strides = x.DType, r.bodySizes(x.Shape), r.bodySizes(x.Strides)
 		ts = append(ts, t)
 		if r.Bad || !r.Eat(',') {
 			break
@@ -173,6 +164,24 @@ func (r *reader) bodyTensors() []BodyTensor {
 func sizeNumber(name string) (int, bool) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(name, sizePrefix), 10, 31)
 	return int(n), err == nil && name == sizePrefix+strconv.FormatUint(n, 10)
+}
+
+// bodySizes are sizes or strides of a kernel's body.
+func (r *reader) bodySizes(list []dim.Dim) []int64 {
+	if list == nil {
+		return nil
+	}
+	out := make([]int64, len(list))
+	for i, d := range list {
+		if n, ok := d.Const(); ok {
+			out[i] = n
+		} else if n, ok := sizeNumber(d.String()); ok {
+			out[i] = SizeParam(n)
+		} else {
+			r.Failf(r.I, 0, "syntax", "a size of a kernel's body is a number or one of the launch's, not %s", d)
+		}
+	}
+	return out
 }
 
 // bodyPlace reads p3 or t3; what is wrong with it is reported, too.

@@ -48,11 +48,12 @@ func (c *Code) at(sizes []int64) (*Code, error) {
 	at := func(ts []CodeTensor) ([]CodeTensor, error) {
 		ts = slices.Clone(ts)
 		for i := range ts {
-			shape, err := program.ShapeAt(ts[i].Shape, sizes)
-			if err != nil {
-				return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
+			for _, list := range []*[]int64{&ts[i].Shape, &ts[i].Strides} {
+				var err error
+				if *list, err = program.SizesAt(*list, sizes); err != nil {
+					return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
+				}
 			}
-			ts[i].Shape = shape
 		}
 		return ts, nil
 	}

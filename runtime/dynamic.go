@@ -46,7 +46,7 @@ type DynamicSizes struct {
 	Known map[string]int64
 	Reads []SizeRead
 
-	Outs, Ins           [][]dim.Dim // shapes
+	Outs, Ins           []program.Tensor
 	Sizes               []dim.Dim   // of a kernel
 	InSplits, OutSplits [][]dim.Dim // of an all_to_all
 	code                *Code       // of a kernel, for any sizes
@@ -84,11 +84,14 @@ func evaluated(dims []dim.Dim, value func(string) (int64, bool)) ([]int64, error
 	return out, nil
 }
 
-func shaped(ts []Tensor, shapes [][]dim.Dim, value func(string) (int64, bool)) ([]Tensor, error) {
+func shaped(ts []Tensor, of []program.Tensor, value func(string) (int64, bool)) ([]Tensor, error) {
 	ts = slices.Clone(ts)
 	for i := range ts {
 		var err error
-		if ts[i].Shape, err = evaluated(shapes[i], value); err != nil {
+		if ts[i].Shape, err = evaluated(of[i].Shape, value); err == nil && of[i].Strides != nil {
+			ts[i].Strides, err = evaluated(of[i].Strides, value)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -146,16 +149,18 @@ func (x *Exec) late(p *program.Program, in *program.Instr) {
 		}
 	}
 	var err error
-	tensors := func(ts []program.Tensor) (out []Tensor, shapes [][]dim.Dim) {
+	tensors := func(ts []program.Tensor) (out []Tensor) {
 		for i := range ts {
-			t := Tensor{Off: p.Buffers[ts[i].Buffer].Offset + ts[i].Offset, DType: ts[i].DType, Shape: x.most(ts[i].Shape), Strides: ts[i].Strides}
-			out, shapes = append(out, t), append(shapes, ts[i].Shape)
+			t := Tensor{Off: p.Buffers[ts[i].Buffer].Offset + ts[i].Offset, DType: ts[i].DType, Shape: x.most(ts[i].Shape)}
+			if ts[i].Strides != nil {
+				t.Strides = x.most(ts[i].Strides)
+			}
+			out = append(out, t)
 		}
-		return out, shapes
+		return out
 	}
-	var outs, ins []Tensor
-	outs, l.Outs = tensors(in.Outs)
-	ins, l.Ins = tensors(in.Ins)
+	outs, ins := tensors(in.Outs), tensors(in.Ins)
+	l.Outs, l.Ins = in.Outs, in.Ins
 	if err == nil {
 		l.Sizes, err = in.Sizes()
 	}

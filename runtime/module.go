@@ -73,6 +73,8 @@ type Param struct {
 	// Tensors then have each dimension at its bound, though not all may reach theirs at
 	// once.
 	Dims [][]string
+	// Strides gives the expressions of strides likewise; nil where they are numbers.
+	Strides [][]string
 }
 
 // ModuleOf describes a program. The error is Program.Validate's, names a tensor that its
@@ -116,9 +118,12 @@ func moduleOf(p *program.Program) (*Module, error) {
 				}
 				r.Tensors = append(r.Tensors, v)
 				r.Dims = append(r.Dims, dimTexts(t.Shape))
+				r.Strides = append(r.Strides, dimTexts(t.Strides))
 			}
-			if !slices.ContainsFunc(r.Dims, func(d []string) bool { return d != nil }) {
-				r.Dims = nil
+			for _, texts := range []*[][]string{&r.Dims, &r.Strides} {
+				if !slices.ContainsFunc(*texts, func(d []string) bool { return d != nil }) {
+					*texts = nil
+				}
 			}
 			out = append(out, r)
 		}
@@ -157,7 +162,7 @@ func ModulesOf(name string, s program.Stages) ([]*Module, error) {
 	return out, nil
 }
 
-// dimTexts returns the expressions of a shape, nil if all are constant.
+// dimTexts returns the expressions of a shape or of strides, nil if all are constant.
 func dimTexts(shape []dim.Dim) []string {
 	constant := true
 	texts := make([]string, len(shape))
@@ -174,13 +179,13 @@ func dimTexts(shape []dim.Dim) []string {
 
 // resolveTensor places a program's tensor in the arena, with symbols evaluated.
 func resolveTensor(p *program.Program, t *program.Tensor, sym func(string) (int64, bool)) (Tensor, error) {
-	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType, Shape: make([]int64, len(t.Shape)), Strides: t.Strides}
-	for i, d := range t.Shape {
-		n, ok := d.Eval(sym)
-		if !ok || n < 0 {
-			return Tensor{}, fmt.Errorf("dimension %v of %%%s has no value", d, p.Buffers[t.Buffer].Name)
-		}
-		out.Shape[i] = n
+	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType}
+	var err error
+	if out.Shape, err = evaluated(t.Shape, sym); err == nil && t.Strides != nil {
+		out.Strides, err = evaluated(t.Strides, sym)
+	}
+	if err != nil {
+		return Tensor{}, fmt.Errorf("%%%s: %w", p.Buffers[t.Buffer].Name, err)
 	}
 	return out, nil
 }
@@ -207,7 +212,7 @@ func (m *Module) check(world int) error {
 		if q.Async && (q.Event < 0 || q.Event >= m.Events) {
 			return fmt.Errorf("module %s: parameter %s: event %d of %d", m.Name, q.Name, q.Event, m.Events)
 		}
-		if !q.Async && len(q.Tensors) != 1 || q.Dims != nil && len(q.Dims) != len(q.Tensors) {
+		if !q.Async && len(q.Tensors) != 1 || q.Dims != nil && len(q.Dims) != len(q.Tensors) || q.Strides != nil && len(q.Strides) != len(q.Tensors) {
 			return fmt.Errorf("module %s: parameter %s has %d tensors", m.Name, q.Name, len(q.Tensors))
 		}
 		for i, t := range q.Tensors {
@@ -243,10 +248,10 @@ func (m *Module) header() string {
 		fmt.Fprintf(&b, "kernels %d, flags %q, source %x\n", len(m.Kernels), m.Flags, sha256.Sum256([]byte(m.Source)))
 	}
 	for _, q := range m.Inputs {
-		fmt.Fprintf(&b, "input %s async %v %d: %v %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims)
+		fmt.Fprintf(&b, "input %s async %v %d: %v %q %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims, q.Strides)
 	}
 	for _, q := range m.Outputs {
-		fmt.Fprintf(&b, "output %s async %v %d: %v %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims)
+		fmt.Fprintf(&b, "output %s async %v %d: %v %q %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims, q.Strides)
 	}
 	return b.String()
 }

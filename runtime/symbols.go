@@ -142,35 +142,53 @@ func (x *Exec) tensor(q *Param, i int) (Tensor, error) {
 		return Tensor{}, err
 	}
 	t := x.l.place(q.Tensors[i], lo)
-	if q.Dims == nil || q.Dims[i] == nil {
-		return t, nil
+	if t.Shape, err = x.evaluated(q.Dims, i, t.Shape); err == nil {
+		t.Strides, err = x.evaluated(q.Strides, i, t.Strides)
 	}
-	t.Shape = make([]int64, len(q.Dims[i]))
-	for k, text := range q.Dims[i] {
-		d, err := dim.Parse(text)
-		if err != nil {
-			return t, fmt.Errorf("dimension %q: %w", text, err)
-		}
-		n, ok := d.Eval(x.symbol)
-		if !ok || n < 0 || n > q.Tensors[i].Shape[k] {
-			return t, fmt.Errorf("dimension %q is %d, expected 0 to %d", text, n, q.Tensors[i].Shape[k])
-		}
-		t.Shape[k] = n
-	}
-	return t, nil
+	return t, err
 }
 
-// atBounds places a program's tensor in the arena, with each dimension at its bound.
-func atBounds(p *program.Program, t *program.Tensor) (Tensor, error) {
-	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType, Shape: make([]int64, len(t.Shape)), Strides: t.Strides}
-	for i, d := range t.Shape {
-		n, ok := p.Bound(d)
-		if !ok {
-			return Tensor{}, fmt.Errorf("dimension %v of %%%s has no bound, or may be negative", d, p.Buffers[t.Buffer].Name)
+// evaluated are the sizes of the expressions for tensor i, which has them at their bounds.
+func (x *Exec) evaluated(texts [][]string, i int, most []int64) ([]int64, error) {
+	if texts == nil || texts[i] == nil {
+		return most, nil
+	}
+	if len(texts[i]) != len(most) {
+		return nil, fmt.Errorf("%d dimensions for %v", len(texts[i]), most)
+	}
+	out := make([]int64, len(most))
+	for k, text := range texts[i] {
+		d, err := dim.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("dimension %q: %w", text, err)
 		}
-		out.Shape[i] = n
+		n, ok := d.Eval(x.symbol)
+		if !ok || n < 0 || n > most[k] {
+			return nil, fmt.Errorf("dimension %q is %d, expected 0 to %d", text, n, most[k])
+		}
+		out[k] = n
 	}
 	return out, nil
+}
+
+// atBounds places a program's tensor in the arena, with each dimension and stride at its bound.
+func atBounds(p *program.Program, t *program.Tensor) (Tensor, error) {
+	bounds := func(list []dim.Dim) (out []int64, err error) {
+		for _, d := range list {
+			n, ok := p.Bound(d)
+			if !ok {
+				return nil, fmt.Errorf("dimension %v of %%%s has no bound, or may be negative", d, p.Buffers[t.Buffer].Name)
+			}
+			out = append(out, n)
+		}
+		return out, nil
+	}
+	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType}
+	var err error
+	if out.Shape, err = bounds(t.Shape); err == nil {
+		out.Strides, err = bounds(t.Strides)
+	}
+	return out, err
 }
 
 // span is the part of the module's arena that tensor i of q may be in.

@@ -82,18 +82,6 @@ func (s *sizeReader) all(list []dim.Dim) []int64 {
 	return out
 }
 
-// strides are those of a tensor of such a shape.
-func strides(t rt.Tensor, shape []dim.Dim) []dim.Dim {
-	out, run := make([]dim.Dim, len(shape)), dim.New(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		out[i], run = run, run.Mul(shape[i])
-		if t.Strides != nil {
-			out[i] = dim.New(t.Strides[i])
-		}
-	}
-	return out
-}
-
 func product(shape []dim.Dim) dim.Dim {
 	n := dim.New(1)
 	for _, s := range shape {
@@ -119,15 +107,15 @@ func (d *Device) launchLate(st *stream, k *rt.Kernel) error {
 			return d.planFused(p, &at)
 		}
 	case k.Op == "clone" && len(k.Ins) == 1 && len(k.Outs) == 1 && len(k.Outs[0].Shape) <= layout.MaxDims:
-		n, to, from := product(l.Outs[0]), strides(k.Outs[0], l.Outs[0]), strides(k.Ins[0], l.Ins[0])
-		s.needs(append(slices.Concat(l.Outs[0], to, from), n)...)
+		shape, to, from := l.Outs[0].Shape, l.Outs[0].SymbolicStrides(), l.Ins[0].SymbolicStrides()
+		n := product(shape)
+		s.needs(append(slices.Concat(shape, to, from), n)...)
 		add = func() error {
-			return d.code.CopySized(&p.cmds, d.at(k.Outs[0]), d.at(k.Ins[0]), k.Outs[0], s.at(n), s.all(l.Outs[0]), s.all(to), s.all(from))
+			return d.code.CopySized(&p.cmds, d.at(k.Outs[0]), d.at(k.Ins[0]), k.Outs[0], s.at(n), s.all(shape), s.all(to), s.all(from))
 		}
 	case k.Op == "matmul" && len(k.Ins) == 2 && len(k.Outs) == 1 && len(k.Outs[0].Shape) == 2:
-		for i, t := range slices.Concat(k.Outs, k.Ins) {
-			shape := slices.Concat(l.Outs, l.Ins)[i]
-			s.needs(slices.Concat(shape, strides(t, shape))...)
+		for _, t := range slices.Concat(l.Outs, l.Ins) {
+			s.needs(slices.Concat(t.Shape, t.SymbolicStrides())...)
 		}
 		add = func() error { return d.productLate(p, k, s) }
 	default:
@@ -165,13 +153,13 @@ func (d *Device) wrongSizes() bool {
 func (d *Device) productLate(p *plan, k *rt.Kernel, s *sizeReader) error {
 	l := k.Dynamic
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
-	read := func(t library.Tensor, of rt.Tensor, shape []dim.Dim) library.Tensor {
-		t.Shape, t.Strides = s.all(shape), s.all(strides(of, shape))
+	read := func(t library.Tensor, of program.Tensor) library.Tensor {
+		t.Shape, t.Strides = s.all(of.Shape), s.all(of.SymbolicStrides())
 		return t
 	}
 	sized := *c
-	sized.Outs = []library.Tensor{read(c.Outs[0], k.Outs[0], l.Outs[0])}
-	sized.Ins = []library.Tensor{read(c.Ins[0], k.Ins[0], l.Ins[0]), read(c.Ins[1], k.Ins[1], l.Ins[1])}
+	sized.Outs = []library.Tensor{read(c.Outs[0], l.Outs[0])}
+	sized.Ins = []library.Tensor{read(c.Ins[0], l.Ins[0]), read(c.Ins[1], l.Ins[1])}
 	for _, lib := range d.libs {
 		r, ok := lib.(library.SizeReader)
 		if !ok {

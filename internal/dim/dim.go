@@ -191,6 +191,14 @@ func compareTerms(a, b term) int {
 	return slices.CompareFunc(a.factors, b.factors, func(x, y factor) int { return strings.Compare(x.key, y.key) })
 }
 
+// NotNegative reports whether d has no negative coefficient, and so is 0 or more wherever its
+// symbols are. It errs to false.
+func (d Dim) NotNegative() bool {
+	return !slices.ContainsFunc(d.terms(), func(t term) bool {
+		return t.coef < 0 || slices.ContainsFunc(t.factors, func(f factor) bool { return f.sym == "" && !f.num.NotNegative() })
+	})
+}
+
 // Eval computes d with the given symbol values; false if a symbol has none or
 // the result does not fit an int64.
 func (d Dim) Eval(value func(sym string) (int64, bool)) (int64, bool) {

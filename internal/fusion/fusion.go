@@ -97,18 +97,18 @@ func (r Region) Writes(n *ir.Node) bool {
 	return !n.Op().IsView() && slices.ContainsFunc(n.Results(), r.Escapes)
 }
 
-// UsesDynamicSize reports whether a size of n's operands or results is known at run time only.
+// UsesDynamicSize reports whether a size or stride of n's operands or results is known at run time only.
 func UsesDynamicSize(n *ir.Node) bool {
 	return slices.ContainsFunc(n.Args(), HasDynamicSize) || slices.ContainsFunc(n.Results(), HasDynamicSize)
 }
 
-// HasDynamicSize reports whether a size of v is known at run time only.
+// HasDynamicSize reports whether a size or stride of v is known at run time only.
 func HasDynamicSize(v *ir.Value) bool {
 	if v.Type().IsAsync() {
 		return false
 	}
 	_, ok := v.Type().Shape().Static()
-	return !ok
+	return !ok || v.Type().Strides() == nil
 }
 
 // Reshapes reports whether n is a view of all of its operand in the same order.

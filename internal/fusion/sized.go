@@ -49,7 +49,7 @@ func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 				if rows == nil {
 					rows = &shape[0]
 				}
-				if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) {
+				if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) || v.Type().Strides() == nil {
 					return ir.Dim{}, refuse(n, "%s is %s: only the number of rows, one for all, may be known at run time only", v, v.Type())
 				}
 			}

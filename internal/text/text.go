@@ -289,7 +289,7 @@ func AppendRanks(b []byte, ranks [][]int) []byte {
 type Tensor struct {
 	DType   dtype.DType
 	Shape   []dim.Dim
-	Strides []int64
+	Strides []dim.Dim
 }
 
 // Tensor reads bf16[8,4] or, with element strides after the colon,
@@ -318,21 +318,22 @@ func (p *Scanner) Tensor(known func(sym string) bool) Tensor {
 		}
 	}
 	if !p.Bad && p.Eat(':') {
-		p.strides(&t)
+		p.strides(&t, known)
 	}
 	p.Expect(']', "after the dimensions")
 	return t
 }
 
-func (p *Scanner) strides(t *Tensor) {
+func (p *Scanner) strides(t *Tensor, known func(sym string) bool) {
 	at := p.I
-	t.Strides = []int64{p.Int("a stride")}
-	for !p.Bad && p.Eat(',') {
-		t.Strides = append(t.Strides, p.Int("a stride"))
-	}
-	for _, s := range t.Strides {
-		if s < 0 {
+	for {
+		s := p.Dim(known)
+		if n, ok := s.Const(); ok && n < 0 {
 			p.Failf(at, p.I-at, "syntax", "strides must not be negative")
+		}
+		t.Strides = append(t.Strides, s)
+		if p.Bad || !p.Eat(',') {
+			break
 		}
 	}
 	if len(t.Strides) != len(t.Shape) {
@@ -362,21 +363,16 @@ func (p *Scanner) Dim(known func(sym string) bool) dim.Dim {
 }
 
 // AppendTensor appends the text form that Tensor reads; nil strides print none.
-func AppendTensor(b []byte, dt dtype.DType, shape []dim.Dim, strides []int64) []byte {
-	b = append(append(b, dt.String()...), '[')
+func AppendTensor(b []byte, dt dtype.DType, shape, strides []dim.Dim) []byte {
+	b = append(b, dt.String()...)
 	for i, d := range shape {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = d.AppendText(b)
+		b = d.AppendText(append(b, "[,"[min(i, 1)]))
+	}
+	if len(shape) == 0 {
+		b = append(b, '[')
 	}
 	for i, s := range strides {
-		if i == 0 {
-			b = append(b, ':')
-		} else {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, s, 10)
+		b = s.AppendText(append(b, ":,"[min(i, 1)]))
 	}
 	return append(b, ']')
 }

@@ -106,8 +106,7 @@ func (c *node) known(field string, d ir.Dim) error {
 	return nil
 }
 
-// sizedType is the type of a result some of whose sizes are known at run time only. Strides
-// may be those of the row-major layout, or numbers.
+// sizedType is the type of a result some of whose sizes are known at run time only.
 func (c *node) sizedType(i int, dt ir.DType) (ir.Type, error) {
 	t := &c.n.Out[i]
 	shape, strides := t.shape(), t.Steps
@@ -119,29 +118,12 @@ func (c *node) sizedType(i int, dt ir.DType) (ir.Type, error) {
 			return ir.Type{}, err
 		}
 	}
-	row, dense, numbers := ir.D(1), true, make([]int64, len(shape))
-	for k := len(shape) - 1; k >= 0; k-- {
-		one := shape[k].Equal(ir.D(1))
-		dense = dense && (one || strides[k].Equal(row))
-		row = row.Mul(shape[k])
-		n, ok := strides[k].Const()
-		switch {
-		case ok && n < 0:
+	for k, s := range strides {
+		if n, ok := s.Const(); ok && n < 0 {
 			return ir.Type{}, c.Fail("out", "type", "stride %d of result %d is negative: %d", k, i, n)
-		case !ok && !one:
-			numbers = nil
-		case numbers != nil && ok:
-			numbers[k] = n
 		}
 	}
-	typ := ir.TensorOf(dt, shape)
-	switch {
-	case dense:
-		return typ, nil
-	case numbers != nil:
-		return typ.WithStrides(numbers), nil
-	}
-	return typ, c.Fail("out", "type", "result %d has shape %s and strides %s: strides are numbers, or those of the row-major layout", i, shape, strides)
+	return ir.TensorOf(dt, shape).WithSymbolicStrides(strides), nil
 }
 
 // sizeOf is the number that a name stands for; nil if it stands for tensors.

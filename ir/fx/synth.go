@@ -154,7 +154,7 @@ func tensorsOut(n *ir.Node, t ir.Type) ([]Tensor, error) {
 	var out []Tensor
 	for _, e := range list {
 		shape, ok := e.Shape().Static()
-		if !ok {
+		if !ok || e.Strides() == nil {
 			return nil, &Error{File: "@" + n.Func().Name, Node: n.Name(), Rule: "export", Msg: "a graph document has no symbolic sizes: " + e.String()}
 		}
 		out = append(out, Tensor{Shape: shape, Stride: e.Strides(), DType: pytext.DTypeName(e.DType())})

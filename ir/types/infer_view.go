@@ -8,20 +8,18 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// strided is a layout being derived: sizes with strides where they are numbers.
+// strided is a layout being derived.
 type strided struct {
 	shape   Shape
-	strides []int64 // nil while the layout is row-major and its strides depend on a symbol
+	strides []dim.Dim
 }
 
-func layoutOf(t Type) strided { return strided{slices.Clone(t.shape), slices.Clone(t.Strides())} }
+func layoutOf(t Type) strided {
+	return strided{slices.Clone(t.shape), slices.Clone(t.SymbolicStrides())}
+}
 
 func (s strided) typ(dt dtype.DType) Type {
-	t := TensorOf(dt, s.shape)
-	if s.strides != nil {
-		t = t.WithStrides(s.strides)
-	}
-	return t
+	return TensorOf(dt, s.shape).WithSymbolicStrides(s.strides)
 }
 
 // inferView derives the strides of a reshape without copying, by the rule that
@@ -43,22 +41,22 @@ func inferView(c *operands) ([]Type, error) {
 	if st == nil {
 		return nil, fmt.Errorf("%s cannot be viewed as %s without a copy; clone it first", x, w.shape)
 	}
-	return []Type{TensorOf(x.dt, w.shape).WithStrides(st)}, nil
+	return []Type{TensorOf(x.dt, w.shape).WithSymbolicStrides(st)}, nil
 }
 
 // viewStrides returns the strides of shape to over the storage of (old, strides), or nil if none exist.
-func viewStrides(old Shape, strides []int64, to Shape) []int64 {
+func viewStrides(old Shape, strides []dim.Dim, to Shape) []dim.Dim {
 	one := dim.New(1)
 	if slices.ContainsFunc(old, dim.New(0).Equal) {
 		return rowStrides(to)
 	}
-	out := make([]int64, len(to))
+	out := make([]dim.Dim, len(to))
 	j := len(to) - 1
 	i := len(old) - 1
 	for i >= 0 {
 		// A run of old dimensions, innermost stride base, n elements.
 		base, n := strides[i], old[i]
-		for i > 0 && (old[i-1].Equal(one) || dim.New(strides[i-1]).Equal(n.Mul(dim.New(base))) || n.Equal(one)) {
+		for i > 0 && (old[i-1].Equal(one) || strides[i-1].Equal(n.Mul(base)) || n.Equal(one)) {
 			if n.Equal(one) {
 				base = strides[i-1]
 			}
@@ -68,11 +66,7 @@ func viewStrides(old Shape, strides []int64, to Shape) []int64 {
 		i--
 		run := one
 		for ; j >= 0 && (!run.Equal(n) || to[j].Equal(one)); j-- {
-			step, ok := run.Mul(dim.New(base)).Const()
-			if !ok && !to[j].Equal(one) {
-				return nil
-			}
-			out[j] = step
+			out[j] = run.Mul(base)
 			run = run.Mul(to[j])
 		}
 		if !run.Equal(n) {
@@ -83,7 +77,7 @@ func viewStrides(old Shape, strides []int64, to Shape) []int64 {
 		if !to[j].Equal(one) {
 			return nil
 		}
-		out[j] = 1
+		out[j] = one
 	}
 	return out
 }
@@ -101,13 +95,7 @@ func inferPermute(c *operands) ([]Type, error) {
 			return nil, fmt.Errorf("dims %v are not a permutation of 0..%d", dims, len(dims)-1)
 		}
 		seen[d] = true
-		out.shape = append(out.shape, in.shape[d])
-		if in.strides != nil {
-			out.strides = append(out.strides, in.strides[d])
-		}
-	}
-	if in.strides == nil && !slices.IsSorted(dims) {
-		return nil, fmt.Errorf("permute of %s needs strides that depend on a symbol, which types cannot express", x)
+		out.shape, out.strides = append(out.shape, in.shape[d]), append(out.strides, in.strides[d])
 	}
 	return []Type{out.typ(x.dt)}, nil
 }
@@ -127,36 +115,23 @@ func inferExpand(c *operands) ([]Type, error) {
 			return nil, fmt.Errorf("expand of %s to %s changes dimension %d, which is not 1", x.shape, w.shape, i)
 		}
 	}
-	in := x.Strides()
 	if w.shape.Equal(x.shape) {
 		return []Type{x}, nil
 	}
-	if in == nil {
-		return nil, fmt.Errorf("expand of %s to %s needs strides that depend on a symbol, which types cannot express", x, w.shape)
-	}
-	st := make([]int64, w.Rank())
+	in, st := x.SymbolicStrides(), make([]dim.Dim, w.Rank())
 	for i := range st {
 		if i >= lead && x.shape[i-lead].Equal(w.shape[i]) {
 			st[i] = in[i-lead]
 		}
 	}
-	return []Type{TensorOf(x.dt, w.shape).WithStrides(st)}, nil
+	return []Type{TensorOf(x.dt, w.shape).WithSymbolicStrides(st)}, nil
 }
 
-// cut returns the layout of a piece of dimension d. A piece keeps its operand's
-// strides; where those depend on a symbol it must span whole rows of dimension 0.
-func cut(x Type, d int, size dim.Dim, step int64) (Type, error) {
+// cut returns the type of a piece of dimension d, every step-th of its elements.
+func cut(x Type, d int, size dim.Dim, step int64) Type {
 	l := layoutOf(x)
-	l.shape[d] = size
-	if l.strides == nil && d != 0 && !size.Equal(x.shape[d]) {
-		return Type{}, fmt.Errorf("a piece of dimension %d of %s needs strides that depend on a symbol, which types cannot express", d, x)
-	}
-	if l.strides != nil {
-		l.strides[d] *= step
-	} else if step != 1 {
-		return Type{}, fmt.Errorf("steps over %s need strides that depend on a symbol, which types cannot express", x)
-	}
-	return l.typ(x.dt), nil
+	l.shape[d], l.strides[d] = size, l.strides[d].Mul(dim.New(step))
+	return l.typ(x.dt)
 }
 
 func inferSlice(c *operands) ([]Type, error) {
@@ -164,8 +139,7 @@ func inferSlice(c *operands) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := cut(c.args[0], d, size, c.attrs.Int("step", 1))
-	return []Type{t}, err
+	return []Type{cut(c.args[0], d, size, c.attrs.Int("step", 1))}, nil
 }
 
 // sliced is the dimension of operand 0 of which a slice takes some, and how many.
@@ -226,11 +200,7 @@ func inferSplit(c *operands) ([]Type, error) {
 			return nil, fmt.Errorf("negative size %d", n)
 		}
 		sum = sum.Add(dim.New(n))
-		t, err := cut(x, d, dim.New(n), 1)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, t)
+		out = append(out, cut(x, d, dim.New(n), 1))
 	}
 	if !x.shape[d].Equal(sum) {
 		return nil, fmt.Errorf("sizes add up to %s, dimension %d has %s", sum, d, x.shape[d])
@@ -251,10 +221,7 @@ func inferSqueeze(c *operands) ([]Type, error) {
 		if slices.Contains(c.attrs.Ints("dims"), int64(i)) && n.Equal(dim.New(1)) {
 			continue
 		}
-		out.shape = append(out.shape, n)
-		if l.strides != nil {
-			out.strides = append(out.strides, l.strides[i])
-		}
+		out.shape, out.strides = append(out.shape, n), append(out.strides, l.strides[i])
 	}
 	return []Type{out.typ(x.dt)}, nil
 }
@@ -266,10 +233,7 @@ func inferUnsqueeze(c *operands) ([]Type, error) {
 		return nil, err
 	}
 	l := layoutOf(x)
-	l.shape = slices.Insert(l.shape, d, dim.New(1))
-	if l.strides != nil {
-		l.strides = slices.Insert(l.strides, d, 1)
-	}
+	l.shape, l.strides = slices.Insert(l.shape, d, dim.New(1)), slices.Insert(l.strides, d, dim.New(1))
 	return []Type{l.typ(x.dt)}, nil
 }
 
@@ -284,13 +248,7 @@ func inferSelect(c *operands) ([]Type, error) {
 		return nil, fmt.Errorf("index=%d is outside dimension %d of size %s", i, d, x.shape[d])
 	}
 	l := layoutOf(x)
-	if l.strides == nil && d != 0 && !x.shape[d].Equal(dim.New(1)) {
-		return nil, fmt.Errorf("one element of dimension %d of %s needs strides that depend on a symbol, which types cannot express", d, x)
-	}
-	l.shape = slices.Delete(l.shape, d, d+1)
-	if l.strides != nil {
-		l.strides = slices.Delete(l.strides, d, d+1)
-	}
+	l.shape, l.strides = slices.Delete(l.shape, d, d+1), slices.Delete(l.strides, d, d+1)
 	return []Type{l.typ(x.dt)}, nil
 }
 
@@ -307,12 +265,13 @@ func inferAsStrided(c *operands) ([]Type, error) {
 	}
 	sizes, ok := w.shape.Static()
 	xs, ok2 := x.shape.Static()
-	if !ok || !ok2 {
-		return nil, fmt.Errorf("as_strided needs static sizes")
+	ws, st := w.Strides(), x.Strides()
+	if !ok || !ok2 || ws == nil || st == nil {
+		return nil, fmt.Errorf("as_strided needs static sizes and strides")
 	}
 	offset := c.attrs.Int("offset", 0)
-	need, ok := Reach(sizes, w.Strides())
-	have, ok2 := Reach(xs, x.Strides())
+	need, ok := Reach(sizes, ws)
+	have, ok2 := Reach(xs, st)
 	switch {
 	case !ok || !ok2:
 		return nil, fmt.Errorf("as_strided of %s as %s reaches past 2^50 elements", x, w)

@@ -3,7 +3,6 @@
 package types
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -80,8 +79,7 @@ func (s Shape) appendText(b []byte) []byte {
 //     does. Operations on it are legal and do nothing.
 //   - Tensors have at most 2^50 elements, sizes of 0 counted as 1, and their last element
 //     lies at most 2^50 elements behind the first, so that no sum of bytes overflows.
-//   - Strides are numbers and not negative, also of symbolic sizes. A layout whose strides
-//     would depend on a symbol is row-major without gaps, or cannot be had.
+//   - Strides are not negative. They may depend on symbols, as sizes do.
 //   - Results of operations may have any strides that nest (each larger than what lies
 //     within it), also with gaps: each element has a place of its own. Results of
 //     collectives are row-major.
@@ -97,8 +95,8 @@ func (s Shape) appendText(b []byte) []byte {
 type Type struct {
 	dt      dtype.DType
 	shape   Shape
-	strides []int64 // in elements; nil means row-major without gaps
-	async   []Type  // non-nil exactly for async types, whose other fields are zero
+	strides []dim.Dim // in elements; nil means row-major without gaps
+	async   []Type    // non-nil exactly for async types, whose other fields are zero
 }
 
 // Tensor returns a row-major tensor type of a static shape.
@@ -113,11 +111,14 @@ func Async(ts ...Type) Type { return Type{async: slices.Clone(ts)} }
 // WithStrides returns the tensor type with the given element strides. Strides
 // that describe the row-major layout are dropped, so that equal layouts compare
 // equal. t is returned unchanged where strides are not one for each dimension.
-func (t Type) WithStrides(strides []int64) Type {
+func (t Type) WithStrides(strides []int64) Type { return t.WithSymbolicStrides(Dims(strides...)) }
+
+// WithSymbolicStrides is WithStrides for strides that may depend on symbols.
+func (t Type) WithSymbolicStrides(strides []dim.Dim) Type {
 	if len(strides) != len(t.shape) {
 		return t
 	}
-	if row := rowStrides(t.shape); row != nil && sameLayout(t.shape, strides, row) {
+	if sameLayout(t.shape, strides, rowStrides(t.shape)) {
 		t.strides = nil
 		return t
 	}
@@ -128,30 +129,19 @@ func (t Type) WithStrides(strides []int64) Type {
 		if !t.shape[i].Equal(dim.New(1)) {
 			continue
 		}
-		t.strides[i] = 1
+		t.strides[i] = dim.New(1)
 		if i+1 < len(t.shape) {
-			if n, ok := t.shape[i+1].Const(); ok {
-				t.strides[i] = n * t.strides[i+1]
-			}
+			t.strides[i] = t.shape[i+1].Mul(t.strides[i+1])
 		}
 	}
 	return t
 }
 
-// rowStrides are the strides of a row-major layout, nil if one that counts depends on a symbol.
-func rowStrides(s Shape) []int64 {
-	if sizes, ok := s.Static(); ok {
-		return rowmajor.Strides(sizes)
-	}
-	out := make([]int64, len(s))
-	row := dim.New(1)
+// rowStrides are the strides of a row-major layout.
+func rowStrides(s Shape) []dim.Dim {
+	out, row := make([]dim.Dim, len(s)), dim.New(1)
 	for i := len(s) - 1; i >= 0; i-- {
-		n, ok := row.Const()
-		if !ok && !s[i].Equal(dim.New(1)) {
-			return nil
-		}
-		out[i] = max(n, 1)
-		row = row.Mul(s[i])
+		out[i], row = row, row.Mul(s[i])
 	}
 	return out
 }
@@ -178,8 +168,28 @@ func (t Type) Rank() int { return len(t.shape) }
 func (t Type) Contiguous() bool { return t.strides == nil }
 
 // Strides returns the element strides of a tensor type, also of a contiguous one; nil
-// if they depend on a symbol.
+// if one that counts depends on a symbol.
 func (t Type) Strides() []int64 {
+	if t.strides == nil {
+		if sizes, ok := t.shape.Static(); ok {
+			return rowmajor.Strides(sizes)
+		}
+	}
+	out := make([]int64, len(t.shape))
+	for i, s := range t.SymbolicStrides() {
+		n, ok := s.Const()
+		if !ok && !t.shape[i].Equal(dim.New(1)) {
+			return nil
+		}
+		if out[i] = n; t.strides == nil {
+			out[i] = max(n, 1) // within a dimension without elements
+		}
+	}
+	return out
+}
+
+// SymbolicStrides returns the element strides of a tensor type, also of a contiguous one.
+func (t Type) SymbolicStrides() []dim.Dim {
 	if t.strides != nil {
 		return t.strides
 	}
@@ -188,25 +198,32 @@ func (t Type) Strides() []int64 {
 
 // NonOverlapping reports whether every element of a tensor is known to have a place of its own.
 // It errs to false for strides that do not nest, and where a symbolic dimension lies
-// within another.
+// within another whose stride does not grow with it.
 func (t Type) NonOverlapping() bool {
 	if t.strides == nil || slices.ContainsFunc(t.shape, dim.New(0).Equal) {
 		return true
 	}
-	axes := make([]int, 0, len(t.shape))
+	var axes []int
 	for i, n := range t.shape {
 		if !n.Equal(dim.New(1)) {
 			axes = append(axes, i)
 		}
 	}
-	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(t.strides[a], t.strides[b]) })
-	last := int64(0) // the furthest element so far
-	for k, i := range axes {
-		n, ok := t.shape[i].Const()
-		if t.strides[i] <= last || !ok && k < len(axes)-1 {
+	last := dim.New(0) // the furthest element so far
+	for len(axes) > 0 {
+		next, least := -1, dim.Dim{}
+		for k, i := range axes {
+			beyond := t.strides[i].Sub(last).Sub(dim.New(1))
+			if beyond.NotNegative() && (next < 0 || least.Sub(beyond).NotNegative()) {
+				next, least = k, beyond
+			}
+		}
+		if next < 0 {
 			return false
 		}
-		last += t.strides[i] * (n - 1)
+		i := axes[next]
+		last = last.Add(t.strides[i].Mul(t.shape[i].Sub(dim.New(1))))
+		axes = slices.Delete(axes, next, next+1)
 	}
 	return true
 }
@@ -232,8 +249,9 @@ func (t Type) Extent() dim.Dim {
 		return t.Bytes()
 	}
 	n := dim.New(1)
-	if sizes, ok := t.shape.Static(); ok {
-		c, ok := Reach(sizes, t.strides)
+	sizes, ok := t.shape.Static()
+	if strides := t.Strides(); ok && strides != nil {
+		c, ok := Reach(sizes, strides)
 		if !ok {
 			c = math.MaxInt64 // which the verifier does not accept
 		}
@@ -243,7 +261,7 @@ func (t Type) Extent() dim.Dim {
 			if d.Equal(dim.New(0)) {
 				return dim.New(0)
 			}
-			n = n.Add(d.Sub(dim.New(1)).Mul(dim.New(t.strides[i])))
+			n = n.Add(d.Sub(dim.New(1)).Mul(t.strides[i]))
 		}
 	}
 	return n.Mul(dim.New(int64(t.dt.Size())))
@@ -272,7 +290,7 @@ func Reach(sizes, strides []int64) (int64, bool) {
 
 // Equal reports whether two types are the same, layout included.
 func (t Type) Equal(u Type) bool {
-	return t.dt == u.dt && t.shape.Equal(u.shape) && slices.Equal(t.strides, u.strides) &&
+	return t.dt == u.dt && t.shape.Equal(u.shape) && slices.EqualFunc(t.strides, u.strides, dim.Dim.Equal) &&
 		(t.async == nil) == (u.async == nil) && slices.EqualFunc(t.async, u.async, Type.Equal)
 }
 
@@ -305,12 +323,12 @@ func (t Type) AppendText(b []byte) []byte {
 
 // sameLayout compares strides where they matter: in dimensions of more than one
 // element, and not at all in an empty tensor.
-func sameLayout(s Shape, a, b []int64) bool {
+func sameLayout(s Shape, a, b []dim.Dim) bool {
 	if slices.ContainsFunc(s, dim.New(0).Equal) {
 		return true
 	}
 	for i, n := range s {
-		if !n.Equal(dim.New(1)) && a[i] != b[i] {
+		if !n.Equal(dim.New(1)) && !a[i].Equal(b[i]) {
 			return false
 		}
 	}

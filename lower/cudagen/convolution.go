@@ -66,19 +66,6 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 	return c, nil
 }
 
-// strides are those of a tensor of constant sizes.
-func strides(v *ir.Value) []int64 {
-	if st := v.Type().Strides(); st != nil {
-		return st
-	}
-	s, n := sizes(v), int64(1)
-	out := make([]int64, len(s))
-	for d := len(s) - 1; d >= 0; d-- {
-		out[d], n = n, n*s[d]
-	}
-	return out
-}
-
 // place is the place under number tap of the window at o, counted from the operand's first
 // element.
 func place(d window.Dim, o, tap string) string {
@@ -134,7 +121,7 @@ func (c *convolution) direct(g *generator) {
 	for d, e := range at {
 		g.top.emit("const %s o%d = %s;", t, d, e.text())
 	}
-	sx, sw := strides(c.x), strides(c.w)
+	sx, sw := c.x.Type().Strides(), c.w.Type().Strides()
 	x, w := "0"+times("o0", sx[0]), "0"+times("o1", sw[0])
 	switch {
 	case c.groups > 1:
@@ -172,7 +159,7 @@ func (c *convolution) direct(g *generator) {
 		in = in[2:]
 	}
 	g.top.emit("}")
-	g.top.emit("store(out0 + %s, %s);", dot(at, strides(c.out)).text(), rounded("sum", c.dom, c.out.Type().DType()))
+	g.top.emit("store(out0 + %s, %s);", dot(at, c.out.Type().Strides()).text(), rounded("sum", c.dom, c.out.Type().DType()))
 }
 
 // tiled has a block for a tile of 64 rows and 64 windows, of which each thread has 4 of each.
@@ -185,7 +172,7 @@ func (c *convolution) tiled(g *generator) {
 	rowTiles, tiles := (c.rows+side-1)/side, (windows+side-1)/side
 	g.f.block, g.f.lanes = 256, 256
 	g.grid = c.groups * c.batches * rowTiles * tiles
-	sx, sw, so := strides(c.x), strides(c.w), strides(c.out)
+	sx, sw, so := c.x.Type().Strides(), c.w.Type().Strides(), c.out.Type().Strides()
 	e := g.top.emit
 	e("constexpr int lanes = LANES(256), across = lanes == 1 ? 1 : 16, each = %d / across;", side)
 	e("__shared__ %s rows[%d][%d], columns[%d][%d];", c.dom, depth, side, depth, side)

@@ -78,11 +78,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 				}
 				return nil, unsupported(n, "%s is empty", v)
 			}
-			last := int64(0)
-			for d, s := range v.Type().Strides() {
-				last += (sizes(v)[d] - 1) * abs(s)
-			}
-			largest = max(largest, span, last+1)
+			largest = max(largest, span, extentOf(v))
 		}
 	}
 	f.big = largest > 1<<30

@@ -17,15 +17,11 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 	text := func(e extent) string { return e.lin(g.x).text() }
 	inner := sa[len(sa)-1]
 	rows, cols := text(so[len(so)-2]), text(so[len(so)-1])
-	groups := text(g.r.shape(ends)[0])
+	groups, distance := text(g.r.shape(ends)[0]), g.stride(ends, 0).paren()
 	matrices := func(v *ir.Value) (group, first, second string) { // strides
 		s, t := g.r.shape(v), make([]string, v.Type().Rank())
 		for d := range t {
-			if st := v.Type().Strides(); st != nil {
-				t[d] = fmt.Sprint(st[d])
-			} else {
-				t[d] = g.x.count(s[d+1:]).paren()
-			}
+			t[d] = g.stride(v, d).paren()
 		}
 		if len(s) == 3 {
 			return t[0], t[1], t[2]
@@ -57,8 +53,8 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 		e("const int group = blockIdx.x / %d;", down*across)
 		e("if (group >= %s) return;", groups)
 		e("const i64 row = blockIdx.x / %d %% %d * %d, col = blockIdx.x %% %d * %d, row_end = %s, col_end = %s;", across, down, tile, across, tile, rows, cols)
-		e("const i64 begin = group > 0 ? position(load(in2 + (group - 1) * %s), %s + 1, false) : 0;", endsStride(ends), text(grouped))
-		e("const i64 end = position(load(in2 + group * %s), %s + 1, false);", endsStride(ends), text(grouped))
+		e("const i64 begin = group > 0 ? position(load(in2 + (group - 1) * %s), %s + 1, false) : 0;", distance, text(grouped))
+		e("const i64 end = position(load(in2 + group * %s), %s + 1, false);", distance, text(grouped))
 		e("if (end < begin) __trap();")
 	} else {
 		g.grid = (grouped.n/tile + g.r.shape(ends)[0].n + 1) * tiles(other)
@@ -67,7 +63,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 		e("int group = 0;")
 		e("for (i64 first = 0;; first = %s_end, ++group) { // %s is counted from the group's first", of, of)
 		e("  if (group > %s) return;", groups)
-		e("  %s_end = group < %s ? position(load(in2 + group * %s), %s + 1, false) : %s;", of, groups, endsStride(ends), text(grouped), text(grouped))
+		e("  %s_end = group < %s ? position(load(in2 + group * %s), %s + 1, false) : %s;", of, groups, distance, text(grouped), text(grouped))
 		e("  if (%s_end < first) __trap();", of)
 		e("  const i64 places = (%s_end - first + %d) / %d * %d;", of, tile-1, tile, tile)
 		e("  if (%s < places) {", of)
@@ -117,12 +113,4 @@ func (g *generator) gather(to, from, base, outer, inner string, dom domain, tile
 	}
 	e("    %s[k][i] = %s + i < %s_end && k0 + k < end ? (%s)load(%s + (%s + i) * %s + (k0 + k) * %s) : (%s)0;", to, from, from, dom, base, from, outer, inner, dom)
 	e("  }")
-}
-
-// endsStride is the distance of the ends of groups.
-func endsStride(ends *ir.Value) string {
-	if st := ends.Type().Strides(); st != nil {
-		return fmt.Sprint(st[0])
-	}
-	return "1"
 }

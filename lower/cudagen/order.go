@@ -92,8 +92,8 @@ func (g *generator) accessed(v *ir.Value, off lin) {
 		return
 	}
 	size, span := int64(v.Type().DType().Size()), int64(1)
-	for d, st := range v.Type().Strides() {
-		if st != 0 {
+	for d, st := range v.Type().SymbolicStrides() {
+		if !st.Equal(ir.D(0)) {
 			span *= sizes(v)[d]
 		}
 	}

@@ -55,9 +55,8 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 			return nil, refused(no)
 		}
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
-			for _, d := range v.Type().Shape() {
-				r.extent(d)
-			}
+			r.shape(v)
+			r.strides(v)
 		}
 	}
 	if err := r.findOuts(); err != nil {
@@ -136,12 +135,35 @@ func (r *region) named(s ir.Shape) ir.Dim {
 	return n
 }
 
+// strides are those of v as the kernel has them, nil of what is row-major.
+func (r *region) strides(v *ir.Value) []extent {
+	if v.Type().Contiguous() {
+		return nil
+	}
+	return r.extents(v.Type().SymbolicStrides())
+}
+
 // offset is the place of an element of v.
 func (g *generator) offset(v *ir.Value, at []lin) lin {
 	if st := v.Type().Strides(); st != nil {
 		return dot(at, st)
 	}
-	return g.x.ravel(at, g.r.shape(v)) // tensors of sizes known at run time only are dense
+	if v.Type().Contiguous() {
+		return g.x.ravel(at, g.r.shape(v))
+	}
+	e := lin{}
+	for d, s := range g.r.strides(v) {
+		e = e.add(1, g.x.times(at[d], s))
+	}
+	return e
+}
+
+// stride is the distance of neighbours in dimension d of v.
+func (g *generator) stride(v *ir.Value, d int) lin {
+	if v.Type().Contiguous() {
+		return g.x.count(g.r.shape(v)[d+1:])
+	}
+	return g.r.strides(v)[d].lin(g.x)
 }
 
 // bound is the largest value that a size of a node's function can have.

@@ -58,7 +58,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 		g.top.emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.r.shape(x)[d].lin(g.x).text())
 		number = fmt.Sprintf("(%s) * %d + k%d", number, w.Size, d)
 		for i, v := range g.ins {
-			offsets[i] += times(p, strides(v)[d])
+			offsets[i] += times(p, v.Type().Strides()[d])
 		}
 	}
 	if len(g.ins) > 1 {
@@ -77,7 +77,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	if typ == "sum32" {
 		result = "(f32)" + result
 	}
-	g.top.emit("store(out0 + %s, %s);", dot(at, strides(out)).text(), rounded(result, dom, out.Type().DType()))
+	g.top.emit("store(out0 + %s, %s);", dot(at, out.Type().Strides()).text(), rounded(result, dom, out.Type().DType()))
 	return nil
 }
 
@@ -106,6 +106,9 @@ func (g *generator) firstOpen(n *ir.Node) (string, error) {
 		if _, ok := v.Type().Shape()[min(1, v.Type().Rank()):].Static(); !ok {
 			return "", unsupported(n, "a size of %s that is known at run time only is not the first", v)
 		}
+		if v.Type().Strides() == nil {
+			return "", unsupported(n, "strides of %s are known at run time only", v)
+		}
 	}
 	if n.Result(0).Type().Rank() == 0 {
 		return "", nil
@@ -116,8 +119,10 @@ func (g *generator) firstOpen(n *ir.Node) (string, error) {
 // extentOf is how many elements of memory v spans.
 func extentOf(v *ir.Value) int64 {
 	last := int64(1)
-	for d, s := range strides(v) {
-		last += (sizes(v)[d] - 1) * abs(s)
+	if !v.Type().Contiguous() {
+		for d, s := range v.Type().SymbolicStrides() {
+			last += (sizes(v)[d] - 1) * bound(v.Def(), s)
+		}
 	}
 	return max(last, intmath.Product(sizes(v)))
 }

@@ -70,12 +70,5 @@ func (m *machine) fused(in *program.Instr) error {
 
 // bodyType is the type of a tensor of a kernel's body at the sizes of a launch.
 func (m *machine) bodyType(t *program.BodyTensor, sizes []ir.Dim) ir.Type {
-	shape := make([]ir.Dim, len(t.Shape))
-	for i, n := range t.Shape {
-		shape[i] = ir.D(n)
-		if n < 0 {
-			shape[i] = sizes[-1-n]
-		}
-	}
-	return m.typeOf(&program.Tensor{DType: t.DType, Shape: shape, Strides: t.Strides})
+	return m.typeOf(t.With(sizes))
 }

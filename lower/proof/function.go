@@ -221,10 +221,7 @@ func (r *function) view(n *ir.Node) error {
 // strideOf is how many elements are between two indices of dimension d; false if symbols
 // have to say.
 func strideOf(t ir.Type, d int) (int64, bool) {
-	if s := t.Strides(); s != nil {
-		return s[d], true
-	}
-	return t.Shape()[d+1:].NumElems().Const()
+	return t.SymbolicStrides()[d].Const()
 }
 
 // apply runs a node that computes, calls or communicates.

@@ -70,7 +70,7 @@ func crooked(r *rand.Rand, t *program.Tensor) bool {
 	if !ok || len(sizes) == 0 {
 		return false
 	}
-	s := slices.Clone(ir.TensorOf(t.DType, t.Shape).WithStrides(t.Strides).Strides())
+	s, _ := ir.Shape(t.SymbolicStrides()).Static()
 	i, j := r.IntN(len(s)), r.IntN(len(s))
 	if i != j && sizes[i] > 1 && sizes[j] > 1 {
 		s[i], s[j] = s[j], s[i]
@@ -79,7 +79,7 @@ func crooked(r *rand.Rand, t *program.Tensor) bool {
 	} else {
 		return false
 	}
-	t.Strides = s
+	t.Strides = ir.Dims(s...)
 	return true
 }
 

@@ -78,7 +78,7 @@ func (m *machine) typeOf(t *program.Tensor) ir.Type {
 	if t.Strides == nil {
 		return typ
 	}
-	return typ.WithStrides(t.Strides)
+	return typ.WithSymbolicStrides(t.Strides)
 }
 
 // bytes is where a tensor of a type is in the arena, with symbols at their bounds.

@@ -94,8 +94,15 @@ func (b *book) number(t term) termID {
 
 // appendType appends what tells tensor types apart.
 func appendType(k []byte, t ir.Type) []byte {
-	k = append(k, byte(t.DType()), byte(len(t.Shape())))
-	for _, d := range t.Shape() {
+	k = appendDims(append(k, byte(t.DType()), byte(len(t.Shape()))), t.Shape())
+	if t.Contiguous() {
+		return append(k, 0)
+	}
+	return appendDims(append(k, 1), t.SymbolicStrides())
+}
+
+func appendDims(k []byte, list []ir.Dim) []byte {
+	for _, d := range list {
 		if n, ok := d.Const(); ok {
 			k = binary.AppendUvarint(k, uint64(n)+1)
 			continue
@@ -103,13 +110,6 @@ func appendType(k []byte, t ir.Type) []byte {
 		at := len(k) + 1
 		k = d.AppendText(append(k, 0, 0, 0, 0, 0))
 		binary.LittleEndian.PutUint32(k[at:], uint32(len(k)-at))
-	}
-	if t.Contiguous() {
-		return append(k, 0)
-	}
-	k = append(k, 1)
-	for _, s := range t.Strides() {
-		k = binary.AppendVarint(k, s)
 	}
 	return k
 }
@@ -176,7 +176,10 @@ func within(in ir.Type, at int64, t ir.Type) bool {
 	if !ok || !known || t.DType() != in.DType() || at%size != 0 {
 		return false
 	}
-	steps := in.Strides()
+	steps, strides := in.Strides(), t.Strides()
+	if steps == nil || strides == nil {
+		return false
+	}
 	order := make([]int, len(steps)) // of dimensions, the longest steps first
 	for j := range order {
 		order[j] = j
@@ -190,7 +193,7 @@ func within(in ir.Type, at int64, t ir.Type) bool {
 			first -= last[j] * steps[j]
 		}
 	}
-	for d, step := range t.Strides() {
+	for d, step := range strides {
 		if shape[d] == 1 || step == 0 {
 			continue
 		}

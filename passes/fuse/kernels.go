@@ -79,17 +79,13 @@ func bytesTouched(n *ir.Node, v *ir.Value) int64 {
 
 // elements is how many elements v has, repeated ones counted once.
 func elements(v *ir.Value) int64 {
-	strides := v.Type().Strides()
-	if strides == nil {
-		return v.Def().Func().Module().Hint(v.Type().Shape().NumElems())
-	}
-	count := int64(1)
-	for d, s := range fusion.Sizes(v) {
-		if strides[d] != 0 {
-			count *= s
+	count := ir.D(1)
+	for d, stride := range v.Type().SymbolicStrides() {
+		if !stride.Equal(ir.D(0)) {
+			count = count.Mul(v.Type().Shape()[d])
 		}
 	}
-	return count
+	return v.Def().Func().Module().Hint(count)
 }
 
 // copyCheap gives every reader of a constant, or of a conversion to a wider type,

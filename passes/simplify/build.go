@@ -164,16 +164,7 @@ func anyLayout(v *ir.Value) bool {
 // dense reports whether a tensor of type t fills its storage: its dimensions lie
 // in any order, but without gaps. Only such tensors can have storages of their own.
 func dense(t ir.Type) bool {
-	sizes, ok := t.Shape().Static()
-	if !ok || t.Contiguous() {
-		return t.Contiguous()
-	}
-	last, count := int64(0), int64(1)
-	for d, st := range t.Strides() {
-		last += (sizes[d] - 1) * st
-		count *= sizes[d]
-	}
-	return last+1 == count
+	return t.Contiguous() || t.Extent().Equal(t.Bytes())
 }
 
 // release removes the nodes that define vs if nobody reads them, then what only

@@ -91,10 +91,11 @@ func (m *machine) view(r int, t *program.Tensor) (hostops.Tensor, error) {
 	if err != nil {
 		return hostops.Tensor{}, err
 	}
-	v := hostops.Tensor{DType: t.DType, Shape: shape, Strides: t.Strides}
-	if v.Strides == nil {
-		v.Strides = hostops.RowMajor(shape)
+	strides, err := evalAll(m.p, t.SymbolicStrides())
+	if err != nil {
+		return hostops.Tensor{}, err
 	}
+	v := hostops.Tensor{DType: t.DType, Shape: shape, Strides: strides}
 	span, ok := m.p.Span(t)
 	if !ok {
 		return v, fmt.Errorf("a tensor of buffer %d has no extent", t.Buffer)

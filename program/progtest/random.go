@@ -77,7 +77,7 @@ func (b *randomProgram) slot(busy ...int) int {
 	}
 }
 
-func tensor(v int, off, rows, cols int64, strides []int64) program.Tensor {
+func tensor(v int, off, rows, cols int64, strides []dim.Dim) program.Tensor {
 	return program.Tensor{Buffer: v, Offset: off, DType: dtype.I32, Shape: []dim.Dim{dim.New(rows), dim.New(cols)}, Strides: strides}
 }
 
@@ -85,7 +85,7 @@ func whole(v int) program.Tensor { return tensor(v, 0, randomRows, 2, nil) }
 
 // column is one column, and half some rows of a value.
 func column(v, c int) program.Tensor {
-	return tensor(v, int64(c)*4, randomRows, 1, []int64{2, 1})
+	return tensor(v, int64(c)*4, randomRows, 1, []dim.Dim{dim.New(2), dim.New(1)})
 }
 func half(v, h int) program.Tensor { return tensor(v, int64(h)*randomRows*4, randomRows/2, 2, nil) }
 

@@ -18,8 +18,9 @@ import (
 func Table(c *rt.Collective, k int, base driver.Ptr) (list []dim.Dim, most [2][]coll.Piece, err error) {
 	in, out := c.Ins[k], c.Outs[k]
 	row := int64(in.DType.Size()) * intmath.Product(in.Shape[1:])
-	inner := slices.Concat(c.Dynamic.Ins[k][1:], c.Dynamic.Outs[k][1:])
-	if !in.Dense() || !out.Dense() || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Dynamic.Value(nil)); return !ok }) {
+	from, to := &c.Dynamic.Ins[k], &c.Dynamic.Outs[k]
+	inner := slices.Concat(from.Shape[1:], to.Shape[1:])
+	if from.Strides != nil || to.Strides != nil || slices.ContainsFunc(inner, func(e dim.Dim) bool { _, ok := e.Eval(c.Dynamic.Value(nil)); return !ok }) {
 		return nil, most, fmt.Errorf("%s of rows that are not contiguous: %w", c.Name(), rt.ErrUnsupported)
 	}
 	if bits.Len64(uint64(row)) > 40 {
