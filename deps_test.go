@@ -50,6 +50,7 @@ var layers = []struct {
 	{"ir/fx/internal/pytext", []string{"internal/attr", "internal/dtype"}},
 	{"ir/fx/internal/traced", []string{"ir", "ir/internal/decompose", "internal/attr", "internal/dtype", "internal/intmath"}},
 	{"ir/fx/internal/training", []string{"ir", "internal/attr"}},
+	{"ir/fx/internal/layers", []string{"ir", "internal/attr"}},
 	{"ir/fx/internal/windows", []string{"ir", "internal/attr", "internal/intmath", "internal/window"}},
 	{"ir/fx/internal/aten", []string{"ir", "internal/attr", "internal/dtype", "internal/intmath"}},
 	{"ir/internal/attend", []string{"ir", "internal/forwarding", "internal/intmath"}},

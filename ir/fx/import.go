@@ -116,6 +116,7 @@ type state struct {
 	items  []int       // places of vals in the result tuple, where that holds more than tensors; nil for others
 	lists  int         // for a pair of a tensor, or None, and a list: 1 + the first of vals in the list
 	size   *ir.Dim     // set for a number that is known at run time only
+	float  *float      // set for one that is computed from such numbers
 	holds  []ir.Dim    // set for a comparison of sizes: true if none is negative
 	root   storage
 	known  bool // the node has been imported
@@ -319,7 +320,7 @@ func (c *node) output() error {
 	places := make([]int64, len(entries))
 	for k := range entries {
 		places[k] = -1
-		if entries[k].Kind == pytext.None || c.im.sizeOf(&entries[k]) != nil || entries[k].Kind == pytext.Int {
+		if entries[k].Kind == pytext.None || c.im.open(&entries[k]) || entries[k].Kind == pytext.Int || entries[k].Kind == pytext.Float {
 			continue // a size is what the inputs' shapes say, on every rank
 		}
 		v, err := c.returned(&entries[k])
@@ -350,7 +351,7 @@ func (c *node) outputEntries() ([]pytext.Value, error) {
 		list = list[0].List
 	}
 	for k := range list {
-		if v := &list[k]; v.Kind != pytext.Name && v.Kind != pytext.None && v.Kind != pytext.Int {
+		if v := &list[k]; v.Kind != pytext.Name && v.Kind != pytext.None && v.Kind != pytext.Int && v.Kind != pytext.Float {
 			return nil, c.FailAt("args", int(v.Col), "output", "an output is a node's name or None, found %s", v.Kind)
 		}
 	}

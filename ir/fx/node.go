@@ -77,11 +77,13 @@ func textPos(text string, col int) diag.Pos {
 
 func (c *node) SizeOf(v *pytext.Value) *ir.Dim { return c.im.sizeOf(v) }
 
+func (c *node) Open(v *pytext.Value) bool { return c.im.open(v) }
+
 func (c *node) Require(d ir.Dim) { c.im.check(d) }
 
-func (c *node) Never(d ir.Dim) bool {
+func (c *node) Bounds(d ir.Dim) (least, most int64, ok bool) {
 	r, ok := c.im.m.Bounds(d)
-	return ok && r.Max <= 0
+	return r.Min, r.Max, ok
 }
 
 func (c *node) Declared(i int) (dtype string, shape ir.Shape) {
@@ -111,6 +113,9 @@ func (c *node) values(v *pytext.Value) ([]*ir.Value, *state, error) {
 func (c *node) Value(v *pytext.Value) (*ir.Value, error) {
 	if d := c.im.sizeOf(v); d != nil {
 		return c.Counted(*d), nil
+	}
+	if f := c.im.nodes[c.im.index[v.Text]].float; f != nil {
+		return c.counted(f), nil
 	}
 	vals, st, err := c.values(v)
 	if err != nil {

@@ -134,11 +134,20 @@ func (im *importer) sizeOf(v *pytext.Value) *ir.Dim {
 	return im.nodes[im.index[v.Text]].size
 }
 
+// open reports whether a name stands for a number that is known at run time only.
+func (im *importer) open(v *pytext.Value) bool {
+	return v != nil && v.Kind == pytext.Name && (im.sizeOf(v) != nil || im.nodes[im.index[v.Text]].float != nil)
+}
+
 // fold replaces names of sizes that are numbers after all.
 func (c *node) fold(v *pytext.Value) {
 	if d := c.im.sizeOf(v); d != nil {
 		if n, ok := d.Const(); ok {
 			*v = pytext.Value{Kind: pytext.Int, Int: n, Col: v.Col}
+		}
+	} else if c.im.open(v) {
+		if n, ok := c.im.floatOf(v).constant(); ok {
+			*v = pytext.Value{Kind: pytext.Float, Float: n, Col: v.Col}
 		}
 	}
 	for k := range v.List {
@@ -176,6 +185,9 @@ func (c *node) sizeNode() error {
 	case ok && !has:
 		given = computed
 	case !ok && !has:
+		if st.float = c.float(); st.float != nil {
+			return nil
+		}
 		return c.Fail("target", "operator", "%q gives a size that concert cannot tell; write it in the field size", pytext.Clip(c.n.Target))
 	}
 	st.size = &given

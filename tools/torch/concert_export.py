@@ -435,7 +435,7 @@ def _is_size(n):
     """Whether a node stands for a number that is known at run time only, or compares or checks some."""
     if not isinstance(n, fx.Node):
         return False
-    return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] == "_assert_scalar"
+    return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] == "_assert_scalar"
 
 
 def _expression(e):

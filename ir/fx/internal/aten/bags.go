@@ -24,12 +24,6 @@ var bagOps = []row{
 	{"aten.histc.default", "self bins min max", histogram},
 }
 
-// column is x, of one dimension, as [n,1].
-func (c *call) column(x *ir.Value) *ir.Value {
-	t := x.Type()
-	return c.Helper(ir.OpUnsqueeze, traced.DimAttr(1), ir.Tensor(t.DType(), traced.SizeAt(x, 0), 1).WithStrides([]int64{t.Strides()[0], 1}), x)
-}
-
 // What is asked for of a bag, as PyTorch numbers it.
 const (
 	bagSum     = 0
@@ -75,7 +69,7 @@ func embeddingBag(c *call) error {
 	}
 	rows = c.In(acc, rows)
 	if c.IsTensor("per_sample_weights") {
-		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
+		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.Unsqueezed(c.Tensor("per_sample_weights"), 1))
 	}
 	one := c.Filled(attr.Int(1), ir.I64, n)
 	if pad >= 0 {
@@ -84,7 +78,7 @@ func embeddingBag(c *call) error {
 		if mode == bagLargest {
 			nothing = attr.Float(math.Inf(-1))
 		}
-		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(nothing, acc), rows)
+		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.Unsqueezed(padding, 1), c.Filled(nothing, acc), rows)
 		one = c.Helper(ir.OpConvert, nil, ir.Tensor(ir.I64, n), c.Helper(ir.OpLogicalNot, nil, ir.Tensor(ir.Bool, n), padding))
 	}
 	size := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bags), c.Filled(attr.Int(0), ir.I64, bags), bag, one)
@@ -105,7 +99,7 @@ func embeddingBag(c *call) error {
 	}
 	if mode == bagMean {
 		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, bags), size)
-		sum = c.Helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.column(c.In(acc, some)))
+		sum = c.Helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.Unsqueezed(c.In(acc, some), 1))
 	}
 	largest := traced.SizesOf(ts[3])
 	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
@@ -134,7 +128,7 @@ func (c *call) largestOfBags(rows, indices, bag, size *ir.Value) (top, at *ir.Va
 	if n == 0 {
 		return c.Filled(attr.Int(0), rows.Type().DType(), bags, width), c.Filled(attr.Int(0), ir.I64, bags, width)
 	}
-	along := func(v *ir.Value) *ir.Value { w, _ := c.Broadcast(c.column(v), s); return w }
+	along := func(v *ir.Value) *ir.Value { w, _ := c.Broadcast(c.Unsqueezed(v, 1), ir.Dims(s...)); return w }
 	fold := func(how string, from attr.Value, x *ir.Value) *ir.Value {
 		return c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String(how)), c.Filled(from, x.Type().DType(), bags, width), along(bag), x)
 	}
@@ -143,7 +137,7 @@ func (c *call) largestOfBags(rows, indices, bag, size *ir.Value) (top, at *ir.Va
 	hit := c.Make(ir.OpEq, nil, rows, c.Make(ir.OpIndex, dims, top, bag))
 	hit = c.Make(ir.OpLogicalOr, nil, hit, c.Make(ir.OpNe, nil, rows, rows))
 	first := fold("amin", attr.Int(n-1), c.Make(ir.OpWhere, nil, hit, along(c.Counting(n)), c.Filled(attr.Int(n-1), ir.I64)))
-	empty := c.column(c.With(ir.OpEq, size, 0))
+	empty := c.Unsqueezed(c.With(ir.OpEq, size, 0), 1)
 	none := func(x *ir.Value) *ir.Value {
 		return c.Make(ir.OpWhere, nil, empty, c.Filled(attr.Int(0), x.Type().DType()), x)
 	}
@@ -188,11 +182,11 @@ func embeddingBagBackward(c *call) error {
 	grad = c.In(acc, grad)
 	if mode == bagMean {
 		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), traced.Like(size, size.Type().DType()), size)
-		grad = c.Helper(ir.OpDiv, nil, traced.Like(grad, acc), grad, c.column(c.In(acc, some)))
+		grad = c.Helper(ir.OpDiv, nil, traced.Like(grad, acc), grad, c.Unsqueezed(c.In(acc, some), 1))
 	}
 	rows := c.Helper(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), ir.Tensor(acc, n, width), grad, bag)
 	if c.IsTensor("per_sample_weights") {
-		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
+		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.Unsqueezed(c.Tensor("per_sample_weights"), 1))
 	}
 	return c.rowGradient(rows, indices)
 }
@@ -250,7 +244,7 @@ func (c *call) largestBackward(grad, size *ir.Value) error {
 		return traced.ErrForm
 	}
 	acc := traced.AccType(grad.Type().DType())
-	grad = c.Make(ir.OpWhere, nil, c.column(c.With(ir.OpEq, size, 0)), c.Filled(attr.Int(0), acc), c.In(acc, grad))
+	grad = c.Make(ir.OpWhere, nil, c.Unsqueezed(c.With(ir.OpEq, size, 0), 1), c.Filled(attr.Int(0), acc), c.In(acc, grad))
 	return c.Settle(c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String("add")), c.Filled(attr.Int(0), acc, n, s[1]), c.In(ir.I64, at), grad))
 }
 
@@ -263,11 +257,11 @@ func embeddingBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	shape := traced.Static(grad)
+	shape := grad.Type().Shape()
 	if len(shape) == 0 {
 		return traced.ErrForm
 	}
-	return c.rowGradient(c.Shaped(grad, intmath.Product(traced.Static(indices)), shape[len(shape)-1]), c.Flat(indices))
+	return c.rowGradient(c.Reshaped(grad, ir.Shape{indices.Type().Shape().NumElems(), shape[len(shape)-1]}), c.Flat(indices))
 }
 
 // rowGradient adds rows to zeros at positions, of which one may not count.
@@ -279,20 +273,20 @@ func (c *call) rowGradient(rows, indices *ir.Value) error {
 	if n < 0 || n > traced.MaxElems {
 		return traced.ErrForm
 	}
-	acc, s := rows.Type().DType(), traced.Static(rows)
+	acc, wide := rows.Type().DType(), traced.SizeAt(rows, 1)
 	if pad >= 0 {
 		padding := c.Helper(ir.OpEq, traced.Scalar(attr.Int(pad)), traced.Like(indices, ir.Bool), indices)
-		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(attr.Int(0), acc), rows)
+		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.Unsqueezed(padding, 1), c.Filled(attr.Int(0), acc), rows)
 	}
 	t, err := c.Trace.TypeOf(0)
 	if err != nil {
 		return err
 	}
-	zero := c.Filled(attr.Int(0), acc, n, s[1])
+	zero := c.Filled(attr.Int(0), acc, n, wide)
 	if acc == t.DType() {
 		return c.EmitErr(ir.OpIndexAdd, traced.DimAttr(0), zero, indices, rows)
 	}
-	return c.EmitErr(ir.OpConvert, nil, c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, n, s[1]), zero, indices, rows))
+	return c.EmitErr(ir.OpConvert, nil, c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, n, wide), zero, indices, rows))
 }
 
 // histogram counts the elements in bins of equal width; the last bin has its upper end.

@@ -198,7 +198,7 @@ func (c *call) paired(z pair) error {
 	}
 	both := make([]*ir.Value, 2)
 	for i, x := range []*ir.Value{z.re, z.im} {
-		x, fits := c.Broadcast(c.In(ts[0].DType(), x), shape)
+		x, fits := c.Broadcast(c.In(ts[0].DType(), x), ir.Dims(shape...))
 		if !fits {
 			return traced.ErrForm
 		}

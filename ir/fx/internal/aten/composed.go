@@ -76,7 +76,7 @@ func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape ir.Shape, count ir
 
 // moments are the mean with its dimensions kept, and the squares of distances from it.
 // They are computed in single precision at least, as PyTorch does.
-func (c *call) moments() (x, mean, squares *ir.Value, l, over attr.List) {
+func (c *call) moments() (x, mean, squares *ir.Value, l attr.List, joined func(sum *ir.Value) (attr.List, []*ir.Value)) {
 	x = c.Tensor("self")
 	l, kept, shape, count := c.reduced(x)
 	correction := attr.Int(1)
@@ -93,7 +93,6 @@ func (c *call) moments() (x, mean, squares *ir.Value, l, over attr.List) {
 		c.Err = traced.ErrForm
 		return
 	}
-	joined := traced.Constant(count)
 	f, _ := correction.AsFloat()
 	acc := x.Type().DType()
 	if acc.Size() < 4 {
@@ -103,19 +102,26 @@ func (c *call) moments() (x, mean, squares *ir.Value, l, over attr.List) {
 	mean = c.Helper(ir.OpMean, kept, ir.TensorOf(acc, shape), x)
 	away := c.Helper(ir.OpSub, nil, traced.Like(x, acc), x, mean)
 	squares = c.Helper(ir.OpMul, nil, traced.Like(x, acc), away, away)
-	return x, mean, squares, l, traced.Scalar(attr.Float(math.Max(0, float64(joined)-f)))
+	return x, mean, squares, l, func(sum *ir.Value) (attr.List, []*ir.Value) {
+		if n, ok := count.Const(); ok {
+			return traced.Scalar(attr.Float(math.Max(0, float64(n)-f))), []*ir.Value{sum}
+		}
+		n := c.With(ir.OpMaximum, c.With(ir.OpSub, c.In(dtype.F64, c.Counted(count)), f), 0)
+		return nil, []*ir.Value{sum, c.In(acc, n)}
+	}
 }
 
 func variance(c *call) error {
-	_, _, squares, l, over := c.moments()
+	_, _, squares, l, joined := c.moments()
 	if c.Err != nil {
 		return c.Err
 	}
-	return c.Finish(ir.OpDiv, over, []*ir.Value{c.Make(ir.OpSum, l, squares)})
+	over, args := joined(c.Make(ir.OpSum, l, squares))
+	return c.Finish(ir.OpDiv, over, args)
 }
 
 func varMean(c *call) error {
-	x, mean, squares, l, over := c.moments()
+	x, mean, squares, l, joined := c.moments()
 	if c.Err != nil {
 		return c.Err
 	}
@@ -127,11 +133,11 @@ func varMean(c *call) error {
 		return c.Fail("out", "results", "var_mean gives 2 results, out lists %d", len(ts))
 	}
 	acc := x.Type().DType()
-	sum := c.Make(ir.OpSum, l, squares)
+	over, args := joined(c.Make(ir.OpSum, l, squares))
 	if ts[1].Rank() != mean.Type().Rank() {
 		mean = c.Helper(ir.OpView, nil, ir.TensorOf(acc, ts[1].Shape()), mean)
 	}
-	return c.Finish(ir.OpDiv, over, []*ir.Value{sum}, c.In(ts[1].DType(), mean))
+	return c.Finish(ir.OpDiv, over, args, c.In(ts[1].DType(), mean))
 }
 
 // truth reduces truth values.
@@ -166,44 +172,6 @@ func foremost(least bool) func(c *call) error {
 		}
 		return c.Settle(c.Over(ir.OpAmax, x, keep, d), c.Make(ir.OpArgmax, at, x))
 	}
-}
-
-// kthValue is the last of the k smallest elements along a dimension, and its place.
-func kthValue(c *call) error {
-	x, d, err := c.SelfAlong(-1)
-	k, keep := c.Need("k"), c.Bool("keepdim", false)
-	if err = cmp.Or(err, c.Err); err != nil {
-		return err
-	}
-	shape := slices.Clone(traced.Static(x))
-	if k < 1 || int(d) >= len(shape) || k > shape[d] {
-		c.Reject("k", c.Arg("k"), "the %d smallest of %v along dimension %d", k, shape, d)
-		return c.Err
-	}
-	shape[d] = k
-	least := c.Helpers(ir.OpTopk, traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false)), []ir.Type{ir.Tensor(x.Type().DType(), shape...), ir.Tensor(ir.I64, shape...)}, x)
-	var last []*ir.Value
-	for _, y := range least {
-		if y = c.Slice(y, int(d), k-1, k); !keep {
-			y = c.Shaped(y, slices.Delete(slices.Clone(shape), int(d), int(d)+1)...)
-		}
-		last = append(last, y)
-	}
-	return c.Settle(last...)
-}
-
-// sorted takes all elements in order. The order of equal elements is that of the operand,
-// so that a stable sort is the same.
-func sorted(c *call) error {
-	x, d, err := c.SelfAlong(-1)
-	if err != nil {
-		return err
-	}
-	l := traced.DimAttr(d).With("k", attr.Int(traced.SizeAt(x, d)))
-	if !c.Bool("descending", false) {
-		l = l.With("largest", attr.Bool(false))
-	}
-	return c.EmitErr(ir.OpTopk, l, x)
 }
 
 func differ(c *call) error {
@@ -305,6 +273,10 @@ func pad(c *call) error {
 	dt := x.Type().DType()
 	for k := 0; k < len(pads); k += 2 {
 		d := int64(rank - 1 - k/2)
+		if !known(x.Type().Shape()) {
+			x = c.padOpen(x, d, pads[k], pads[k+1], value)
+			continue
+		}
 		shape := slices.Clone(traced.Static(x))
 		start, end := max(0, -pads[k]), shape[d]-max(0, -pads[k+1])
 		if max(pads[k], pads[k+1], -pads[k], -pads[k+1]) > traced.MaxElems || start > end {
@@ -330,6 +302,28 @@ func pad(c *call) error {
 	return c.EmitErr(ir.OpClone, nil, x)
 }
 
+// padOpen pads a dimension of a tensor some of whose sizes are known at run time only.
+func (c *call) padOpen(x *ir.Value, d, low, high int64, value attr.Value) *ir.Value {
+	n := x.Type().Shape()[d].Add(ir.D(low + high))
+	var parts []*ir.Value
+	for i, k := range []int64{low, 0, high} {
+		if i == 1 {
+			parts = append(parts, x)
+		} else if k > 0 {
+			shape := slices.Clone(x.Type().Shape())
+			shape[d] = ir.D(k)
+			parts = append(parts, c.Full(value, x.Type().DType(), shape))
+		}
+	}
+	if len(parts) > 1 {
+		x = c.Make(ir.OpCat, traced.DimAttr(d), parts...)
+	}
+	if low < 0 || high < 0 {
+		x = c.Piece(x, d, ir.D(-min(low, 0)), n)
+	}
+	return x
+}
+
 func selectScatter(c *call) error {
 	x, src := c.Tensor("self"), c.Tensor("src")
 	if c.Err != nil {
@@ -342,15 +336,28 @@ func selectScatter(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	n := traced.SizeAt(x, d)
+	size := x.Type().Shape()[d]
+	n, ok := size.Const()
 	if i < 0 {
 		i += n
+	}
+	src = c.Make(ir.OpUnsqueeze, traced.DimAttr(d), src)
+	if !ok && c.Err == nil {
+		at := size
+		if i >= 0 {
+			at = ir.D(i + 1)
+		} else {
+			at = size.Add(ir.D(i + 1))
+		}
+		c.Trace.Require(size.Sub(at))
+		c.Trace.Require(at.Sub(ir.D(1)))
+		place := c.With(ir.OpSub, c.Counted(at), 1)
+		return c.Settle(c.Make(ir.OpIndexPut, attr.List(nil).With("dims", attr.Ints(d)), x, c.In(x.Type().DType(), src), c.Unsqueezed(place, 0)))
 	}
 	if i < 0 || i >= n {
 		c.Reject("index", c.Arg("index"), "index %d is outside the %d elements of dimension %d", i, n, d)
 		return c.Err
 	}
-	src = c.Make(ir.OpUnsqueeze, traced.DimAttr(d), src)
 	if c.Err != nil {
 		return c.Err
 	}
@@ -388,9 +395,13 @@ func unbind(c *call) error {
 
 // repeat puts a dimension of copies before each dimension and copies.
 func repeat(c *call) error {
-	x, times := c.Tensor("self"), c.Ints("repeats")
+	x, open := c.Tensor("self"), c.Sizes("repeats")
 	if c.Err != nil {
 		return c.Err
+	}
+	times, ok := open.Static()
+	if !ok || !known(x.Type().Shape()) {
+		return c.repeatOpen(x, open)
 	}
 	shape, dt := traced.Static(x), x.Type().DType()
 	front := len(times) - len(shape)
@@ -420,4 +431,22 @@ func repeat(c *call) error {
 	}
 	c.View = false // a view of the copy
 	return nil
+}
+
+// repeatOpen takes elements again and again where a size is known at run time only.
+func (c *call) repeatOpen(x *ir.Value, times ir.Shape) error {
+	front := len(times) - x.Type().Rank()
+	if front < 0 || len(times) > traced.MaxRank/2 {
+		return traced.ErrForm
+	}
+	x = c.Unsqueezed(x, make([]int64, front)...)
+	for d, k := range times {
+		n := x.Type().Shape()[d]
+		if c.Err != nil || k.Equal(ir.D(1)) {
+			continue
+		}
+		at := c.By(ir.OpRemainder, c.Places(n.Mul(k)), n)
+		x = c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(int64(d))), x, at)
+	}
+	return c.Settle(x)
 }

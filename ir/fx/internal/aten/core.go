@@ -17,7 +17,7 @@ var coreOps = []row{
 	{"aten.argmin.default", "self dim keepdim", extreme(true)},
 	{"aten.frac.default", "self", func(c *call) error {
 		x := c.Tensor("self")
-		return c.settled(c.Sub(x, c.Make(ir.OpTrunc, nil, x)))
+		return c.Settle(c.Sub(x, c.Make(ir.OpTrunc, nil, x)))
 	}},
 	{"aten.clamp.Tensor", "self min max", clampTensor},
 	{"aten.clamp_min.Tensor", "self min", clampTensor},
@@ -36,10 +36,6 @@ var coreOps = []row{
 	{"aten.repeat_interleave.Tensor", "repeats * output_size", repeatInterleave},
 	{"aten.logsumexp.default", "self dim keepdim", logSumExp},
 	{"aten.var.dim", "self dim unbiased keepdim", variance},
-	{"aten.native_layer_norm.default", "input normalized_shape weight bias eps", layerNorm},
-	{"aten.native_layer_norm_backward.default", "grad_out input normalized_shape mean rstd weight bias output_mask", layerNormBackward},
-	{"aten._fused_rms_norm.default", "input normalized_shape weight eps", rmsNorm},
-	{"aten._fused_rms_norm_backward.default", "grad_out input normalized_shape rstd weight output_mask", rmsNormBackward},
 	{"aten._cdist_forward.default", "x1 x2 p compute_mode", distances},
 	{"aten._pdist_forward.default", "self p", pairDistances},
 	{"aten.col2im.default", "self output_size kernel_size dilation padding stride", columnsToImage},
@@ -182,7 +178,12 @@ func unfold(c *call) error {
 
 // reversedAlong has the elements along d in the other order.
 func (c *call) reversedAlong(x *ir.Value, d int64) *ir.Value {
-	n := traced.SizeAt(x, d)
+	size := x.Type().Shape()[d]
+	n, ok := size.Const()
+	if !ok {
+		back := c.Sub(c.Counted(size.Sub(ir.D(1))), c.Places(size))
+		return c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
+	}
 	back := c.Helper(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(n - 1)}, attr.Attr{Key: "step", Val: attr.Int(-1)}), ir.Tensor(ir.I64, n))
 	return c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
 }
@@ -206,7 +207,7 @@ func roll(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	old := traced.Static(x)
+	old := x.Type().Shape()
 	dims := c.Dims("dims", len(old))
 	if len(dims) == 0 && len(shifts) == 1 {
 		x, dims = c.Flat(x), []int64{0}
@@ -215,7 +216,12 @@ func roll(c *call) error {
 		return traced.ErrForm
 	}
 	for i, d := range dims {
-		n := traced.SizeAt(x, d)
+		size := x.Type().Shape()[d]
+		n, ok := size.Const()
+		if !ok {
+			from := c.By(ir.OpRemainder, c.With(ir.OpSub, c.Places(size), float64(shifts[i])), size)
+			x = c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, from)
+		}
 		if n == 0 {
 			continue
 		}
@@ -223,7 +229,7 @@ func roll(c *call) error {
 			x = c.Make(ir.OpCat, traced.DimAttr(d), c.Slice(x, int(d), k, n), c.Slice(x, int(d), 0, k))
 		}
 	}
-	return c.Settle(c.Shaped(x, old...))
+	return c.Settle(c.Reshaped(x, old))
 }
 
 // triangle keeps what lies on one side of a diagonal of the last two dimensions.
@@ -233,11 +239,11 @@ func triangle(side ir.Op) func(c *call) error {
 		if c.Err != nil {
 			return c.Err
 		}
-		s := traced.Static(x)
+		s := x.Type().Shape()
 		if len(s) < 2 || k > traced.MaxElems || k < -traced.MaxElems {
 			return traced.ErrForm
 		}
-		rows, cols := c.Shaped(c.Counting(s[len(s)-2]), s[len(s)-2], 1), c.Counting(s[len(s)-1])
+		rows, cols := c.Unsqueezed(c.Places(s[len(s)-2]), 1), c.Places(s[len(s)-1])
 		kept := c.Make(side, nil, c.With(ir.OpSub, cols, float64(k)), rows)
 		return c.EmitErr(ir.OpWhere, nil, kept, x, c.Filled(attr.Int(0), x.Type().DType()))
 	}
@@ -246,6 +252,10 @@ func triangle(side ir.Op) func(c *call) error {
 // scan folds each prefix along d: after step k an element holds the fold of the 2^k in
 // front of and at it. fold takes tuples of tensors, the earlier ones first.
 func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.Value) []*ir.Value {
+	size := xs[0].Type().Shape()[d]
+	for i := range xs {
+		xs[i] = c.Padded(xs[i], d, attr.Int(0)) // what comes behind has no part in it
+	}
 	n := traced.SizeAt(xs[0], d)
 	for k := int64(1); k < n && c.Err == nil; k *= 2 {
 		var early, late, head []*ir.Value
@@ -259,6 +269,9 @@ func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.V
 			next[i] = c.Make(ir.OpCat, traced.DimAttr(d), head[i], folded[i])
 		}
 		xs = next
+	}
+	for i := range xs {
+		xs[i] = c.First(xs[i], d, size)
 	}
 	return xs
 }
@@ -302,13 +315,10 @@ func running(better ir.Op) func(c *call) error {
 		if err != nil {
 			return err
 		}
-		shape := traced.Static(x)
-		along := make([]int64, len(shape))
-		for k := range along {
-			along[k] = 1
-		}
+		shape := x.Type().Shape()
+		along := slices.Repeat(ir.Dims(1), len(shape))
 		along[d] = shape[d]
-		places, _ := c.Broadcast(c.Shaped(c.Counting(shape[d]), along...), shape)
+		places := c.Add(c.Reshaped(c.Places(shape[d]), along), c.Full(attr.Int(0), ir.I64, shape))
 		return c.Settle(c.scan(d, []*ir.Value{x, places}, func(a, b []*ir.Value) []*ir.Value {
 			later := c.Make(better, nil, b[0], a[0])
 			if x.Type().DType().IsFloat() {
@@ -356,8 +366,8 @@ func searchSorted(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	s, r := traced.Static(line), line.Type().Rank()
-	if r == 0 || r > 1 && (x.Type().Rank() != r || !slices.Equal(traced.Static(x)[:r-1], s[:r-1])) {
+	s, r := line.Type().Shape(), line.Type().Rank()
+	if r == 0 || r > 1 && (x.Type().Rank() != r || !x.Type().Shape()[:r-1].Equal(s[:r-1])) {
 		return traced.ErrForm
 	}
 	op, last := ir.OpGe, int64(x.Type().Rank())
@@ -382,10 +392,11 @@ func repeatInterleave(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if size, ok := ts[0].Shape().Static(); !ok || len(size) != 1 || times.Type().Rank() != 1 {
+	size := ts[0].Shape()
+	if len(size) != 1 || times.Type().Rank() != 1 {
 		return traced.ErrForm // a length that the tensor decides
 	}
 	ends := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, times))
-	over := c.Make(ir.OpLe, nil, c.Unsqueezed(ends, 0), c.Unsqueezed(c.Counting(traced.SizesOf(ts[0])[0]), 1))
+	over := c.Make(ir.OpLe, nil, c.Unsqueezed(ends, 0), c.Unsqueezed(c.Places(size[0]), 1))
 	return c.Settle(c.Over(ir.OpSum, c.In(ir.I64, over), false, 1))
 }

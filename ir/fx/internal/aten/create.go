@@ -48,8 +48,12 @@ func (c *call) sized() {
 
 func full(c *call) error {
 	c.sized()
-	if d := c.Trace.SizeOf(c.Arg("fill_value")); d != nil && c.Err == nil && c.NumResults == 1 && len(c.Shape(0)) == 0 {
-		return c.EmitErr(ir.OpConvert, nil, c.Counted(*d))
+	if v := c.Arg("fill_value"); v != nil && c.Err == nil && c.NumResults == 1 && c.Trace.Open(v) {
+		if len(c.Shape(0)) == 0 {
+			return c.EmitErr(ir.OpConvert, nil, c.Tensor("fill_value"))
+		}
+		x, _ := c.Broadcast(c.Tensor("fill_value"), c.Shape(0))
+		return c.Settle(x)
 	}
 	v, ok := c.Num("fill_value")
 	if !ok {
@@ -69,6 +73,11 @@ func arange(c *call) error {
 	for _, p := range c.Params {
 		if v := c.Arg(p); v != nil && v.Kind == pytext.Float {
 			return traced.ErrForm
+		}
+	}
+	for _, p := range []string{"start", "end"} {
+		if c.Trace.SizeOf(c.Arg(p)) != nil {
+			return c.arangeOpen()
 		}
 	}
 	start, end, step := int64(0), c.Need("end"), int64(1)
@@ -105,6 +114,35 @@ func arange(c *call) error {
 		l = l.With("step", attr.Int(step))
 	}
 	return c.EmitErr(ir.OpIota, l)
+}
+
+// arangeOpen counts from or to a size.
+func (c *call) arangeOpen() error {
+	start, step := ir.Dims(0), int64(1)
+	if slices.Contains(c.Params, "start") && c.Arg("start") != nil {
+		start = c.Sizes("start")
+	}
+	if slices.Contains(c.Params, "step") {
+		step = c.Int("step", 1)
+	}
+	end := c.Sizes("end")
+	if c.Err != nil || step == 0 || len(start) != 1 || len(end) != 1 || c.NumResults != 1 || len(c.Shape(0)) != 1 {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	n, way := c.Shape(0)[0], end[0].Sub(start[0])
+	if step > 0 {
+		c.same(n, way.Add(ir.D(step-1)).Div(step)) // the trace says how many there are
+	} else {
+		c.same(n, ir.D(0).Sub(way).Sub(ir.D(step+1)).Div(-step))
+	}
+	at := c.Places(n)
+	if step != 1 {
+		at = c.With(ir.OpMul, at, float64(step))
+	}
+	if !start[0].Equal(ir.D(0)) {
+		at = c.By(ir.OpAdd, at, start[0])
+	}
+	return c.Settle(at)
 }
 
 func hann(c *call) error { return c.cosines(0.5, 0.5) }

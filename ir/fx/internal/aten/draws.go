@@ -40,12 +40,12 @@ func random(c *call) error {
 }
 
 // uniform draws from 0 to 1, without 1.
-func (c *call) uniform(shape []int64) *ir.Value {
-	return c.Helper(ir.OpRand, nil, ir.Tensor(ir.F32, shape...))
+func (c *call) uniform(shape ir.Shape) *ir.Value {
+	return c.Helper(ir.OpRand, nil, ir.TensorOf(ir.F32, shape))
 }
 
 // untilFirst draws how long something takes that happens once in a unit of time.
-func (c *call) untilFirst(shape []int64) *ir.Value {
+func (c *call) untilFirst(shape ir.Shape) *ir.Value {
 	return c.Make(ir.OpNeg, nil, c.Make(ir.OpLog1p, nil, c.Make(ir.OpNeg, nil, c.uniform(shape))))
 }
 
@@ -58,13 +58,13 @@ func (c *call) numOr(param string, def float64) float64 {
 }
 
 // drawn is the shape of the result.
-func (c *call) drawn() ([]int64, error) {
+func (c *call) drawn() (ir.Shape, error) {
 	c.sized()
 	t, err := c.Trace.TypeOf(0)
 	if err != nil || c.Err != nil {
 		return nil, cmp.Or(err, c.Err)
 	}
-	return traced.SizesOf(t), nil
+	return t.Shape(), nil
 }
 
 // integers draws from low to high, without high.
@@ -158,15 +158,15 @@ func dropout(c *call) error {
 		return c.Err
 	}
 	f, _ := p.AsFloat()
-	shape, dt := traced.Static(x), x.Type().DType()
+	shape, dt := x.Type().Shape(), x.Type().DType()
 	switch {
 	case !train || f == 0:
-		return c.Settle(x, c.Filled(attr.Bool(true), ir.Bool, shape...))
+		return c.Settle(x, c.Full(attr.Bool(true), ir.Bool, shape))
 	case !(f > 0 && f <= 1):
 		c.Reject("p", c.Arg("p"), "a probability of %v", f)
 		return c.Err
 	case f == 1:
-		return c.Settle(c.With(ir.OpMul, x, 0), c.Filled(attr.Bool(false), ir.Bool, shape...))
+		return c.Settle(c.With(ir.OpMul, x, 0), c.Full(attr.Bool(false), ir.Bool, shape))
 	}
 	kept := c.With(ir.OpGe, c.uniform(shape), f)
 	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(traced.AccType(dt), x), 1/(1-f)), c.In(traced.AccType(dt), kept))
@@ -208,7 +208,7 @@ func multinomial(c *call) error {
 		return traced.ErrForm
 	}
 	race := func(p *ir.Value) *ir.Value {
-		return c.Make(ir.OpDiv, nil, p, c.With(ir.OpMaximum, c.untilFirst(traced.Static(p)), 0x1p-25))
+		return c.Make(ir.OpDiv, nil, p, c.With(ir.OpMaximum, c.untilFirst(p.Type().Shape()), 0x1p-25))
 	}
 	p = c.In(dtype.F32, p)
 	if !back || n == 1 {
@@ -216,7 +216,7 @@ func multinomial(c *call) error {
 		l := traced.DimAttr(int64(r-1)).With("k", attr.Int(n))
 		return c.Settle(c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(ir.F32, top...), ir.Tensor(ir.I64, top...)}, race(p))[1])
 	}
-	p, fits := c.Broadcast(c.Unsqueezed(p, int64(r-1)), slices.Concat(s[:r-1], []int64{n, s[r-1]}))
+	p, fits := c.Broadcast(c.Unsqueezed(p, int64(r-1)), ir.Dims(slices.Concat(s[:r-1], []int64{n, s[r-1]})...))
 	if !fits {
 		return traced.ErrForm
 	}
@@ -225,9 +225,13 @@ func multinomial(c *call) error {
 
 // permutation is the order of random numbers.
 func permutation(c *call) error {
-	n := c.Need("n")
-	if c.Err != nil {
-		return c.Err
+	open := c.Sizes("n")
+	if c.Err != nil || len(open) != 1 {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	n, ok := open[0].Const()
+	if !ok {
+		return c.Settle(c.foremostOf(c.uniform(open), 0, open[0], true)[1])
 	}
 	if n < 0 || n > traced.MaxElems {
 		return traced.ErrForm

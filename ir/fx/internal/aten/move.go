@@ -35,7 +35,7 @@ func copyInto(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	src, ok := c.Broadcast(src, traced.Static(dst))
+	src, ok := c.Broadcast(src, dst.Type().Shape())
 	switch {
 	case !ok:
 		return traced.ErrForm
@@ -158,15 +158,15 @@ func indexPut(c *call) error {
 
 // putUnder puts values where a mask of the leading dimensions holds, which all get the same.
 func (c *call) putUnder(x, mask, values *ir.Value) error {
-	s, m, v := traced.Static(x), traced.Static(mask), traced.Static(values)
+	s, m, v := x.Type().Shape(), mask.Type().Shape(), values.Type().Shape()
 	rest := len(s) - len(m)
-	if rest < 0 || !slices.Equal(s[:len(m)], m) || len(v) > rest+1 || len(v) == rest+1 && v[0] != 1 {
+	if rest < 0 || !s[:len(m)].Equal(m) || len(v) > rest+1 || len(v) == rest+1 && !v[0].Equal(ir.D(1)) {
 		return traced.ErrForm // a value for each place that holds
 	}
 	if len(v) == rest+1 {
-		values = c.Shaped(values, v[1:]...)
+		values = c.Reshaped(values, v[1:])
 	}
-	mask = c.Shaped(mask, append(slices.Clone(m), slices.Repeat([]int64{1}, rest)...)...)
+	mask = c.Reshaped(mask, append(slices.Clone(m), slices.Repeat(ir.Dims(1), rest)...))
 	put := c.In(x.Type().DType(), values)
 	if c.Bool("accumulate", false) {
 		put = c.Add(x, put)
@@ -285,6 +285,9 @@ func topk(c *call) error {
 	x, d, err := c.SelfAlong(-1)
 	if err != nil {
 		return err
+	}
+	if n := c.Trace.SizeOf(c.Arg("k")); n != nil {
+		return c.Settle(c.foremostOf(x, d, *n, c.Bool("largest", true))...)
 	}
 	l := traced.DimAttr(d).With("k", attr.Int(c.Need("k")))
 	for _, key := range []string{"largest", "sorted"} {

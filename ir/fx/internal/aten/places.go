@@ -67,6 +67,84 @@ func maskedAccumulate(c *call) error {
 	return c.Settle(c.Make(ir.OpIndexPut, dims.With("accumulate", attr.Bool(true)), append([]*ir.Value{c.In(acc, x), values}, idx...)...))
 }
 
+// kthValue is the last of the k smallest elements along a dimension, and its place.
+func kthValue(c *call) error {
+	x, d, err := c.SelfAlong(-1)
+	k, keep := c.Need("k"), c.Bool("keepdim", false)
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	shape := slices.Clone(x.Type().Shape())
+	if k < 1 || int(d) >= len(shape) {
+		c.Reject("k", c.Arg("k"), "the %d smallest of %v along dimension %d", k, shape, d)
+		return c.Err
+	}
+	if n, ok := shape[d].Const(); ok && k > n {
+		c.Reject("k", c.Arg("k"), "the %d smallest of %v along dimension %d", k, shape, d)
+		return c.Err
+	}
+	c.Trace.Require(shape[d].Sub(ir.D(k)))
+	shape[d] = ir.D(k)
+	least := c.Helpers(ir.OpTopk, traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false)), []ir.Type{ir.TensorOf(x.Type().DType(), shape), ir.TensorOf(ir.I64, shape)}, x)
+	var last []*ir.Value
+	for _, y := range least {
+		if y = c.Slice(y, int(d), k-1, k); !keep {
+			y = c.Reshaped(y, slices.Delete(slices.Clone(shape), int(d), int(d)+1))
+		}
+		last = append(last, y)
+	}
+	return c.Settle(last...)
+}
+
+// sorted takes all elements in order. The order of equal elements is that of the operand,
+// so that a stable sort is the same.
+func sorted(c *call) error {
+	x, d, err := c.SelfAlong(-1)
+	if err != nil {
+		return err
+	}
+	descending := c.Bool("descending", false)
+	if n := x.Type().Shape()[d]; !known(ir.Shape{n}) && c.Err == nil {
+		return c.Settle(c.foremostOf(x, d, n, descending)...)
+	}
+	l := traced.DimAttr(d).With("k", attr.Int(traced.SizeAt(x, d)))
+	if !descending {
+		l = l.With("largest", attr.Bool(false))
+	}
+	return c.EmitErr(ir.OpTopk, l, x)
+}
+
+// foremostOf are the first n of all elements in order, where that number or theirs is known at run time only. Behind
+// them stand, as many as there may be, elements that come last: of equal ones the first goes first.
+func (c *call) foremostOf(x *ir.Value, d int64, n ir.Dim, descending bool) []*ir.Value {
+	dt, last := x.Type().DType(), attr.Float(math.NaN())
+	lo, hi, ok := intRange(dt)
+	switch {
+	case dt.IsFloat() && descending:
+		last = attr.Float(math.Inf(-1))
+	case dt.IsFloat():
+	case !ok:
+		c.Err = cmp.Or(c.Err, traced.ErrForm)
+	case descending:
+		last = attr.Int(lo)
+	default:
+		last = attr.Int(hi)
+	}
+	x = c.Padded(x, d, last)
+	shape := slices.Clone(x.Type().Shape())
+	k, ok := n.Const()
+	if !ok {
+		k = traced.SizeAt(x, d)
+	}
+	shape[d] = ir.D(k)
+	l := traced.DimAttr(d).With("k", attr.Int(k))
+	if !descending {
+		l = l.With("largest", attr.Bool(false))
+	}
+	all := c.Helpers(ir.OpTopk, l, []ir.Type{ir.TensorOf(dt, shape), ir.TensorOf(ir.I64, shape)}, x)
+	return []*ir.Value{c.First(all[0], d, n), c.First(all[1], d, n)}
+}
+
 // median is the lower of the elements in the middle, and where it is; not a number if one is
 // none: then the first of those.
 func median(c *call) error {
@@ -74,10 +152,11 @@ func median(c *call) error {
 	if err != nil {
 		return err
 	}
-	k := (traced.SizeAt(x, d)-1)/2 + 1
-	got := c.smallest(x, d, k)
 	at := traced.DimAttr(d).With("keepdim", attr.Bool(true))
-	middle, where := c.Slice(got[0], int(d), k-1, k), c.Slice(got[1], int(d), k-1, k)
+	n := x.Type().Shape()[d]
+	k := n.Sub(ir.D(1)).Div(2)
+	got := c.foremostOf(x, d, k.Add(ir.D(1)), false)
+	middle, where := c.Piece(got[0], d, k, ir.D(1)), c.Piece(got[1], d, k, ir.D(1))
 	if x.Type().DType().IsFloat() {
 		top := c.Over(ir.OpAmax, x, true, d)
 		none := c.Make(ir.OpNe, nil, top, top)
@@ -92,7 +171,7 @@ func nanMedian(c *call) error {
 	if err != nil {
 		return err
 	}
-	got := c.smallest(x, d, traced.SizeAt(x, d))
+	got := c.foremostOf(x, d, x.Type().Shape()[d], false)
 	count := c.Over(ir.OpSum, c.In(ir.I64, c.Make(ir.OpEq, nil, x, x)), true, d)
 	at := c.With(ir.OpFloorDivide, c.With(ir.OpMaximum, c.With(ir.OpSub, count, 1), 0), 2)
 	return c.settleLine(d, whole, c.Make(ir.OpGather, traced.DimAttr(d), got[0], at), c.Make(ir.OpGather, traced.DimAttr(d), got[1], at))
@@ -142,18 +221,10 @@ func (c *call) line() (x *ir.Value, d int64, whole bool, err error) {
 	if c.Err != nil {
 		return nil, 0, false, c.Err
 	}
-	if traced.SizeAt(x, d) == 0 || x.Type().DType() == ir.Bool {
+	if x.Type().Shape()[d].Equal(ir.D(0)) || x.Type().DType() == ir.Bool {
 		return nil, 0, false, traced.ErrForm
 	}
 	return x, d, whole, nil
-}
-
-// smallest are the k smallest elements in order, and their places.
-func (c *call) smallest(x *ir.Value, d, k int64) []*ir.Value {
-	s, dt := slices.Clone(traced.Static(x)), x.Type().DType()
-	s[d] = k
-	l := traced.DimAttr(d).With("k", attr.Int(k)).With("largest", attr.Bool(false))
-	return c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(dt, s...), ir.Tensor(ir.I64, s...)}, x)
 }
 
 // settleLine gives the element that was chosen, whose dimension was kept, and where it is.
@@ -168,9 +239,9 @@ func (c *call) settleLine(d int64, whole bool, value, where *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	if s := traced.Static(value); len(ts[0].Shape()) < len(s) {
+	if s := value.Type().Shape(); len(ts[0].Shape()) < len(s) {
 		s = slices.Delete(slices.Clone(s), int(d), int(d)+1)
-		value, where = c.Shaped(value, s...), c.Shaped(where, s...)
+		value, where = c.Reshaped(value, s), c.Reshaped(where, s)
 	}
 	return c.Settle(value, where)
 }

@@ -155,6 +155,9 @@ func clamp(c *call) error {
 	x := c.Tensor("self")
 	var l attr.List
 	for _, key := range []string{"min", "max"} {
+		if v := c.Arg(key); v != nil && c.Trace.Open(v) {
+			return c.clampOpen(x)
+		}
 		if c.IsTensor(key) {
 			return traced.ErrForm
 		}
@@ -163,6 +166,24 @@ func clamp(c *call) error {
 		}
 	}
 	return c.EmitErr(ir.OpClamp, l, x)
+}
+
+// clampOpen is clamp by bounds of which one at least is a size.
+func (c *call) clampOpen(x *ir.Value) error {
+	for _, p := range []struct {
+		name string
+		op   ir.Op
+	}{{"min", ir.OpMaximum}, {"max", ir.OpMinimum}} {
+		if c.IsTensor(p.name) {
+			x = c.Make(p.op, nil, x, c.In(x.Type().DType(), c.Tensor(p.name)))
+		} else if v, ok := c.Num(p.name); ok {
+			x = c.Make(p.op, traced.Scalar(v), x)
+		}
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(x)
 }
 
 // commutes lists the binary ops whose scalar may come first.

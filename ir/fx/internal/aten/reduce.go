@@ -159,7 +159,7 @@ func weightedBytes(c *call) error {
 	c.Shares = 1
 	w = c.Permuted(c.In(x.Type().DType(), w), 1, 0)
 	y := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{x, w}, ir.TensorOf(dtype.F32, c.Shape(0)))[0]
-	return c.settled(c.Mul(y, c.In(dtype.F32, scales)))
+	return c.Settle(c.Mul(y, c.In(dtype.F32, scales)))
 }
 
 // addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
@@ -239,8 +239,8 @@ func softmaxBackward(logarithm bool) func(c *call) error {
 		d, acc := c.Dim("dim", 0, y.Type().Rank()), traced.AccType(y.Type().DType())
 		g, y = c.In(acc, g), c.In(acc, y)
 		if logarithm {
-			return c.settled(c.Sub(g, c.Mul(c.Make(ir.OpExp, nil, y), c.Over(ir.OpSum, g, true, d))))
+			return c.Settle(c.Sub(g, c.Mul(c.Make(ir.OpExp, nil, y), c.Over(ir.OpSum, g, true, d))))
 		}
-		return c.settled(c.Mul(c.Sub(g, c.Over(ir.OpSum, c.Mul(g, y), true, d)), y))
+		return c.Settle(c.Mul(c.Sub(g, c.Over(ir.OpSum, c.Mul(g, y), true, d)), y))
 	}
 }

@@ -98,7 +98,7 @@ func (c *call) around(q gridded, each func(to, weight, slope [2]*ir.Value)) {
 func (c *call) between(part *ir.Value, many int) (weights, slopes []*ir.Value) {
 	if many == 2 {
 		one := c.Filled(attr.Int(1), part.Type().DType())
-		return []*ir.Value{c.rest(part), part}, []*ir.Value{c.Make(ir.OpNeg, nil, one), one}
+		return []*ir.Value{c.Rest(part), part}, []*ir.Value{c.Make(ir.OpNeg, nil, one), one}
 	}
 	const a = -0.75
 	polynomial := func(x *ir.Value, cs ...float64) *ir.Value {
@@ -108,7 +108,7 @@ func (c *call) between(part *ir.Value, many int) (weights, slopes []*ir.Value) {
 		}
 		return c.With(ir.OpAdd, y, cs[len(cs)-1])
 	}
-	rest := c.rest(part)
+	rest := c.Rest(part)
 	for i, x := range []*ir.Value{c.With(ir.OpAdd, part, 1), part, rest, c.With(ir.OpAdd, rest, 1)} {
 		w, s := polynomial(x, a+2, -(a+3), 0, 1), polynomial(x, 3*(a+2), -2*(a+3), 0)
 		if i%3 == 0 {
@@ -153,7 +153,7 @@ func gridSample(c *call) error {
 // that of the place: how the elements differ.
 func gridSampleBackward(c *call) error {
 	q, err := c.gridded()
-	dy, mask := c.Tensor("grad_output"), c.mask("output_mask", 2)
+	dy, mask := c.Tensor("grad_output"), c.Mask("output_mask", 2)
 	if err = cmp.Or(err, c.Err); err != nil {
 		return err
 	}
@@ -277,6 +277,6 @@ func (c *call) positionsAt(x, col, row *ir.Value, places int64) (there, index *i
 	if s[2]*s[3] > 1<<24 {
 		c.Err = traced.ErrForm // positions are computed in single precision
 	}
-	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), []int64{s[0], s[1], places})
+	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), ir.Dims(s[0], s[1], places))
 	return there, index
 }

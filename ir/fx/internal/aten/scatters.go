@@ -37,13 +37,13 @@ func indexReduce(c *call) error {
 	if err = cmp.Or(err, c.Err); err != nil {
 		return err
 	}
-	shape := traced.Static(src)
-	if idx.Type().Rank() != 1 || len(shape) != x.Type().Rank() || shape[d] != traced.SizeAt(idx, 0) {
+	shape := src.Type().Shape()
+	if idx.Type().Rank() != 1 || len(shape) != x.Type().Rank() || !shape[d].Equal(idx.Type().Shape()[0]) {
 		return traced.ErrForm
 	}
-	along := slices.Repeat([]int64{1}, len(shape))
+	along := slices.Repeat(ir.Dims(1), len(shape))
 	along[d] = shape[d]
-	at, _ := c.Broadcast(c.Shaped(idx, along...), shape)
+	at, _ := c.Broadcast(c.Reshaped(idx, along), shape)
 	return c.scatterReduced(x, d, at, src)
 }
 
@@ -80,7 +80,7 @@ func (c *call) scatterReduced(x *ir.Value, d int64, idx, src *ir.Value) error {
 	if own {
 		n = attr.Int(1)
 	}
-	times := c.Make(ir.OpScatter, put.With("value", attr.Int(1)), c.Filled(n, ir.I64, traced.Static(start)...), idx)
+	times := c.Make(ir.OpScatter, put.With("value", attr.Int(1)), c.Full(n, ir.I64, start.Type().Shape()), idx)
 	times = c.With(ir.OpMaximum, times, 1)
 	if dt.IsFloat() {
 		return c.Settle(c.Make(ir.OpDiv, nil, sum, c.In(acc, times)))
@@ -112,34 +112,35 @@ func maskedScatter(c *call) error {
 	if err != nil || len(ts) != 1 {
 		return cmp.Or(err, traced.ErrForm)
 	}
-	shape := traced.SizesOf(ts[0])
+	shape, n := ts[0].Shape(), src.Type().Shape().NumElems()
 	mask, ok := c.Broadcast(mask, shape)
 	x, fits := c.Broadcast(x, shape)
-	if !ok || !fits || intmath.Product(traced.Static(src)) == 0 {
+	if !ok || !fits || traced.Empty(src) {
 		return traced.ErrForm
 	}
+	c.Trace.Require(n.Sub(ir.D(1)))
 	at := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask)))
 	at = c.With(ir.OpMaximum, c.With(ir.OpSub, at, 1), 0)
-	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.With(ir.OpMinimum, at, float64(intmath.Product(traced.Static(src))-1)))
-	return c.EmitErr(ir.OpWhere, nil, mask, c.Shaped(under, shape...), x)
+	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.By(ir.OpMinimum, at, n.Sub(ir.D(1))))
+	return c.EmitErr(ir.OpWhere, nil, mask, c.Reshaped(under, shape), x)
 }
 
 // maskedScatterBackward gives the gradients under a mask one by one, zeros behind them.
 func maskedScatterBackward(c *call) error {
-	grad, mask, sizes := c.Tensor("grad_output"), c.Tensor("mask"), c.Ints("sizes")
+	grad, mask, sizes := c.Tensor("grad_output"), c.Tensor("mask"), c.Sizes("sizes")
 	if c.Err != nil {
 		return c.Err
 	}
-	mask, ok := c.Broadcast(mask, traced.Static(grad))
-	n := intmath.Product(sizes)
-	if !ok || n > traced.MaxElems {
+	mask, ok := c.Broadcast(mask, grad.Type().Shape())
+	n := sizes.NumElems()
+	if k, _ := n.Const(); !ok || k > traced.MaxElems {
 		return traced.ErrForm
 	}
 	// What is not under the mask, or is more than the sizes hold, goes behind the end.
 	at := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask))), 1)
-	at = c.Make(ir.OpWhere, nil, c.Flat(mask), c.With(ir.OpMinimum, at, float64(n)), c.Filled(attr.Int(n), ir.I64))
-	put := c.Make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Filled(attr.Int(0), grad.Type().DType(), n+1), c.Flat(grad), at)
-	return c.Settle(c.Shaped(c.Slice(put, 0, 0, n), sizes...))
+	at = c.Make(ir.OpWhere, nil, c.Flat(mask), c.By(ir.OpMinimum, at, n), c.By(ir.OpAdd, c.Filled(attr.Int(0), ir.I64), n))
+	put := c.Make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Full(attr.Int(0), grad.Type().DType(), ir.Shape{n.Add(ir.D(1))}), c.Flat(grad), at)
+	return c.Settle(c.Reshaped(c.First(put, 0, n), sizes))
 }
 
 // stridedScatter writes a tensor where a view of any layout of self would lie.

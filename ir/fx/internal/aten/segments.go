@@ -90,7 +90,7 @@ func (c *call) rows(s segments, x *ir.Value) *ir.Value {
 // fold is what rows of x give together, from a start on, for each segment and, last, for what belongs to none.
 func (c *call) fold(s segments, x *ir.Value, how string, start float64) *ir.Value {
 	shape := slices.Clone(traced.Static(x))
-	index, _ := c.Broadcast(c.rows(s, s.of), shape)
+	index, _ := c.Broadcast(c.rows(s, s.of), ir.Dims(shape...))
 	shape[0] = s.count + 1
 	acc := c.Filled(attr.Float(start), x.Type().DType(), shape...)
 	return c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String(how)), acc, index, x)
@@ -124,7 +124,7 @@ func segmentReduce(c *call) error {
 		}
 		y = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, lengths, 0), empty, mean)
 	}
-	return c.settled(y)
+	return c.Settle(y)
 }
 
 // segmentReduceBackward divides the gradients of largest and smallest elements among those that are.
@@ -156,7 +156,7 @@ func segmentReduceBackward(c *call) error {
 		return traced.ErrForm
 	}
 	belongs := c.rows(s, c.With(ir.OpLt, s.of, float64(s.count)))
-	return c.settled(c.Make(ir.OpWhere, nil, belongs, g, zero))
+	return c.Settle(c.Make(ir.OpWhere, nil, belongs, g, zero))
 }
 
 // binned are the edges of bins of equal width, and the bin of each element of a line, bins for those in none.
@@ -240,7 +240,7 @@ func histogramOfRows(c *call) error {
 		return c.Settle(edges...)
 	}
 	at = c.Make(ir.OpWhere, nil, none, c.Filled(attr.Int(all), ir.I64), at)
-	return c.settled(c.Shaped(c.counted(at, all, x.Type().DType()), bins...))
+	return c.Settle(c.Shaped(c.counted(at, all, x.Type().DType()), bins...))
 }
 
 // numbers are those of a list.
@@ -285,7 +285,7 @@ func nonzeroStatic(c *call) error {
 		k = c.With(ir.OpRemainder, k, float64(shape[d]))
 		columns = append(columns, c.Unsqueezed(c.Make(ir.OpWhere, nil, none, c.Filled(attr.Int(fill), ir.I64), k), 1))
 	}
-	return c.settled(c.Make(ir.OpCat, traced.DimAttr(1), columns...))
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(1), columns...))
 }
 
 // embeddingRenorm shortens the rows that are looked up to a norm.
@@ -308,5 +308,5 @@ func embeddingRenorm(c *call) error {
 	asked := c.Make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Filled(attr.Int(0), ir.Bool, s[0]), c.Filled(attr.Int(1), ir.Bool), c.Flat(idx))
 	long := c.Make(ir.OpLogicalAnd, nil, c.Unsqueezed(asked, 1), c.With(ir.OpGt, norm, limit))
 	factor := c.Make(ir.OpDiv, traced.Scalar(attr.Float(limit)).With("reverse", attr.Bool(true)), c.With(ir.OpAdd, norm, 1e-7))
-	return c.settled(c.Make(ir.OpWhere, nil, long, c.Mul(wide, factor), wide))
+	return c.Settle(c.Make(ir.OpWhere, nil, long, c.Mul(wide, factor), wide))
 }

@@ -38,7 +38,7 @@ var specialOps = []row{
 	{"aten.special_ndtri.default", "self", special(decompose.Ndtri)},
 	{"aten.special_erfcx.default", "self", special(decompose.Erfcx)},
 	{"aten.nextafter.default", "self other", specials(decompose.NextAfter)},
-	{"aten.signbit.default", "self", func(c *call) error { return c.settled(c.negative(c.Tensor("self"))) }},
+	{"aten.signbit.default", "self", func(c *call) error { return c.Settle(c.negative(c.Tensor("self"))) }},
 	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
 	{"aten.hypot.default", "self other", hypotenuse},
 	{"aten.frexp.Tensor", "self", frexp},
@@ -73,7 +73,7 @@ func polynomial(f func(to decompose.Looper, x, n *ir.Value) *ir.Value) func(c *c
 			if c.Err != nil || a == nil {
 				return cmp.Or(c.Err, traced.ErrForm)
 			}
-			a, ok := c.Broadcast(c.In(ts[0].DType(), a), traced.SizesOf(ts[0]))
+			a, ok := c.Broadcast(c.In(ts[0].DType(), a), ts[0].Shape())
 			if !ok {
 				return traced.ErrForm
 			}
@@ -81,14 +81,6 @@ func polynomial(f func(to decompose.Looper, x, n *ir.Value) *ir.Value) func(c *c
 		}
 		return c.Settle(f(traced.Emitter{Call: c.Call}, args[0], args[1]))
 	}
-}
-
-// settled gives a value, or what went wrong.
-func (c *call) settled(x *ir.Value) error {
-	if c.Err != nil {
-		return c.Err
-	}
-	return c.Settle(x)
 }
 
 // negative tells which elements have the sign bit, as zeros and what is no number may.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/ir/fx/internal/layers"
 	"github.com/seed-ee968945/concert/ir/fx/internal/matrices"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 	"github.com/seed-ee968945/concert/ir/fx/internal/training"
@@ -42,8 +43,9 @@ var Operators = func() map[string]Operator {
 	windows.Each(other)
 	training.Each(other)
 	matrices.Each(other)
+	layers.Each(other)
 	views := slices.Concat(viewOps, []row{{"aten.unbind.int", "self dim", unbind}, {"aten.diagonal.default", "self offset dim1 dim2", diagonal}, {"aten.unfold.default", "self dimension size step", unfold}})
-	for _, rows := range [][]row{decomposedOps, batchNormOps, coreOps, scatterOps, drawOps, layerOps, sampleOps, segmentOps, primOps, specialOps, polynomialOps, placeOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, coreOps, scatterOps, drawOps, sampleOps, segmentOps, primOps, specialOps, polynomialOps, placeOps, bagOps, pointwiseOps, reduceOps, productOps, movementOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = Operator{r.signature, r.build, slices.Contains(strings.Fields(r.signature), "dim")}

@@ -119,7 +119,7 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		size, sized := n.Const()
 		v, number := given[0].Const()
 		switch {
-		case !number && c.Trace.Never(given[0]):
+		case !number && c.Never(given[0]):
 			bounds[k], open = n.Add(given[0]), true
 		case !number:
 			bounds[k], open = given[0], true
@@ -162,7 +162,11 @@ func selectOne(c *call) error {
 	}
 	d, i := c.Dim("dim", 0, x.Type().Rank()), c.Need("index")
 	if c.Err == nil && x.Type().Rank() > 0 && i < 0 {
-		i += traced.SizeAt(x, d)
+		n, ok := x.Type().Shape()[d].Const()
+		if !ok {
+			return c.pieces(c.Make(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(d)), c.SizedPiece(x, d, x.Type().Shape()[d].Add(ir.D(i)), ir.D(1), 1)))
+		}
+		i += n
 	}
 	return c.EmitErr(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(i)), x)
 }
@@ -215,6 +219,8 @@ func split(c *call) error {
 			return c.splitOpen(x, d, open)
 		}
 		sizes = c.Ints("split_sizes")
+	} else if open := c.Sizes("split_size"); c.Err == nil && (!known(open) || !known(x.Type().Shape()[d:d+1])) {
+		return c.splitEvenly(x, d, open)
 	} else if n, each := traced.SizeAt(x, d), c.Need("split_size"); c.Err == nil {
 		count := int64(1)
 		if n > 0 && each > 0 {
@@ -234,6 +240,28 @@ func split(c *call) error {
 		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
 	}
 	return c.EmitErr(ir.OpSplit, traced.DimAttr(d).With("sizes", attr.Ints(sizes...)), x)
+}
+
+// known reports whether all sizes are numbers.
+func known(s ir.Shape) bool {
+	_, ok := s.Static()
+	return ok
+}
+
+// splitEvenly takes pieces of one size apart, of which the last may be shorter, where the sizes are known at run time only.
+func (c *call) splitEvenly(x *ir.Value, d int64, each ir.Shape) error {
+	if len(each) != 1 || c.NumResults == 0 {
+		return traced.ErrForm
+	}
+	sizes := slices.Repeat(each, c.NumResults)
+	rest := x.Type().Shape()[d]
+	for range sizes[1:] {
+		rest = rest.Sub(each[0])
+	}
+	sizes[len(sizes)-1] = rest
+	c.Trace.Require(each[0].Sub(rest))
+	c.Trace.Require(rest)
+	return c.splitOpen(x, d, sizes)
 }
 
 // splitOpen takes pieces apart whose sizes are known at run time only.

@@ -122,7 +122,7 @@ func choleskyInverse(c *call) error {
 	if len(shape) < 2 || shape[len(shape)-1] != shape[len(shape)-2] {
 		return traced.ErrForm
 	}
-	unit, _ := c.Broadcast(c.In(l.Type().DType(), c.unit(shape[len(shape)-1])), shape)
+	unit, _ := c.Broadcast(c.In(l.Type().DType(), c.unit(shape[len(shape)-1])), ir.Dims(shape...))
 	return c.solveByFactor(l, unit, upper)
 }
 
@@ -202,8 +202,8 @@ func (c *call) batched(b, a *ir.Value) (*ir.Value, *ir.Value, bool) {
 		return b, a, false
 	}
 	lead := broadcastShape(bs[:len(bs)-2], as[:len(as)-2])
-	b, fits := c.Broadcast(b, slices.Concat(lead, bs[len(bs)-2:]))
-	a, fit := c.Broadcast(a, slices.Concat(lead, as[len(as)-2:]))
+	b, fits := c.Broadcast(b, ir.Dims(slices.Concat(lead, bs[len(bs)-2:])...))
+	a, fit := c.Broadcast(a, ir.Dims(slices.Concat(lead, as[len(as)-2:])...))
 	return b, a, fits && fit
 }
 
@@ -317,7 +317,7 @@ func inverse(c *call) error {
 		return traced.Unknown(err)
 	}
 	shape := traced.Static(a)
-	unit, fits := c.Broadcast(c.In(a.Type().DType(), c.unit(shape[len(shape)-1])), shape)
+	unit, fits := c.Broadcast(c.In(a.Type().DType(), c.unit(shape[len(shape)-1])), ir.Dims(shape...))
 	if !fits {
 		return traced.ErrForm
 	}

@@ -22,10 +22,11 @@ const (
 type Trace interface {
 	Value(v *pytext.Value) (*ir.Value, error)             // the tensor that a name stands for
 	SizeOf(v *pytext.Value) *ir.Dim                       // the number that a name stands for; nil if that is none
+	Open(v *pytext.Value) bool                            // whether a name stands for a number that is known at run time only
 	Declared(i int) (dtype string, shape ir.Shape)        // what the trace says of result i
 	TypeOf(i int) (ir.Type, error)                        // the type of result i
 	Require(d ir.Dim)                                     // the program is for sizes that leave d at 0 or more
-	Never(d ir.Dim) bool                                  // whether no sizes that symbols may have take d above 0
+	Bounds(d ir.Dim) (least, most int64, ok bool)         // of what d may be
 	Errorf(field string, col int, rule, msg string) error // about a field, at a 1-based column of its text, or 0
 }
 
@@ -249,9 +250,17 @@ func (c *Call) Int(param string, def int64) int64 {
 	case v == nil:
 		return def
 	case v.Kind != pytext.Int:
+		c.closed(v)
 		c.Want(param, "an integer", v)
 	}
 	return v.Int
+}
+
+// closed leaves an operator that is imported through a number which is known at run time only.
+func (c *Call) closed(v *pytext.Value) {
+	if c.Trace.Open(v) {
+		panic(unsized{})
+	}
 }
 
 // Need returns an integer argument that must be present.
@@ -275,6 +284,7 @@ func (c *Call) Ints(param string) []int64 {
 	out := make([]int64, 0, len(list))
 	for k := range list {
 		if list[k].Kind != pytext.Int {
+			c.closed(&list[k])
 			c.Want(param, "an integer", &list[k])
 			return nil
 		}
@@ -308,8 +318,27 @@ func (c *Call) Num(param string) (attr.Value, bool) {
 	case pytext.Float:
 		return attr.Float(v.Float), true
 	}
+	c.closed(v)
 	c.Want(param, "a number", v)
 	return attr.Value{}, false
+}
+
+// Mask reads a list of n truth values.
+func (c *Call) Mask(param string, n int) []bool {
+	list := c.ListOf(param)
+	out := make([]bool, len(list))
+	for i := range list {
+		if list[i].Kind != pytext.Bool && list[i].Kind != pytext.Int {
+			c.Want(param, "True or False", &list[i])
+			return nil
+		}
+		out[i] = list[i].Int != 0
+	}
+	if len(out) != n && c.Err == nil {
+		c.Reject(param, c.Arg(param), "%d truth values, want %d", len(out), n)
+		return nil
+	}
+	return out
 }
 
 // Str returns a string argument that must be present.

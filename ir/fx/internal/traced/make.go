@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -62,15 +61,28 @@ func (c *Call) Filled(v attr.Value, dt ir.DType, shape ...int64) *ir.Value {
 	return c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: v}), ir.Tensor(dt, shape...))
 }
 
+// Full is Filled of sizes that may be open.
+func (c *Call) Full(v attr.Value, dt ir.DType, shape ir.Shape) *ir.Value {
+	return c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: v}), ir.TensorOf(dt, shape))
+}
+
 // Counting is 0, 1, ... as i64[n].
-func (c *Call) Counting(n int64) *ir.Value { return c.Helper(ir.OpIota, nil, ir.Tensor(ir.I64, n)) }
+func (c *Call) Counting(n int64) *ir.Value { return c.Places(ir.D(n)) }
+
+// Places is Counting of a size that may be open.
+func (c *Call) Places(n ir.Dim) *ir.Value {
+	return c.Helper(ir.OpIota, nil, ir.TensorOf(ir.I64, ir.Shape{n}))
+}
 
 // dense is x in row-major order.
 func (c *Call) dense(x *ir.Value) *ir.Value { return c.LaidOut(x, Like(x, x.Type().DType())) }
 
 // Shaped is x, in row-major order, in another shape.
-func (c *Call) Shaped(x *ir.Value, shape ...int64) *ir.Value {
-	return c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), c.dense(x))
+func (c *Call) Shaped(x *ir.Value, shape ...int64) *ir.Value { return c.Reshaped(x, ir.Dims(shape...)) }
+
+// Reshaped is Shaped of sizes that may be open.
+func (c *Call) Reshaped(x *ir.Value, shape ir.Shape) *ir.Value {
+	return c.Helper(ir.OpView, nil, ir.TensorOf(x.Type().DType(), shape), c.dense(x))
 }
 
 // Permuted is x with its dimensions in another order.
@@ -79,10 +91,15 @@ func (c *Call) Permuted(x *ir.Value, dims ...int64) *ir.Value {
 }
 
 // Flat is x as one dimension.
-func (c *Call) Flat(x *ir.Value) *ir.Value { return c.Shaped(x, intmath.Product(Static(x))) }
+func (c *Call) Flat(x *ir.Value) *ir.Value {
+	return c.Reshaped(x, ir.Shape{x.Type().Shape().NumElems()})
+}
 
 // Slice is x from start to end along d.
 func (c *Call) Slice(x *ir.Value, d int, start, end int64) *ir.Value {
+	if !Placed(x, d, start) {
+		return c.SizedPiece(x, int64(d), ir.D(start), ir.D(end-start), 1)
+	}
 	return c.Make(ir.OpSlice, DimAttr(int64(d)).With("start", attr.Int(start)).With("end", attr.Int(end)), x)
 }
 
@@ -107,25 +124,16 @@ func (c *Call) Over(op ir.Op, x *ir.Value, keep bool, dims ...int64) *ir.Value {
 }
 
 // Broadcast is x in a shape to which it broadcasts.
-func (c *Call) Broadcast(x *ir.Value, shape []int64) (*ir.Value, bool) {
-	from, old := Static(x), x.Type().Strides()
-	if slices.Equal(from, shape) {
+func (c *Call) Broadcast(x *ir.Value, shape ir.Shape) (*ir.Value, bool) {
+	from := x.Type().Shape()
+	if from.Equal(shape) {
 		return x, true
 	}
-	lead := len(shape) - len(from)
-	if lead < 0 {
+	ts, err := ir.Infer(ir.OpExpand, nil, nil, []ir.Type{x.Type()}, ir.TensorOf(x.Type().DType(), shape))
+	if err != nil {
 		return x, false
 	}
-	strides := make([]int64, len(shape))
-	for d, n := range from {
-		switch {
-		case n == shape[lead+d]:
-			strides[lead+d] = old[d]
-		case n != 1:
-			return x, false
-		}
-	}
-	return c.Helper(ir.OpExpand, nil, ir.Tensor(x.Type().DType(), shape...).WithStrides(strides), x), true
+	return c.Helper(ir.OpExpand, nil, ts[0], x), true
 }
 
 // Settle ends a decomposition whose results are there: the first gets the traced name, and
@@ -142,8 +150,8 @@ func (c *Call) Settle(vals ...*ir.Value) error {
 		return c.Fail("out", "results", "%s gives %d results, out lists %d", c.Target, len(vals), len(ts))
 	}
 	for i, v := range vals {
-		if c.Lines && ts[i].Rank() != v.Type().Rank() && intmath.Product(Static(v)) == 1 {
-			v = c.Shaped(v, SizesOf(ts[i])...)
+		if c.Lines && ts[i].Rank() != v.Type().Rank() && v.Type().Shape().NumElems().Equal(ir.D(1)) {
+			v = c.Reshaped(v, ts[i].Shape())
 		}
 		if !v.Type().Shape().Equal(ts[i].Shape()) {
 			return c.Fail("out", "type", "result %d is %s, the arguments give %s", i, ts[i], v.Type())
@@ -250,4 +258,9 @@ func (c *Call) Mul(a *ir.Value, bs ...*ir.Value) *ir.Value {
 		a = c.Make(ir.OpMul, nil, a, b)
 	}
 	return a
+}
+
+// Rest is 1 - x.
+func (c *Call) Rest(x *ir.Value) *ir.Value {
+	return c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, x), 1)
 }

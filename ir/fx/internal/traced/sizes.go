@@ -2,6 +2,7 @@ package traced
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -98,10 +99,85 @@ func (c *Call) SizedPiece(x *ir.Value, d int64, start, length ir.Dim, step int64
 // Counted is a size as a tensor of one element: a sum of as many ones, which are one element
 // in memory.
 func (c *Call) Counted(d ir.Dim) *ir.Value {
+	least := int64(0) // a size may be an expression that is negative
+	if low, _, ok := c.Trace.Bounds(d); ok {
+		least = min(low, 0)
+	}
 	one := c.Helper(ir.OpFull, attr.List(nil).With("value", attr.Int(1)), ir.Tensor(ir.I64))
-	ones := c.Helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d}).WithStrides([]int64{0}), one)
-	return c.Helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
+	ones := c.Helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d.Sub(ir.D(least))}).WithStrides([]int64{0}), one)
+	sum := c.Helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
+	if least < 0 {
+		sum = c.With(ir.OpAdd, sum, float64(least))
+	}
+	return sum
 }
+
+// By is op of a tensor and a size.
+func (c *Call) By(op ir.Op, x *ir.Value, d ir.Dim) *ir.Value {
+	if n, ok := d.Const(); ok {
+		return c.With(op, x, float64(n))
+	}
+	return c.Make(op, nil, x, c.In(x.Type().DType(), c.Counted(d)))
+}
+
+// Placed reports whether a view of x from start on along d begins a number of elements behind x: that is not so where
+// sizes of later dimensions are open.
+func Placed(x *ir.Value, d int, start int64) bool {
+	t := x.Type()
+	if start == 0 || d >= t.Rank() || t.Strides() != nil {
+		return true
+	}
+	_, ok := t.Shape()[d+1:].NumElems().Const()
+	return ok
+}
+
+// Piece is length elements along d from start on.
+func (c *Call) Piece(x *ir.Value, d int64, start, length ir.Dim) *ir.Value {
+	have := x.Type().Shape()[d]
+	c.Trace.Require(have.Sub(start).Sub(length))
+	first, ok := start.Const()
+	n, ok2 := length.Const()
+	if ok && ok2 {
+		return c.Slice(x, int(d), first, first+n)
+	}
+	return c.SizedPiece(x, d, start, length, 1)
+}
+
+// First is the first n elements along d.
+func (c *Call) First(x *ir.Value, d int64, n ir.Dim) *ir.Value {
+	if x.Type().Shape()[d].Equal(n) {
+		return x
+	}
+	return c.Piece(x, d, ir.D(0), n)
+}
+
+// Padded has elements of one value behind those along d: as many in all as there may ever be.
+func (c *Call) Padded(x *ir.Value, d int64, v attr.Value) *ir.Value {
+	shape := slices.Clone(x.Type().Shape())
+	if _, ok := shape[d].Const(); ok {
+		return x
+	}
+	shape[d] = ir.D(c.most(shape[d])).Sub(shape[d])
+	return c.Make(ir.OpCat, DimAttr(d), x, c.Full(v, x.Type().DType(), shape))
+}
+
+// most is the greatest value that a size may have.
+func (c *Call) most(d ir.Dim) int64 {
+	_, most, ok := c.Trace.Bounds(d)
+	if !ok || most > MaxElems {
+		panic(unsized{})
+	}
+	return most
+}
+
+// Never reports whether no sizes that symbols may have take d above 0.
+func (c *Call) Never(d ir.Dim) bool {
+	_, most, ok := c.Trace.Bounds(d)
+	return ok && most <= 0
+}
+
+// Empty reports whether a tensor has no elements whatever the sizes are that are open.
+func Empty(x *ir.Value) bool { return slices.ContainsFunc(x.Type().Shape(), ir.D(0).Equal) }
 
 // unsized is what Static panics with, and Run recovers: an operator is imported through
 // sizes that the trace does not know.

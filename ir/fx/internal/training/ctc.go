@@ -66,7 +66,7 @@ func (c *call) paths(places int64) (paths, error) {
 	if c.Err != nil || traced.SizeAt(p.labels, 1) != places {
 		return p, cmp.Or(c.Err, traced.ErrForm)
 	}
-	index, _ := c.Broadcast(c.Shaped(p.labels, 1, p.batch, places), []int64{p.steps, p.batch, places})
+	index, _ := c.Broadcast(c.Shaped(p.labels, 1, p.batch, places), ir.Dims(p.steps, p.batch, places))
 	p.log = c.Make(ir.OpGather, traced.DimAttr(2), c.In(p.dt, x), index)
 	// A label that is the one before it again is not reached but through the blank between, nor is a blank.
 	before := c.Make(ir.OpCat, traced.DimAttr(1), c.Filled(attr.Int(blank), ir.I64, p.batch, min(2, places)), c.Slice(p.labels, 1, 0, max(places-2, 0)))
@@ -130,7 +130,7 @@ func (p paths) walk(back bool) *ir.Value {
 			leaps = p.Make(ir.OpCat, traced.DimAttr(1), p.Slice(p.leaps, 1, 2, n), leaps)
 		}
 	}
-	start, _ := p.Broadcast(p.Make(ir.OpWhere, nil, starts, p.Filled(attr.Int(0), p.dt), p.never()), []int64{p.batch, n})
+	start, _ := p.Broadcast(p.Make(ir.OpWhere, nil, starts, p.Filled(attr.Int(0), p.dt), p.never()), ir.Dims(p.batch, n))
 	lengths := p.Filled(attr.Int(1), ir.I64, p.batch, 1) // paths begin in the first step, or end in the last
 	if back {
 		lengths = p.input
@@ -179,7 +179,7 @@ func ctcLoss(c *call) error {
 	}
 	alpha := c.Permuted(p.walk(false), 1, 0, 2)
 	end := c.Shaped(c.within(c.With(ir.OpAdd, p.input, -1), p.steps), p.batch, 1, 1)
-	index, _ := c.Broadcast(end, []int64{p.batch, 1, p.places})
+	index, _ := c.Broadcast(end, ir.Dims(p.batch, 1, p.places))
 	ends := c.Shaped(c.Make(ir.OpGather, traced.DimAttr(1), alpha, index), p.batch, p.places)
 	ends = c.Make(ir.OpWhere, nil, p.last(), ends, p.never())
 	most := c.Over(ir.OpAmax, ends, true, 1)
@@ -213,7 +213,7 @@ func ctcBackward(c *call) error {
 	// How probable each place is at each step; both walks have the probability of the step.
 	part := c.Sub(c.Add(c.Add(c.Permuted(c.In(p.dt, alpha), 1, 0, 2), beta), loss), p.log)
 	part = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, beta, math.Inf(-1)), zero, c.Make(ir.OpExp, nil, part))
-	index, _ := c.Broadcast(c.Shaped(p.labels, 1, p.batch, p.places), []int64{p.steps, p.batch, p.places})
+	index, _ := c.Broadcast(c.Shaped(p.labels, 1, p.batch, p.places), ir.Dims(p.steps, p.batch, p.places))
 	sums := c.Make(ir.OpScatter, traced.DimAttr(2).With("reduce", attr.String("add")), c.Filled(attr.Int(0), p.dt, p.steps, p.batch, p.classes), index, part)
 	y := c.Mul(c.Sub(c.Make(ir.OpExp, nil, c.In(p.dt, x)), sums), c.Shaped(c.In(p.dt, g), p.batch, 1))
 	without := c.Filled(attr.Float(math.NaN()), p.dt)

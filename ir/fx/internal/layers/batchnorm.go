@@ -1,11 +1,10 @@
-package aten
+package layers
 
 import (
 	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -37,9 +36,9 @@ func (c *call) floatArg(param string) float64 {
 // broadcasts against rank dimensions.
 func (c *call) channels(param string, acc ir.DType, rank int) *ir.Value {
 	v := c.In(acc, c.Tensor(param))
-	shape := slices.Repeat([]int64{1}, rank)
-	shape[1] = intmath.Product(traced.Static(v))
-	return c.Shaped(v, shape...)
+	shape := slices.Repeat(ir.Dims(1), rank)
+	shape[1] = v.Type().Shape().NumElems()
+	return c.Reshaped(v, shape)
 }
 
 // others are all dimensions but that of the channels.
@@ -72,6 +71,12 @@ func (c *call) affine(y *ir.Value, acc ir.DType, rank int) *ir.Value {
 	return y
 }
 
+// each is how many elements of x a channel has.
+func (c *call) each(x *ir.Value) ir.Dim {
+	s := x.Type().Shape()
+	return slices.Concat(s[:1], s[2:]).NumElems()
+}
+
 // batchNorm gives the normalised tensor, and the statistics of the batch in training: empty
 // ones otherwise. The functional form gives the new running statistics, too.
 func batchNorm(functional bool) func(c *call) error {
@@ -87,7 +92,7 @@ func batchNorm(functional bool) func(c *call) error {
 		if c.Err != nil || err != nil {
 			return cmp.Or(c.Err, err)
 		}
-		if rank < 2 || len(ts) < 3 || train && running && !functional || !train && !running || functional && !running || slices.Contains(traced.Static(x), 0) {
+		if rank < 2 || len(ts) < 3 || train && running && !functional || !train && !running || functional && !running || traced.Empty(x) {
 			return traced.ErrForm
 		}
 		acc := traced.AccType(x.Type().DType())
@@ -97,7 +102,7 @@ func batchNorm(functional bool) func(c *call) error {
 			rstd := c.Make(ir.OpRsqrt, nil, c.With(ir.OpAdd, c.channels("running_var", acc, rank), eps))
 			out := []*ir.Value{c.affine(c.Make(ir.OpMul, nil, away, rstd), acc, rank)}
 			for k := 1; k < 3; k++ {
-				out = append(out, c.Filled(attr.Int(0), ts[k].DType(), traced.SizesOf(ts[k])...))
+				out = append(out, c.Full(attr.Int(0), ts[k].DType(), ts[k].Shape()))
 			}
 			if functional {
 				out = append(out, c.Make(ir.OpClone, nil, c.Tensor("running_mean")), c.Make(ir.OpClone, nil, c.Tensor("running_var")))
@@ -105,18 +110,23 @@ func batchNorm(functional bool) func(c *call) error {
 			return c.Settle(out...)
 		}
 		y, mean, variance, rstd := c.standardised(wide, eps, others(rank)...)
-		n := traced.SizeAt(x, 1)
-		out := []*ir.Value{c.affine(y, acc, rank), c.Shaped(mean, n), c.Shaped(rstd, n)}
+		n := x.Type().Shape()[1:2]
+		out := []*ir.Value{c.affine(y, acc, rank), c.Reshaped(mean, n), c.Reshaped(rstd, n)}
 		if functional {
 			rate := c.floatArg("momentum")
-			elems := float64(intmath.Product(traced.Static(x)) / n)
-			variance = c.With(ir.OpMul, variance, elems/max(elems-1, 1))
+			if elems, ok := c.each(x).Const(); ok {
+				variance = c.With(ir.OpMul, variance, float64(elems)/max(float64(elems)-1, 1))
+			} else {
+				elems := c.In(ir.F64, c.Counted(c.each(x)))
+				factor := c.Make(ir.OpDiv, nil, elems, c.With(ir.OpMaximum, c.With(ir.OpSub, elems, 1), 1))
+				variance = c.Mul(variance, c.In(acc, factor))
+			}
 			for _, p := range []struct {
 				name string
 				now  *ir.Value
 			}{{"running_mean", mean}, {"running_var", variance}} {
 				old := c.In(acc, c.Tensor(p.name))
-				out = append(out, c.Make(ir.OpAdd, nil, c.With(ir.OpMul, c.Shaped(p.now, n), rate), c.With(ir.OpMul, old, 1-rate)))
+				out = append(out, c.Make(ir.OpAdd, nil, c.With(ir.OpMul, c.Reshaped(p.now, n), rate), c.With(ir.OpMul, old, 1-rate)))
 			}
 		}
 		return c.Settle(out...)
@@ -127,7 +137,7 @@ func batchNorm(functional bool) func(c *call) error {
 func (c *call) asked(grads ...func() *ir.Value) error {
 	var out []*ir.Value
 	var items []int
-	for i, yes := range c.mask("output_mask", 3) {
+	for i, yes := range c.Mask("output_mask", 3) {
 		if yes {
 			out, items = append(out, grads[i]()), append(items, i)
 		}
@@ -149,10 +159,10 @@ func batchNormBackward(c *call) error {
 		return c.Err
 	}
 	rank := x.Type().Rank()
-	if rank < 2 || slices.Contains(traced.Static(x), 0) || !train && !(c.IsTensor("running_mean") && c.IsTensor("running_var")) {
+	if rank < 2 || traced.Empty(x) || !train && !(c.IsTensor("running_mean") && c.IsTensor("running_var")) {
 		return traced.ErrForm
 	}
-	acc, n, dims := traced.AccType(x.Type().DType()), traced.SizeAt(x, 1), others(rank)
+	acc, n, dims := traced.AccType(x.Type().DType()), x.Type().Shape()[1:2], others(rank)
 	dy, x = c.In(acc, dy), c.In(acc, x)
 	var mean, rstd *ir.Value
 	if train {
@@ -171,22 +181,29 @@ func batchNormBackward(c *call) error {
 		}
 		g := dy
 		if train {
-			elems := float64(intmath.Product(traced.Static(x)) / n)
-			g = c.Make(ir.OpSub, nil, g, c.With(ir.OpDiv, sum, elems))
-			g = c.Make(ir.OpSub, nil, g, c.Make(ir.OpMul, nil, norm, c.With(ir.OpDiv, dot, elems)))
+			g = c.Make(ir.OpSub, nil, g, c.By(ir.OpDiv, sum, c.each(x)))
+			g = c.Make(ir.OpSub, nil, g, c.Make(ir.OpMul, nil, norm, c.By(ir.OpDiv, dot, c.each(x))))
 		}
 		return c.Make(ir.OpMul, nil, g, scale)
-	}, func() *ir.Value { return c.Shaped(dot, n) }, func() *ir.Value { return c.Shaped(sum, n) })
+	}, func() *ir.Value { return c.Reshaped(dot, n) }, func() *ir.Value { return c.Reshaped(sum, n) })
 }
 
 // grouped reads the sizes of a group norm and checks that they are x's.
-func (c *call) grouped(x *ir.Value) (batch, channels, inner, groups int64) {
-	batch, channels, inner, groups = c.Need("N"), c.Need("C"), c.Need("HxW"), c.Need("group")
-	if c.Err == nil && (groups < 1 || batch < 1 || channels < 1 || inner < 1 || channels%groups != 0 || x.Type().Rank() < 2 ||
-		intmath.Product(traced.Static(x)) == 0 || traced.SizeAt(x, 0) != batch || traced.SizeAt(x, 1) != channels || intmath.Product(traced.Static(x))/batch/channels != inner) {
+func (c *call) grouped(x *ir.Value) (batch ir.Dim, channels, groups int64, inner ir.Dim) {
+	sizes := slices.Concat(c.Sizes("N"), c.Sizes("C"), c.Sizes("HxW"))
+	if groups = c.Need("group"); c.Err != nil {
+		return
+	}
+	if len(sizes) != 3 || x.Type().Rank() < 2 {
+		c.Err = traced.ErrForm
+		return
+	}
+	batch, channels, inner = sizes[0], traced.Constant(sizes[1]), sizes[2]
+	s := x.Type().Shape()
+	if groups < 1 || channels < 1 || channels%groups != 0 || traced.Empty(x) || !s[:2].Equal(sizes[:2]) || !s[2:].NumElems().Equal(inner) {
 		c.Err = traced.ErrForm
 	}
-	return batch, channels, inner, groups
+	return batch, channels, groups, inner
 }
 
 func groupNorm(c *call) error {
@@ -195,14 +212,15 @@ func groupNorm(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	batch, channels, inner, groups := c.grouped(x)
+	batch, channels, groups, inner := c.grouped(x)
 	if c.Err != nil {
 		return c.Err
 	}
-	acc, shape := traced.AccType(x.Type().DType()), traced.Static(x)
-	y, mean, _, rstd := c.standardised(c.Shaped(c.In(acc, x), batch, groups, channels/groups*inner), eps, 2)
-	y = c.affine(c.Shaped(y, shape...), acc, len(shape))
-	return c.Settle(y, c.Shaped(mean, batch, groups), c.Shaped(rstd, batch, groups))
+	acc, shape := traced.AccType(x.Type().DType()), x.Type().Shape()
+	y, mean, _, rstd := c.standardised(c.Reshaped(c.In(acc, x), ir.Shape{batch, ir.D(groups), inner.Mul(ir.D(channels / groups))}), eps, 2)
+	y = c.affine(c.Reshaped(y, shape), acc, len(shape))
+	each := ir.Shape{batch, ir.D(groups)}
+	return c.Settle(y, c.Reshaped(mean, each), c.Reshaped(rstd, each))
 }
 
 func groupNormBackward(c *call) error {
@@ -210,15 +228,15 @@ func groupNormBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	batch, channels, inner, groups := c.grouped(x)
+	batch, channels, groups, inner := c.grouped(x)
 	if c.Err != nil {
 		return c.Err
 	}
-	acc, shape := traced.AccType(x.Type().DType()), traced.Static(x)
-	part := []int64{batch, groups, channels / groups, inner}
-	mean, rstd := c.Shaped(c.In(acc, c.Tensor("mean")), batch, groups, 1, 1), c.Shaped(c.In(acc, c.Tensor("rstd")), batch, groups, 1, 1)
-	dy = c.Shaped(c.In(acc, dy), part...)
-	norm := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, c.Shaped(c.In(acc, x), part...), mean), rstd)
+	acc, shape := traced.AccType(x.Type().DType()), x.Type().Shape()
+	part, each := ir.Shape{batch, ir.D(groups), ir.D(channels / groups), inner}, ir.Shape{batch, ir.D(groups), ir.D(1), ir.D(1)}
+	mean, rstd := c.Reshaped(c.In(acc, c.Tensor("mean")), each), c.Reshaped(c.In(acc, c.Tensor("rstd")), each)
+	dy = c.Reshaped(c.In(acc, dy), part)
+	norm := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, c.Reshaped(c.In(acc, x), part), mean), rstd)
 	return c.asked(func() *ir.Value {
 		g := dy
 		if c.IsTensor("weight") {
@@ -227,7 +245,7 @@ func groupNormBackward(c *call) error {
 		a := c.Over(ir.OpMean, g, true, 2, 3)
 		b := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, g, norm), true, 2, 3)
 		g = c.Make(ir.OpSub, nil, c.Make(ir.OpSub, nil, g, a), c.Make(ir.OpMul, nil, norm, b))
-		return c.Shaped(c.Make(ir.OpMul, nil, g, rstd), shape...)
+		return c.Reshaped(c.Make(ir.OpMul, nil, g, rstd), shape)
 	}, func() *ir.Value {
 		return c.Shaped(c.Over(ir.OpSum, c.Make(ir.OpMul, nil, dy, norm), false, 0, 3), channels)
 	}, func() *ir.Value { return c.Shaped(c.Over(ir.OpSum, dy, false, 0, 3), channels) })

@@ -1,4 +1,4 @@
-package aten
+package layers
 
 import (
 	"math"
@@ -81,14 +81,14 @@ func attention(c *call) error {
 	if bias != nil {
 		args = append(args, bias)
 	}
-	s := traced.Static(q)
-	lse := ir.Tensor(accumulated(q), s[0], s[1], s[2], 1)
+	s := q.Type().Shape()
+	lse := ir.TensorOf(accumulated(q), ir.Shape{s[0], s[1], s[2], ir.D(1)})
 	if len(ts) == ir.OpAttention.Info().NumResults && ts[1].Equal(lse) && ts[2].Equal(ir.Tensor(ir.I64)) && ts[3].Equal(ts[2]) {
 		return c.EmitErr(ir.OpAttention, l, args...)
 	}
-	wide, ok := ts[1].Shape().Static()
-	fits := ts[1].Equal(lse) || len(wide) == 3 && wide[0] == s[0] && wide[1] == s[1] && (ts[1].DType() == ir.F32 || ts[1].DType() == lse.DType())
-	if !ok || !fits || l.Has("dropout") {
+	wide := ts[1].Shape()
+	fits := ts[1].Equal(lse) || len(wide) == 3 && wide[:2].Equal(s[:2]) && (ts[1].DType() == ir.F32 || ts[1].DType() == lse.DType())
+	if !fits || l.Has("dropout") {
 		return traced.ErrForm // what the backward direction reads is not of a form that concert has
 	}
 	c.Shares = 1
@@ -103,7 +103,7 @@ func attention(c *call) error {
 // causalBehind reports whether the call is one of a target whose causal mask ends at the last
 // key: with as many queries as keys that is where concert's ends.
 func causalBehind(c *call, target string, l attr.List, q, k *ir.Value) bool {
-	return c.Operator == target && l.Bool("causal", false) && traced.Static(q)[2] != traced.Static(k)[2]
+	return c.Operator == target && l.Bool("causal", false) && !q.Type().Shape()[2].Equal(k.Type().Shape()[2])
 }
 
 // accumulated is the element type in which attention of such queries adds.
@@ -120,17 +120,25 @@ func (c *call) logSumExp(x *ir.Value, t ir.Type) *ir.Value {
 	if t.Equal(x.Type()) {
 		return x
 	}
-	s, x := traced.Static(x), c.In(t.DType(), x)
-	wide := traced.SizesOf(t)
-	flat := c.Helper(ir.OpView, nil, ir.Tensor(t.DType(), s[:3]...), x)
-	if wide[2] == s[2] {
+	s, x := x.Type().Shape(), c.In(t.DType(), x)
+	wide := t.Shape()[2]
+	flat := c.Helper(ir.OpView, nil, ir.TensorOf(t.DType(), s[:3]), x)
+	if wide.Equal(s[2]) {
 		return c.LaidOut(flat, t)
 	}
+	n, ok := s[2].Const()
+	if !ok {
+		rest := slices.Clone(t.Shape())
+		if rest[2] = wide.Sub(s[2]); c.Never(rest[2]) {
+			return c.Full(attr.Float(math.Inf(1)), t.DType(), t.Shape()) // it was not asked for
+		}
+		return c.LaidOut(c.Make(ir.OpCat, traced.DimAttr(2), flat, c.Full(attr.Float(math.Inf(1)), t.DType(), rest)), t)
+	}
 	full := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(math.Inf(1))}), t)
-	if wide[2] < s[2] {
+	if most, _ := wide.Const(); most < n {
 		return full // it was not asked for
 	}
-	return c.Helper(ir.OpSliceScatter, traced.DimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(s[2])), t, full, flat)
+	return c.Helper(ir.OpSliceScatter, traced.DimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(n)), t, full, flat)
 }
 
 // attentionBackward imports the gradients. That of a bias is as large as all scores: with
@@ -147,8 +155,8 @@ func attentionBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	q, k := traced.Static(args[1]), traced.Static(args[2])
-	if len(q) != 4 || len(k) != 4 || causalBehind(c, "aten._scaled_dot_product_flash_attention_backward.default", l, args[1], args[2]) {
+	q := args[1].Type().Shape()
+	if len(q) != 4 || args[2].Type().Rank() != 4 || causalBehind(c, "aten._scaled_dot_product_flash_attention_backward.default", l, args[1], args[2]) {
 		return traced.ErrForm
 	}
 	c.Shares = 1
@@ -177,20 +185,22 @@ func attentionBackward(c *call) error {
 }
 
 // storedLogSumExp is a log-sum-exp as attention has it of one of any kind.
-func (c *call) storedLogSumExp(x *ir.Value, q []int64) (*ir.Value, bool) {
-	s := traced.Static(x)
+func (c *call) storedLogSumExp(x *ir.Value, q ir.Shape) (*ir.Value, bool) {
+	s := x.Type().Shape()
 	if len(s) == 4 {
 		return x, true
 	}
-	if len(s) != 3 || s[0] != q[0] || s[1] != q[1] || s[2] < q[2] {
+	if len(s) != 3 || !s[:2].Equal(q[:2]) {
 		return nil, false
 	}
-	if s[2] > q[2] {
-		t := ir.Tensor(x.Type().DType(), q[0], q[1], q[2]).WithStrides(x.Type().Strides())
-		x = c.Helper(ir.OpSlice, traced.DimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(q[2])), t, x)
+	if more := s[2].Sub(q[2]); !more.Equal(ir.D(0)) {
+		if least, _, ok := c.Trace.Bounds(more); !ok || least < 0 {
+			return nil, false
+		}
+		x = c.First(x, 2, q[2])
 	}
-	x = c.LaidOut(x, ir.Tensor(x.Type().DType(), q[:3]...))
-	return c.Helper(ir.OpUnsqueeze, traced.DimAttr(3), ir.Tensor(x.Type().DType(), q[0], q[1], q[2], 1), x), true
+	x = c.LaidOut(x, ir.TensorOf(x.Type().DType(), q[:3]))
+	return c.Unsqueezed(x, 3), true
 }
 
 // attentionGradients computes the gradients of q, k, v and of the bias from scores that
@@ -201,41 +211,41 @@ func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value)
 		return err
 	}
 	grad, q, k, v, out, lse := args[0], args[1], args[2], args[3], args[4], args[5]
-	qs, ks := traced.Static(q), traced.Static(k)
-	if bias == nil || len(ts) != 4 || l.Has("dropout") || qs[1] != ks[1] || traced.Static(v)[3] != traced.Static(out)[3] {
+	qs, ks := q.Type().Shape(), k.Type().Shape()
+	if bias == nil || len(ts) != 4 || l.Has("dropout") || !qs[1].Equal(ks[1]) || !v.Type().Shape()[3].Equal(out.Type().Shape()[3]) {
 		return traced.ErrForm
 	}
 	c.Shares = 5 // products
-	b, s, t := qs[0]*qs[1], qs[2], ks[2]
+	b, s, t := qs[0].Mul(qs[1]), qs[2], ks[2]
 	dt, acc := q.Type().DType(), accumulated(q)
-	all := ir.Tensor(acc, qs[0], qs[1], s, t)
+	all := ir.TensorOf(acc, ir.Shape{qs[0], qs[1], s, t})
 	heads := func(x *ir.Value) *ir.Value { // [b,h,m,n] as [bh,m,n]
-		n := traced.Static(x)
-		x = c.LaidOut(x, traced.Like(x, x.Type().DType()))
-		return c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), b, n[2], n[3]), x)
+		n := x.Type().Shape()
+		return c.Reshaped(x, ir.Shape{b, n[2], n[3]})
 	}
-	turned := func(x *ir.Value) *ir.Value {
-		n := traced.Static(x)
-		return c.Helper(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0, 2, 1)}), ir.Tensor(x.Type().DType(), n[0], n[2], n[1]).WithStrides([]int64{n[1] * n[2], 1, n[2]}), x)
-	}
+	turned := func(x *ir.Value) *ir.Value { return c.Permuted(x, 0, 2, 1) }
 	product := func(dt ir.DType, x, y *ir.Value) *ir.Value {
-		return c.Helper(ir.OpMatmul, nil, ir.Tensor(dt, b, traced.Static(x)[1], traced.Static(y)[2]), x, y)
+		if c.Err != nil {
+			return c.None()
+		}
+		return c.Helper(ir.OpMatmul, nil, ir.TensorOf(dt, ir.Shape{b, x.Type().Shape()[1], y.Type().Shape()[2]}), x, y)
 	}
 	scores := func(x *ir.Value) *ir.Value { return c.Helper(ir.OpView, nil, all, x) }
-	scale := 1 / math.Sqrt(float64(qs[3]))
+	scale := 1 / math.Sqrt(float64(traced.Constant(qs[3])))
 	if v, ok := l.Get("scale"); ok {
 		scale, _ = v.AsFloat()
 	}
 	q3, k3, v3, g3 := heads(q), heads(k), heads(v), heads(grad)
 
-	x := c.Helper(ir.OpMul, traced.Scalar(attr.Float(scale)), all, scores(product(acc, q3, turned(k3))))
+	first := product(acc, q3, turned(k3))
+	if c.Err != nil {
+		return c.Err
+	}
+	x := c.Helper(ir.OpMul, traced.Scalar(attr.Float(scale)), all, scores(first))
 	x = c.Helper(ir.OpAdd, nil, all, x, c.In(acc, bias))
 	hidden := c.Helper(ir.OpEq, traced.Scalar(attr.Float(math.Inf(-1))), traced.Like(x, ir.Bool), x)
 	if l.Bool("causal", false) {
-		at := func(n int64, shape ...int64) *ir.Value {
-			return c.Helper(ir.OpView, nil, ir.Tensor(ir.I64, shape...), c.Helper(ir.OpIota, nil, ir.Tensor(ir.I64, n)))
-		}
-		later := c.Helper(ir.OpGt, nil, ir.Tensor(ir.Bool, s, t), at(t, 1, t), at(s, s, 1))
+		later := c.Make(ir.OpGt, nil, c.Unsqueezed(c.Places(t), 0), c.Unsqueezed(c.Places(s), 1))
 		hidden = c.Helper(ir.OpLogicalOr, nil, traced.Like(x, ir.Bool), hidden, later)
 	}
 	zero := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(acc))
@@ -243,19 +253,19 @@ func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value)
 	p = c.Helper(ir.OpWhere, nil, all, hidden, zero, p)
 
 	both := c.Helper(ir.OpMul, nil, traced.Like(out, acc), c.In(acc, grad), c.In(acc, out))
-	total := c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(3)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(acc, qs[0], qs[1], s, 1), both)
+	total := c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(3)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.TensorOf(acc, ir.Shape{qs[0], qs[1], s, ir.D(1)}), both)
 	ds := c.Helper(ir.OpSub, nil, all, scores(product(acc, g3, turned(v3))), total)
 	ds = c.Helper(ir.OpMul, nil, all, p, ds)
 
 	rounded := heads(c.In(dt, ds))
 	grads := []*ir.Value{product(acc, rounded, k3), product(acc, turned(rounded), q3), product(dt, turned(heads(c.In(dt, p))), g3)}
 	for i, x := range grads {
-		shape := traced.Static(args[1+i])
+		shape := args[1+i].Type().Shape()
 		if i < 2 {
 			x = c.Helper(ir.OpMul, traced.Scalar(attr.Float(scale)), traced.Like(x, acc), x)
 		}
 		x = c.In(ts[i].DType(), x)
-		grads[i] = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), x)
+		grads[i] = c.Helper(ir.OpView, nil, ir.TensorOf(x.Type().DType(), shape), x)
 	}
 	dbias, err := c.summedTo(ds, ts[3])
 	if err != nil {
@@ -266,9 +276,8 @@ func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value)
 
 // summedTo adds up the dimensions in which t has one element, or none.
 func (c *call) summedTo(x *ir.Value, t ir.Type) (*ir.Value, error) {
-	from := traced.Static(x)
-	to, ok := t.Shape().Static()
-	if !ok || len(to) > len(from) {
+	from, to := x.Type().Shape(), t.Shape()
+	if len(to) > len(from) {
 		return nil, traced.ErrForm
 	}
 	lead := len(from) - len(to)
@@ -276,18 +285,18 @@ func (c *call) summedTo(x *ir.Value, t ir.Type) (*ir.Value, error) {
 	kept := slices.Clone(from)
 	for d, n := range from {
 		switch {
-		case d >= lead && to[d-lead] == n:
-		case d < lead || to[d-lead] == 1:
-			dims, kept[d] = append(dims, int64(d)), 1
+		case d >= lead && to[d-lead].Equal(n):
+		case d < lead || to[d-lead].Equal(ir.D(1)):
+			dims, kept[d] = append(dims, int64(d)), ir.D(1)
 		default:
 			return nil, traced.ErrForm
 		}
 	}
 	if len(dims) > 0 {
-		x = c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(x.Type().DType(), kept...), x)
+		x = c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.TensorOf(x.Type().DType(), kept), x)
 	}
 	if lead > 0 {
-		x = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), to...), x)
+		x = c.Helper(ir.OpView, nil, ir.TensorOf(x.Type().DType(), to), x)
 	}
 	return x, nil
 }

@@ -1,4 +1,4 @@
-package aten
+package layers
 
 import (
 	"cmp"
@@ -56,7 +56,7 @@ func gluBackward(c *call) error {
 	dy = c.In(a.Type().DType(), dy)
 	gate := c.Make(ir.OpSigmoid, nil, b)
 	open := c.Mul(dy, gate)
-	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(d), open, c.Mul(open, c.rest(gate), a)))
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(d), open, c.Mul(open, c.Rest(gate), a)))
 }
 
 // shrinkBackward lets gradients of elements through that are not within lambd of zero.
@@ -160,7 +160,7 @@ func fakeQuantize(c *call) error {
 		y, within = c.Make(ir.OpWhere, nil, off, x, y), c.Make(ir.OpLogicalOr, nil, off, within)
 	}
 	if c.NumResults == 1 {
-		return c.settled(y)
+		return c.Settle(y)
 	}
 	return c.Settle(y, within)
 }

@@ -1,4 +1,4 @@
-package aten
+package layers
 
 import (
 	"github.com/seed-ee968945/concert/ir"
@@ -31,11 +31,6 @@ func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
 		out = append(out, c.Slice(x, 1, i*w, (i+1)*w))
 	}
 	return out
-}
-
-// rest is 1 - x.
-func (c *call) rest(x *ir.Value) *ir.Value {
-	return c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, x), 1)
 }
 
 func (c *call) sideBySide(xs ...*ir.Value) *ir.Value {
@@ -104,12 +99,12 @@ func lstmCellBackward(c *call) error {
 	}
 	cx = c.In(acc, cx)
 	t := c.Make(ir.OpTanh, nil, c.In(acc, cy))
-	dc := c.Add(c.Mul(grad["grad_hy"], g[3], c.rest(c.Mul(t, t))), grad["grad_cy"])
+	dc := c.Add(c.Mul(grad["grad_hy"], g[3], c.Rest(c.Mul(t, t))), grad["grad_cy"])
 	gates := c.sideBySide(
-		c.Mul(dc, g[2], c.rest(g[0]), g[0]),
-		c.Mul(dc, cx, c.rest(g[1]), g[1]),
-		c.Mul(dc, g[0], c.rest(c.Mul(g[2], g[2]))),
-		c.Mul(grad["grad_hy"], t, c.rest(g[3]), g[3]))
+		c.Mul(dc, g[2], c.Rest(g[0]), g[0]),
+		c.Mul(dc, cx, c.Rest(g[1]), g[1]),
+		c.Mul(dc, g[0], c.Rest(c.Mul(g[2], g[2]))),
+		c.Mul(grad["grad_hy"], t, c.Rest(g[3]), g[3]))
 	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{gates, c.Mul(dc, g[1])}, gates)
 }
 
@@ -151,9 +146,9 @@ func gruCellBackward(c *call) error {
 	}
 	dy = c.In(traced.AccType(dy.Type().DType()), dy)
 	reset, update, fresh, hx, part := g[0], g[1], g[2], g[3], g[4]
-	dupdate := c.Mul(dy, c.Sub(hx, fresh), c.rest(update), update)
-	dfresh := c.Mul(dy, c.rest(update), c.rest(c.Mul(fresh, fresh)))
-	dreset := c.Mul(dfresh, part, c.rest(reset), reset)
+	dupdate := c.Mul(dy, c.Sub(hx, fresh), c.Rest(update), update)
+	dfresh := c.Mul(dy, c.Rest(update), c.Rest(c.Mul(fresh, fresh)))
+	dreset := c.Mul(dfresh, part, c.Rest(reset), reset)
 	in := c.sideBySide(dreset, dupdate, dfresh)
 	hidden := c.sideBySide(dreset, dupdate, c.Mul(dfresh, reset))
 	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{in, hidden, c.Mul(dy, update)}, in, hidden)
