@@ -23,7 +23,8 @@ type Range struct{ Min, Max int64 }
 // # Method
 //
 // Where each symbol occurs with coefficients of one sign only, interval arithmetic is
-// exact. Else the greatest value over a box (a range for each symbol) is at an end of the range of
+// exact. Where each symbol is in one factor only, which no product has twice, the ends are at those
+// of the factors' ranges. Else the greatest value over a box (a range for each symbol) is at an end of the range of
 // every symbol that d rises or falls with, which partial derivatives tell in interval
 // arithmetic. A box in which that is not known of some symbol is halved along the widest
 // one, unless interval arithmetic shows that it holds nothing greater than a value
@@ -48,10 +49,79 @@ func (d Dim) Bounds(of func(sym string) (Range, bool)) (Range, bool) {
 		e := d.enclose(b)
 		return e, fits(e.Min) && fits(e.Max)
 	}
+	if r, ok := d.corners(b); ok {
+		return r, fits(r.Min) && fits(r.Max)
+	}
 	most, ok := d.most(b)
 	least, ok2 := d.Mul(New(-1)).most(b)
 	return Range{-least, most}, ok && ok2
 }
+
+// corners is the range of d where each product has a factor once and no symbol is in two factors: such a sum is
+// greatest and least where each factor is.
+func (d Dim) corners(b box) (Range, bool) {
+	var factors []factor
+	seen := map[string]bool{}
+	for _, t := range d.terms() {
+		for i, f := range t.factors {
+			if i > 0 && t.factors[i-1].key == f.key {
+				return Range{}, false
+			}
+			if slices.ContainsFunc(factors, func(g factor) bool { return g.key == f.key }) {
+				continue
+			}
+			names := []string{f.sym}
+			if f.sym == "" {
+				names = f.num.Symbols(nil)
+				if !f.num.uniform(1, make([]int, len(b.names)), b) {
+					return Range{}, false
+				}
+			}
+			for _, s := range names {
+				if seen[s] {
+					return Range{}, false
+				}
+				seen[s] = true
+			}
+			factors = append(factors, f)
+		}
+	}
+	if len(factors) > maxCorners {
+		return Range{}, false
+	}
+	r := Range{math.MaxInt64, math.MinInt64}
+	for corner := range 1 << len(factors) {
+		at := map[string]int64{}
+		for i, f := range factors {
+			ends := Range{}
+			if f.sym != "" {
+				ends = b.sides[b.index[f.sym]]
+			} else {
+				e := f.num.enclose(b)
+				ends = Range{floorDiv(e.Min, f.den), floorDiv(e.Max, f.den)}
+			}
+			if at[f.key] = ends.Min; corner>>i&1 == 1 {
+				at[f.key] = ends.Max
+			}
+		}
+		sum := int64(0)
+		for _, t := range d.terms() {
+			p := t.coef
+			for _, f := range t.factors {
+				p = satMul(p, at[f.key])
+			}
+			if p > 1<<50 || p < -1<<50 {
+				return Range{}, false
+			}
+			sum += p // of maxWork terms at most
+		}
+		r = Range{min(r.Min, sum), max(r.Max, sum)}
+	}
+	return r, true
+}
+
+// maxCorners bounds the factors of corners.
+const maxCorners = 8
 
 // maxBoxes bounds the search of Bounds, and maxWork the expressions that it is for:
 // symbols times terms.

@@ -381,6 +381,12 @@ func unbind(c *call) error {
 	}
 	at := func(i int) attr.List { return traced.DimAttr(d).With("index", attr.Int(int64(i))) }
 	var items []*ir.Value
+	if !traced.Placed(x, int(d), 1) {
+		for i := range ts {
+			items = append(items, c.one(x, d, ir.D(int64(i))))
+		}
+		return c.pieces(items...)
+	}
 	if c.Copies {
 		for i := range ts {
 			items = append(items, c.Make(ir.OpSelect, at(i), x))

@@ -132,6 +132,9 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		}
 	}
 	step = c.Int("step", 1)
+	if first, ok := bounds[0].Const(); ok && !traced.Placed(x, int(d), first) {
+		open = true
+	}
 	if c.Err != nil || !open || step < 1 {
 		return start, length, step, false
 	}
@@ -150,6 +153,7 @@ func (c *call) same(a, b ir.Dim) {
 // pieces ends an operator whose results PyTorch has in the operand's memory: nothing reads
 // that behind an operator that overwrites one of them.
 func (c *call) pieces(vals ...*ir.Value) error {
+	c.Pieces = true
 	err := c.Settle(vals...)
 	c.View = err == nil
 	return err
@@ -161,14 +165,22 @@ func selectOne(c *call) error {
 		return c.Err
 	}
 	d, i := c.Dim("dim", 0, x.Type().Rank()), c.Need("index")
-	if c.Err == nil && x.Type().Rank() > 0 && i < 0 {
-		n, ok := x.Type().Shape()[d].Const()
-		if !ok {
-			return c.pieces(c.Make(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(d)), c.SizedPiece(x, d, x.Type().Shape()[d].Add(ir.D(i)), ir.D(1), 1)))
+	if c.Err == nil && x.Type().Rank() > 0 {
+		at := ir.D(i)
+		if i < 0 {
+			at = at.Add(x.Type().Shape()[d])
 		}
-		i += n
+		n, ok := at.Const()
+		if i = n; !ok || !traced.Placed(x, int(d), i) {
+			return c.pieces(c.one(x, d, at))
+		}
 	}
 	return c.EmitErr(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(i)), x)
+}
+
+// one is a copy of one element along d.
+func (c *call) one(x *ir.Value, d int64, at ir.Dim) *ir.Value {
+	return c.Make(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(d)), c.SizedPiece(x, d, at, ir.D(1), 1))
 }
 
 func squeeze(c *call) error {
@@ -238,6 +250,9 @@ func split(c *call) error {
 	}
 	if c.Err == nil && int64(len(sizes)) != pieces {
 		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
+	}
+	if c.Err == nil && !traced.Placed(x, int(d), 1) {
+		return c.splitOpen(x, d, ir.Dims(sizes...))
 	}
 	return c.EmitErr(ir.OpSplit, traced.DimAttr(d).With("sizes", attr.Ints(sizes...)), x)
 }

@@ -61,6 +61,7 @@ type Call struct {
 	View    bool        // the results share the storage of the first operand read
 	Lines   bool        // scalars among the operands and results are lines of one element
 	Copies  bool        // what views give is wanted as copies
+	Pieces  bool        // results are copies, in row-major order, of what the trace has views of
 	Err     error
 }
 

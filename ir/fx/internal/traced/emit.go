@@ -16,6 +16,9 @@ func (c *Call) Types() ([]ir.Type, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c.Pieces {
+			t = ir.TensorOf(t.DType(), t.Shape())
+		}
 		out[i] = t
 	}
 	return out, nil
@@ -48,12 +51,29 @@ func (c *Call) Emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Nod
 	if c.Copies && op.IsView() {
 		return nil, c.copied(op, attrs, ts, args)
 	}
+	if op.IsView() {
+		ts = c.viewed(op, attrs, ts, args)
+	}
 	if c.Lines {
 		return nil, c.lined(op, attrs, ts, args)
 	}
 	n := c.Append(op, attrs, meta, ts, nil, args)
 	c.Results, c.View = n.Results(), n.Effects()&ir.EffectAlias != 0 && len(args) > 0
 	return n, nil
+}
+
+// viewed are the types of a view. Where strides are open those of the operand may be others than the trace has: what
+// would be a view that begins at a size is a copy.
+func (c *Call) viewed(op ir.Op, attrs attr.List, ts []ir.Type, args []*ir.Value) []ir.Type {
+	open := func(t ir.Type) bool { return t.Strides() == nil }
+	if op == ir.OpAsStrided || len(args) != 1 || !open(args[0].Type()) && !slices.ContainsFunc(ts, open) {
+		return ts
+	}
+	got, err := ir.Infer(op, nil, attrs, []ir.Type{args[0].Type()}, ts...)
+	if err != nil || !slices.EqualFunc(got, ts, func(a, b ir.Type) bool { return a.DType() == b.DType() && a.Shape().Equal(b.Shape()) }) {
+		return ts
+	}
+	return got
 }
 
 // lined ends an operator on lines.

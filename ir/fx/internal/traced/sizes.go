@@ -123,11 +123,10 @@ func (c *Call) By(op ir.Op, x *ir.Value, d ir.Dim) *ir.Value {
 // Placed reports whether a view of x from start on along d begins a number of elements behind x: that is not so where
 // sizes of later dimensions are open.
 func Placed(x *ir.Value, d int, start int64) bool {
-	t := x.Type()
-	if start == 0 || d >= t.Rank() || t.Strides() != nil {
+	if start == 0 || d >= x.Type().Rank() {
 		return true
 	}
-	_, ok := t.Shape()[d+1:].NumElems().Const()
+	_, ok := x.Type().SymbolicStrides()[d].Const()
 	return ok
 }
 
@@ -157,12 +156,12 @@ func (c *Call) Padded(x *ir.Value, d int64, v attr.Value) *ir.Value {
 	if _, ok := shape[d].Const(); ok {
 		return x
 	}
-	shape[d] = ir.D(c.most(shape[d])).Sub(shape[d])
+	shape[d] = ir.D(c.Most(shape[d])).Sub(shape[d])
 	return c.Make(ir.OpCat, DimAttr(d), x, c.Full(v, x.Type().DType(), shape))
 }
 
-// most is the greatest value that a size may have.
-func (c *Call) most(d ir.Dim) int64 {
+// Most is the greatest value that a size may have.
+func (c *Call) Most(d ir.Dim) int64 {
 	_, most, ok := c.Trace.Bounds(d)
 	if !ok || most > MaxElems {
 		panic(unsized{})

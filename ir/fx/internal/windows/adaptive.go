@@ -20,26 +20,27 @@ func adaptiveMaxPool(c *call) error {
 	if err = cmp.Or(c.Err, err); err != nil {
 		return err
 	}
-	in, out := traced.Static(x), traced.SizesOf(t)
+	have, want := x.Type().Shape(), t.Shape()
 	n := 2
 	if c.Target == "aten.adaptive_max_pool3d.default" {
 		n = 3
 	}
-	front := len(in) - n
-	if front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0) || c.NumResults != 2 {
+	front := len(have) - n
+	if front < 0 || len(want) != len(have) || none(have) || none(want) || c.NumResults != 2 {
 		return traced.ErrForm
 	}
-	p := pooling{in: in[front:], out: out[front:], front: front, padding: make([]int64, n), dilation: slices.Repeat([]int64{1}, n)}
+	p := pooling{in: have[front:], out: want[front:], front: front, padding: make([]int64, n), dilation: slices.Repeat([]int64{1}, n)}
 	even := true
-	for d, size := range p.in {
-		even = even && size%p.out[d] == 0
-		p.kernel = append(p.kernel, size/p.out[d])
+	in, out := sizes(p.in), sizes(p.out)
+	for d, size := range in {
+		even = even && size%out[d] == 0
+		p.kernel = append(p.kernel, size/out[d])
 	}
 	if p.stride = p.kernel; even {
 		return c.largest(x, p, ir.I64, c.flatIndices)
 	}
 	at := [][]float64{{0}} // window -> places of its taps
-	for d := front; d < len(in); d++ {
+	for d := range in {
 		if out[d] > in[d] || out[d] > maxTaps/int64(len(at)*len(at[0])) || in[d] > maxTaps/int64(len(at)*len(at[0])) {
 			return traced.ErrForm
 		}
@@ -47,12 +48,13 @@ func adaptiveMaxPool(c *call) error {
 	}
 	windows, taps := int64(len(at)), int64(len(at[0]))
 	places := c.numbers(ir.I64, slices.Concat(at...), windows*taps)
-	flat := c.Shaped(x, intmath.Product(in[:front]), intmath.Product(in[front:]))
-	all := c.Shaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), intmath.Product(in[:front]), windows, taps)
+	planes := have[:front].NumElems()
+	flat := c.Reshaped(x, ir.Shape{planes, ir.D(intmath.Product(in))})
+	all := c.Reshaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), ir.Shape{planes, ir.D(windows), ir.D(taps)})
 	tap := c.Make(ir.OpArgmax, traced.DimAttr(2), all)
 	base := c.With(ir.OpMul, c.Counting(windows), float64(taps))
 	place := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), places, c.Make(ir.OpAdd, nil, tap, base))
-	return c.Settle(c.Shaped(c.Over(ir.OpAmax, all, false, 2), out...), c.Shaped(place, out...))
+	return c.Settle(c.Reshaped(c.Over(ir.OpAmax, all, false, 2), want), c.Reshaped(place, want))
 }
 
 // withTaps adds a dimension, of size in and divided in out, to windows.
@@ -91,15 +93,15 @@ func placedBackward(c *call) error {
 	if strings.Contains(c.Target, "pool3d") {
 		n = 3
 	}
-	in, out := traced.Static(x), traced.Static(dy)
+	in, out := x.Type().Shape(), dy.Type().Shape()
 	front := len(in) - n
-	if front < 0 || len(out) != len(in) || !slices.Equal(in[:front], out[:front]) || !slices.Equal(traced.Static(at), out) {
+	if front < 0 || len(out) != len(in) || !in[:front].Equal(out[:front]) || !at.Type().Shape().Equal(out) {
 		return traced.ErrForm
 	}
-	rows := intmath.Product(in[:front])
-	flat := func(v *ir.Value, s []int64) *ir.Value { return c.Shaped(v, rows, intmath.Product(s[front:])) }
+	rows := in[:front].NumElems()
+	flat := func(v *ir.Value, s ir.Shape) *ir.Value { return c.Reshaped(v, ir.Shape{rows, s[front:].NumElems()}) }
 	acc := traced.AccType(dy.Type().DType())
-	zero := c.Filled(attr.Int(0), acc, rows, intmath.Product(in[front:]))
+	zero := c.Full(attr.Int(0), acc, ir.Shape{rows, in[front:].NumElems()})
 	sum := c.Make(ir.OpScatter, traced.DimAttr(1).With("reduce", attr.String("add")), zero, flat(c.In(ir.I64, at), out), flat(c.In(acc, dy), out))
-	return c.Settle(c.Shaped(sum, in...))
+	return c.Settle(c.Reshaped(sum, in))
 }

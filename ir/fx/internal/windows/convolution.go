@@ -50,6 +50,14 @@ func (c *call) sliding(rank int) sliding {
 // maxWindow bounds what windows are made of, so that sums of products stay integers.
 const maxWindow = 1 << 28
 
+// sizes are those that are known.
+func sizes(s ir.Shape) (out []int64) {
+	for _, d := range s {
+		out = append(out, traced.Constant(d))
+	}
+	return out
+}
+
 // exchanged lists dimensions with the first two exchanged.
 func exchanged(rank int) []int64 {
 	out := []int64{1, 0}
@@ -59,10 +67,12 @@ func exchanged(rank int) []int64 {
 	return out
 }
 
-// product is a convolution of the IR: its attributes and operands.
+// product is a convolution of the IR: its attributes and operands. Where sizes are open it may give more elements than
+// are asked for.
 type product struct {
 	attrs attr.List
 	args  []*ir.Value
+	more  bool
 }
 
 func (c *call) convolutionOf(t ir.Type, p product) *ir.Value {
@@ -102,32 +112,62 @@ func (s sliding) plain(x, w *ir.Value) product {
 	for _, p := range s.padding {
 		pads = append(pads, p, p)
 	}
-	return product{windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), []*ir.Value{x, w}}
+	return product{attrs: windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), args: []*ir.Value{x, w}}
 }
 
 // back is the gradient of a transposed convolution's input, which has the given sizes: plain, without windows that begin where
 // the result is padded.
-func (s sliding) back(dy, w *ir.Value, in []int64) product {
+func (s sliding) back(dy, w *ir.Value, in ir.Shape) product {
 	var pads []int64
 	kernel := traced.Static(w)[2:]
-	for d, n := range traced.Static(dy)[2:] {
-		more := n + 2*s.padding[d] - s.dilation[d]*(kernel[d]-1) - 1 - (in[d]-1)*s.stride[d]
+	for d, n := range dy.Type().Shape()[2:] {
+		more := traced.Constant(n.Sub(in[d].Mul(ir.D(s.stride[d])))) + 2*s.padding[d] - s.dilation[d]*(kernel[d]-1) - 1 + s.stride[d]
 		pads = append(pads, s.padding[d], s.padding[d]-more/s.stride[d]*s.stride[d])
 	}
-	return product{windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), []*ir.Value{dy, w}}
+	return product{attrs: windowed(s.stride, pads, nil, s.dilation, false, s.groups, 1), args: []*ir.Value{dy, w}}
+}
+
+// apart is x with its elements along d so far apart, and zeros between and behind them.
+func (c *call) apart(x *ir.Value, d int64, step int64) *ir.Value {
+	if step == 1 {
+		return x
+	}
+	shape := x.Type().Shape()
+	zeros := slices.Insert(slices.Clone(shape), int(d)+1, ir.D(step-1))
+	x = c.Make(ir.OpCat, traced.DimAttr(d+1), c.Unsqueezed(x, d+1), c.Full(attr.Int(0), x.Type().DType(), zeros))
+	shape = slices.Clone(shape)
+	shape[d] = shape[d].Mul(ir.D(step))
+	return c.Reshaped(x, shape)
+}
+
+// high is the padding behind that a size says. Of an open one that differs by its remainder it is the greatest, which
+// gives more elements.
+func (c *call) high(n ir.Dim) (most int64, more bool) {
+	if n, ok := n.Const(); ok {
+		return n, false
+	}
+	return c.Most(n), true
 }
 
 // ofInput is the gradient of the input, which has the given sizes, from that of the result.
-func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
+func (s sliding) ofInput(c *call, dy, w *ir.Value, in ir.Shape) product {
 	if c.Err != nil {
 		return product{}
 	}
-	ws, q := traced.Static(w), traced.Static(dy)[2:]
+	ws, q := traced.Static(w), dy.Type().Shape()[2:]
 	var pads []int64
+	more, base := false, slices.Clone(s.stride)
 	for d, p := range s.padding {
 		reach := (ws[2+d] - 1) * s.dilation[d]
 		low := reach - p
-		pads = append(pads, low, in[d]+reach-(q[d]-1)*s.stride[d]-1-low)
+		rest := in[d].Add(ir.D(reach - low)).Sub(q[d].Mul(ir.D(s.stride[d])))
+		if _, ok := q[d].Const(); !ok { // of no elements there are no places apart
+			dy, base[d] = c.apart(dy, int64(2+d), s.stride[d]), 1
+		} else {
+			rest = rest.Add(ir.D(s.stride[d] - 1))
+		}
+		high, open := c.high(rest)
+		pads, more = append(pads, low, high), more || open
 	}
 	if g := s.groups; g == 1 {
 		w = c.Permuted(w, exchanged(len(ws))...)
@@ -139,22 +179,25 @@ func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 		}
 		w = c.Shaped(c.Permuted(c.Shaped(w, parts...), order...), append([]int64{g * ws[1], ws[0] / g}, ws[2:]...)...)
 	}
-	return product{windowed(nil, pads, s.stride, s.dilation, true, s.groups, 1), []*ir.Value{dy, w}}
+	return product{windowed(nil, pads, base, s.dilation, true, s.groups, 1), []*ir.Value{dy, w}, more}
 }
 
 // ofWeight is the gradient of the weights, which have the given sizes, with their first two
-// dimensions exchanged.
+// dimensions exchanged. Batches and images of open sizes are as large as they may ever be, with zeros.
 func (s sliding) ofWeight(c *call, dy, x *ir.Value, w []int64) product {
 	if c.Err != nil {
 		return product{}
 	}
-	in, q := traced.Static(x)[2:], traced.Static(dy)[2:]
+	for d := range x.Type().Rank() {
+		x, dy = c.Padded(x, int64(d), attr.Int(0)), c.Padded(dy, int64(d), attr.Int(0))
+	}
+	in, q := sizes(x.Type().Shape()[2:]), sizes(dy.Type().Shape()[2:])
 	var pads []int64
 	for d, p := range s.padding {
 		pads = append(pads, p, (w[2+d]-1)*s.dilation[d]+(q[d]-1)*s.stride[d]+1-in[d]-p)
 	}
 	order := exchanged(len(w))
-	return product{windowed(s.dilation, pads, nil, s.stride, false, 1, s.groups), []*ir.Value{c.Permuted(x, order...), c.Permuted(dy, order...)}}
+	return product{attrs: windowed(s.dilation, pads, nil, s.stride, false, 1, s.groups), args: []*ir.Value{c.Permuted(x, order...), c.Permuted(dy, order...)}}
 }
 
 func convolution(c *call) error {
@@ -175,8 +218,9 @@ func convolution(c *call) error {
 		if traced.Static(w)[0]%s.groups != 0 {
 			return c.misfit()
 		}
-		out := traced.SizesOf(t)
-		p = s.ofInput(c, x, w, out[2:])
+		if p = s.ofInput(c, x, w, t.Shape()[2:]); p.more {
+			return traced.ErrForm
+		}
 	}
 	patches := c.Err == nil && s.patches(x, w, t)
 	if !c.IsTensor("bias") {
@@ -261,16 +305,16 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 		over = append(over, int64(d))
 	}
 	sums := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(over...)})
-	exchange := func(t ir.Type) ir.Type {
+	exchange := func(t ir.Type) ir.Type { // of weights
 		st, shape := slices.Clone(t.Strides()), slices.Clone(t.Shape())
 		st[0], st[1], shape[0], shape[1] = st[1], st[0], shape[1], shape[0]
 		return ir.TensorOf(t.DType(), shape).WithStrides(st)
 	}
 	ofInput := func() product {
 		if s.transposed {
-			return s.back(dy, w, traced.Static(x)[2:])
+			return s.back(dy, w, x.Type().Shape()[2:])
 		}
-		return s.ofInput(c, dy, w, traced.Static(x)[2:])
+		return s.ofInput(c, dy, w, x.Type().Shape()[2:])
 	}
 	// The gradient of the weights, but for its last operation.
 	ofWeight := func(t ir.Type) (ir.Op, attr.List, *ir.Value) {
@@ -298,7 +342,15 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 	var err error
 	switch items[0] {
 	case 0:
-		if p := ofInput(); c.Err == nil {
+		p := ofInput()
+		if c.Err == nil && p.more {
+			y := c.MakeAs(ir.OpConvolution, nil, p.attrs, p.args, ts[0])[0]
+			for d, n := range x.Type().Shape()[2:] {
+				y = c.First(y, int64(2+d), n)
+			}
+			return c.Settle(append([]*ir.Value{y}, others...)...)
+		}
+		if c.Err == nil {
 			err = c.Finish(ir.OpConvolution, p.attrs, p.args, others...)
 		}
 	case 1:

@@ -35,12 +35,13 @@ var poolOps = []row{
 // behind.
 type pooling struct {
 	kernel, stride, padding, dilation []int64
-	in, out                           []int64
-	front                             int // dimensions before
+	in, out                           ir.Shape
+	front                             int  // dimensions before
+	ceil                              bool // windows may reach beyond the padding
 }
 
 // pooling reads how the windows of a tensor of shape in slide that give one of shape out.
-func (c *call) pooling(in, out []int64) (p pooling) {
+func (c *call) pooling(in, out ir.Shape) (p pooling) {
 	read := func(param string, low int64, def []int64) []int64 {
 		l := slices.Clone(c.Ints(param))
 		if len(l) == 0 {
@@ -75,7 +76,8 @@ func (c *call) pooling(in, out []int64) (p pooling) {
 	if slices.Contains(c.Params, "dilation") {
 		p.dilation = read("dilation", 1, p.dilation)
 	}
-	if p.front = len(in) - rank; c.Err == nil && (p.front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0)) {
+	p.ceil = slices.Contains(c.Params, "ceil_mode") && c.Bool("ceil_mode", false)
+	if p.front = len(in) - rank; c.Err == nil && (p.front < 0 || len(out) != len(in) || none(in) || none(out)) {
 		c.Err = traced.ErrForm
 	}
 	if c.Err == nil {
@@ -86,6 +88,9 @@ func (c *call) pooling(in, out []int64) (p pooling) {
 	}
 	return p
 }
+
+// none reports whether a size is zero.
+func none(s ir.Shape) bool { return slices.ContainsFunc(s, ir.D(0).Equal) }
 
 // windowsOf makes the attributes of a fold of windows of the last dimensions.
 func (p pooling) windowsOf(how string, pads, stride, base []int64) attr.List {
@@ -100,21 +105,46 @@ func (p pooling) windowsOf(how string, pads, stride, base []int64) attr.List {
 func (p pooling) forward(how string) attr.List {
 	var pads []int64
 	for d, low := range p.padding {
-		pads = append(pads, low, (p.out[d]-1)*p.stride[d]+(p.kernel[d]-1)*p.dilation[d]+1-p.in[d]-low)
+		high, ok := p.out[d].Sub(ir.D(1)).Mul(ir.D(p.stride[d])).Add(ir.D((p.kernel[d]-1)*p.dilation[d] + 1 - low)).Sub(p.in[d]).Const()
+		if !ok { // that rounds down to as many windows
+			if high = low; p.ceil {
+				high += p.stride[d] - 1
+			}
+		}
+		pads = append(pads, low, high)
 	}
 	return p.windowsOf(how, pads, p.stride, nil)
 }
 
-// backward sums, for each element, what the windows have that it lies in.
-func (p pooling) backward() attr.List {
+// backward emits sums, for each element, of what the windows have that it lies in: those of args, a gradient and perhaps
+// places.
+func (p pooling) backward(c *call, args ...*ir.Value) error {
 	var pads []int64
+	more, base := false, slices.Clone(p.stride)
 	for d := range p.kernel {
 		reach := (p.kernel[d] - 1) * p.dilation[d]
 		low := reach - p.padding[d]
-		pads = append(pads, low, p.in[d]+reach-(p.out[d]-1)*p.stride[d]-1-low)
+		rest := p.in[d].Add(ir.D(reach - low)).Sub(p.out[d].Mul(ir.D(p.stride[d])))
+		if _, ok := p.out[d].Const(); !ok { // of no elements there are no places apart
+			for i := range args {
+				args[i] = c.apart(args[i], int64(p.front+d), p.stride[d])
+			}
+			base[d] = 1
+		} else {
+			rest = rest.Add(ir.D(p.stride[d] - 1))
+		}
+		high, open := c.high(rest)
+		pads, more = append(pads, low, high), more || open
 	}
-	ones := slices.Repeat([]int64{1}, len(p.kernel))
-	return p.windowsOf("sum", pads, ones, p.stride)
+	l := p.windowsOf("sum", pads, slices.Repeat([]int64{1}, len(p.kernel)), base)
+	if !more || c.Err != nil {
+		return c.EmitErr(ir.OpReduceWindow, l, args...)
+	}
+	y := c.Make(ir.OpReduceWindow, l, args...)
+	for d, n := range p.in {
+		y = c.First(y, int64(p.front+d), n)
+	}
+	return c.Settle(y)
 }
 
 func maxPool(c *call) error {
@@ -129,9 +159,15 @@ func maxPool(c *call) error {
 func (c *call) pool() (x *ir.Value, t ir.Type, p pooling, err error) {
 	x = c.Tensor("self")
 	if t, err = c.Trace.TypeOf(0); c.Err == nil && err == nil {
-		p = c.pooling(traced.Static(x), traced.SizesOf(t))
+		p = c.pooling(x.Type().Shape(), t.Shape())
 	}
-	return x, t, p, cmp.Or(c.Err, err)
+	if err = cmp.Or(c.Err, err); err == nil && p.ceil {
+		got, infer := ir.Infer(ir.OpReduceWindow, nil, p.forward("max"), []ir.Type{x.Type()})
+		if infer != nil || !got[0].Shape().Equal(t.Shape()) {
+			err = traced.ErrForm // the last window is dropped for some sizes
+		}
+	}
+	return x, t, p, err
 }
 
 // maxPoolPlaces emits the largest elements and what others gives of their places.
@@ -184,12 +220,20 @@ func (c *call) eachWith(op ir.Op, x *ir.Value, n int64) *ir.Value {
 	return c.Helper(op, traced.Scalar(attr.Int(n)), x.Type(), x)
 }
 
+// each is eachWith of a size.
+func (c *call) each(op ir.Op, x *ir.Value, n ir.Dim) *ir.Value {
+	if n, ok := n.Const(); ok {
+		return c.eachWith(op, x, n)
+	}
+	return c.Helper(op, nil, x.Type(), x, c.Counted(n))
+}
+
 // origin is where windows begin along dimension d, as a tensor that broadcasts.
 func (c *call) origin(p pooling, d int) *ir.Value {
-	shape := slices.Repeat([]int64{1}, len(p.out)-d)
+	shape := slices.Repeat(ir.Dims(1), len(p.out)-d)
 	shape[0] = p.out[d]
 	start := attr.Make(attr.Attr{Key: "start", Val: attr.Int(-p.padding[d])}, attr.Attr{Key: "step", Val: attr.Int(p.stride[d])})
-	return c.Shaped(c.Helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
+	return c.Reshaped(c.Helper(ir.OpIota, start, ir.TensorOf(ir.I64, ir.Shape{p.out[d]})), shape)
 }
 
 // indicesOf is the places in windows as indices into the last dimensions, flat: two terms
@@ -197,7 +241,7 @@ func (c *call) origin(p pooling, d int) *ir.Value {
 func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
 	t := places.Type()
 	rest := places
-	stride := int64(1)
+	stride := ir.D(1)
 	for d := len(p.kernel) - 1; d >= 0; d-- {
 		tap := rest
 		if d > 0 {
@@ -205,8 +249,8 @@ func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
 			rest = c.eachWith(ir.OpTruncDivide, rest, p.kernel[d])
 		}
 		at := c.Helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, tap, p.dilation[d]), c.origin(p, d))
-		at = c.eachWith(ir.OpMul, at, stride)
-		stride *= p.in[d]
+		at = c.each(ir.OpMul, at, stride)
+		stride = stride.Mul(p.in[d])
 		switch {
 		case d == 0:
 			v = at
@@ -221,11 +265,11 @@ func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
 
 func offsetsToIndices(c *call) error {
 	x := c.Tensor("offsets")
-	size := c.Ints("input_size")
+	size := c.Sizes("input_size")
 	if c.Err != nil {
 		return c.Err
 	}
-	out := traced.Static(x)
+	out := x.Type().Shape()
 	if len(size) > len(out) {
 		return traced.ErrForm
 	}
@@ -244,13 +288,13 @@ func offsetsToIndices(c *call) error {
 // offsetsOfImage is offsetsToIndices of two dimensions, of which the first ones' sizes say
 // nothing about indices.
 func offsetsOfImage(c *call) error {
-	x, width, wide := c.Tensor("offsets"), c.Need("kernel_width"), c.Need("input_width")
-	p := pooling{kernel: []int64{1, width}, in: []int64{1, wide}, stride: c.Ints("stride"), padding: c.Ints("padding"), dilation: []int64{1, 1}}
+	x, width, wide := c.Tensor("offsets"), c.Need("kernel_width"), c.Sizes("input_width")
+	p := pooling{kernel: []int64{1, width}, in: append(ir.Dims(1), wide...), stride: c.Ints("stride"), padding: c.Ints("padding"), dilation: []int64{1, 1}}
 	if c.Err != nil {
 		return c.Err
 	}
-	s := traced.Static(x)
-	if len(s) < 2 || len(p.stride) != 2 || len(p.padding) != 2 || width < 1 || wide < 1 {
+	s := x.Type().Shape()
+	if len(s) < 2 || len(p.stride) != 2 || len(p.padding) != 2 || width < 1 || len(wide) != 1 || c.Never(wide[0]) {
 		return traced.ErrForm
 	}
 	p.out = s[len(s)-2:]
@@ -263,7 +307,7 @@ func maxPoolBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	p := c.pooling(traced.Static(x), traced.Static(dy))
+	p := c.pooling(x.Type().Shape(), dy.Type().Shape())
 	if c.Err != nil {
 		return c.Err
 	}
@@ -273,13 +317,9 @@ func maxPoolBackward(c *call) error {
 	var place *ir.Value
 	total := int64(1)
 	for d, k := range p.kernel {
-		stride := int64(1)
-		for _, n := range p.in[d+1:] {
-			stride *= n
-		}
-		i := c.eachWith(ir.OpTruncDivide, at, stride)
+		i := c.each(ir.OpTruncDivide, at, p.in[d+1:].NumElems())
 		if d > 0 {
-			i = c.eachWith(ir.OpFmod, i, p.in[d])
+			i = c.each(ir.OpFmod, i, p.in[d])
 		}
 		tap := c.eachWith(ir.OpTruncDivide, c.Helper(ir.OpSub, nil, t, i, c.origin(p, d)), p.dilation[d])
 		if place != nil {
@@ -292,7 +332,7 @@ func maxPoolBackward(c *call) error {
 		return c.Err
 	}
 	place = c.Helper(ir.OpSub, traced.Scalar(attr.Int(total-1)).With("reverse", attr.Bool(true)), t, place)
-	return c.EmitErr(ir.OpReduceWindow, p.backward(), dy, place)
+	return p.backward(c, dy, place)
 }
 
 // divisors are what sums of windows are divided by: a number, or a tensor of them where
@@ -309,10 +349,12 @@ func (c *call) divisors(p pooling) (n attr.List, v *ir.Value) {
 		// Padding that counts are elements; windows may reach beyond it.
 		in := p.in[d]
 		if padded {
-			in += 2 * p.padding[d]
+			in = in.Add(ir.D(2 * p.padding[d]))
 		}
 		q.in = append(q.in, in)
-		same = same && (p.out[d]-1)*p.stride[d]+k <= p.in[d]+p.padding[d]*2 && (padded || p.padding[d] == 0)
+		beyond := p.out[d].Sub(ir.D(1)).Mul(ir.D(p.stride[d])).Add(ir.D(k - p.padding[d]*2)).Sub(p.in[d])
+		n, ok := beyond.Const()
+		same = same && (ok && n <= 0 || !ok && !p.ceil) && (padded || p.padding[d] == 0)
 		count *= k
 	}
 	if same {
@@ -321,8 +363,8 @@ func (c *call) divisors(p pooling) (n attr.List, v *ir.Value) {
 	if padded {
 		q.padding = slices.Repeat([]int64{0}, len(q.kernel))
 	}
-	ones := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)}), ir.Tensor(ir.F32, q.in...))
-	return nil, c.Helper(ir.OpReduceWindow, q.forward("sum"), ir.Tensor(ir.F32, p.out...), ones)
+	ones := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)}), ir.TensorOf(ir.F32, q.in))
+	return nil, c.Helper(ir.OpReduceWindow, q.forward("sum"), ir.TensorOf(ir.F32, p.out), ones)
 }
 
 // divided is x over the divisors of its windows.
@@ -358,7 +400,7 @@ func avgPoolBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	p := c.pooling(traced.Static(x), traced.Static(dy))
+	p := c.pooling(x.Type().Shape(), dy.Type().Shape())
 	if c.Err != nil {
 		return c.Err
 	}
@@ -366,36 +408,37 @@ func avgPoolBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	return c.EmitErr(ir.OpReduceWindow, p.backward(), y)
+	return p.backward(c, y)
 }
 
 // adaptive is how windows divide the last dimensions as evenly as may be: as a pool if all
 // are of one size, else along each dimension by itself, with how many elements each has.
-func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.Value) {
+func (c *call) adaptive(x, y ir.Shape) (p pooling, from []source, counts *ir.Value) {
 	n := c.resampledDims()
-	if p.front = len(in) - n; p.front < 0 || len(out) != len(in) || !slices.Equal(in[:p.front], out[:p.front]) || slices.Contains(in, 0) || slices.Contains(out, 0) {
+	if p.front = len(x) - n; p.front < 0 || len(y) != len(x) || !x[:p.front].Equal(y[:p.front]) || none(x) || none(y) {
 		c.Err = traced.ErrForm
 		return p, nil, nil
 	}
-	p.in, p.out = in[p.front:], out[p.front:]
+	p.in, p.out = x[p.front:], y[p.front:]
 	p.padding, p.dilation = make([]int64, n), slices.Repeat([]int64{1}, n)
 	even, each := true, []float64{1}
-	for d, size := range p.in {
-		even = even && size%p.out[d] == 0
-		p.kernel, p.stride = append(p.kernel, size/p.out[d]), append(p.stride, size/p.out[d])
+	in, out := sizes(p.in), sizes(p.out)
+	for d, size := range in {
+		even = even && size%out[d] == 0
+		p.kernel, p.stride = append(p.kernel, size/out[d]), append(p.stride, size/out[d])
 	}
 	if even {
 		return p, nil, nil
 	}
-	for d, size := range p.in {
-		if p.out[d] > maxTaps/int64(len(each)) || size/p.out[d]+2 > maxTaps/p.out[d] {
+	for d, size := range in {
+		if out[d] > maxTaps/int64(len(each)) || size/out[d]+2 > maxTaps/out[d] {
 			c.Err = traced.ErrForm
 			return p, nil, nil
 		}
 		s := source{beyond: true}
 		var lengths []int64
-		for o := range p.out[d] {
-			lengths = append(lengths, ((o+1)*size+p.out[d]-1)/p.out[d]-o*size/p.out[d])
+		for o := range out[d] {
+			lengths = append(lengths, ((o+1)*size+out[d]-1)/out[d]-o*size/out[d])
 		}
 		s.taps = int(slices.Max(lengths))
 		var next []float64
@@ -409,14 +452,14 @@ func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.V
 			for t := range int64(s.taps) {
 				at := size
 				if t < l {
-					at = int64(o)*size/p.out[d] + t
+					at = int64(o)*size/out[d] + t
 				}
 				s.at = append(s.at, at)
 			}
 		}
 		from = append(from, s)
 	}
-	return p, from, c.numbers(ir.F32, each, p.out...)
+	return p, from, c.numbers(ir.F32, each, out...)
 }
 
 func adaptivePool(c *call) error {
@@ -425,7 +468,7 @@ func adaptivePool(c *call) error {
 	if c.Err != nil || err != nil {
 		return cmp.Or(c.Err, err)
 	}
-	p, from, counts := c.adaptive(traced.Static(x), traced.SizesOf(t))
+	p, from, counts := c.adaptive(x.Type().Shape(), t.Shape())
 	if c.Err != nil {
 		return c.Err
 	}
@@ -449,7 +492,7 @@ func adaptivePoolBackward(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	p, from, counts := c.adaptive(traced.Static(x), traced.Static(dy))
+	p, from, counts := c.adaptive(x.Type().Shape(), dy.Type().Shape())
 	if c.Err != nil {
 		return c.Err
 	}
@@ -459,11 +502,11 @@ func adaptivePoolBackward(c *call) error {
 	}
 	dy = c.In(traced.AccType(dt), dy)
 	if from == nil {
-		return c.EmitErr(ir.OpReduceWindow, p.backward(), c.With(ir.OpDiv, dy, float64(intmath.Product(p.kernel))))
+		return p.backward(c, c.With(ir.OpDiv, dy, float64(intmath.Product(p.kernel))))
 	}
 	dy = c.Make(ir.OpDiv, nil, dy, counts)
 	for d := len(from) - 1; d >= 0; d-- {
-		dy = c.scattered(dy, p.front+d, p.in[d], from[d])
+		dy = c.scattered(dy, p.front+d, traced.Constant(p.in[d]), from[d])
 	}
 	return c.Settle(c.In(dt, dy))
 }

@@ -76,25 +76,26 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 			return cmp.Or(c.Err, err)
 		}
 		n := c.resampledDims()
-		small, large := traced.Static(x), traced.SizesOf(t)
+		less, more := x.Type().Shape(), t.Shape()
 		if back {
-			small, large = large, small
+			less, more = more, less
 		}
 		if c.Err != nil {
 			return c.Err
 		}
-		front := len(small) - n
-		if front < 0 || len(large) != len(small) || !slices.Equal(small[:front], large[:front]) || slices.Contains(small, 0) || slices.Contains(large, 0) {
+		front := len(less) - n
+		if front < 0 || len(more) != len(less) || !less[:front].Equal(more[:front]) || none(less) || none(more) {
 			return traced.ErrForm
 		}
+		small, large := sizes(less[front:]), sizes(more[front:])
 		dt := t.DType()
 		var from []source
 		plain := true
 		for d := range n {
-			if large[front+d] > maxTaps {
+			if large[d] > maxTaps {
 				return traced.ErrForm
 			}
-			s := of(c, d, n, small[front+d], large[front+d])
+			s := of(c, d, n, small[d], large[d])
 			if c.Err != nil {
 				return c.Err
 			}
@@ -111,7 +112,7 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 		}
 		for d := n - 1; d >= 0; d-- {
 			if back {
-				x = c.scattered(x, front+d, small[front+d], from[d])
+				x = c.scattered(x, front+d, small[d], from[d])
 			} else {
 				x = c.gathered(x, front+d, from[d])
 			}
@@ -174,9 +175,9 @@ func (c *call) weighted(x *ir.Value, d int, s source, t int) *ir.Value {
 func (c *call) gathered(x *ir.Value, d int, s source) *ir.Value {
 	var sum *ir.Value
 	if s.beyond {
-		zero := slices.Clone(traced.Static(x))
-		zero[d] = 1
-		x = c.Make(ir.OpCat, traced.DimAttr(int64(d)), x, c.Filled(attr.Int(0), x.Type().DType(), zero...))
+		zero := slices.Clone(x.Type().Shape())
+		zero[d] = ir.D(1)
+		x = c.Make(ir.OpCat, traced.DimAttr(int64(d)), x, c.Full(attr.Int(0), x.Type().DType(), zero))
 	}
 	for t := range s.taps {
 		y := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(int64(d))}), x, c.positions(s, t))
@@ -191,11 +192,11 @@ func (c *call) gathered(x *ir.Value, d int, s source) *ir.Value {
 
 // scattered adds what gathered would have read of the gradient dy to where it was read.
 func (c *call) scattered(dy *ir.Value, d int, n int64, s source) *ir.Value {
-	shape := slices.Clone(traced.Static(dy))
-	if shape[d] = n; s.beyond {
-		shape[d]++
+	shape := slices.Clone(dy.Type().Shape())
+	if shape[d] = ir.D(n); s.beyond {
+		shape[d] = ir.D(n + 1)
 	}
-	sum := c.Filled(attr.Int(0), dy.Type().DType(), shape...)
+	sum := c.Full(attr.Int(0), dy.Type().DType(), shape)
 	for t := range s.taps {
 		sum = c.Make(ir.OpIndexAdd, traced.DimAttr(int64(d)), sum, c.positions(s, t), c.weighted(dy, d, s, t))
 	}
