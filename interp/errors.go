@@ -66,14 +66,14 @@ func onRank(rank int, format string, args ...any) error {
 	return &rankError{rank, fmt.Errorf(format, args...)}
 }
 
-// SymbolError says that the value of a symbol is not in 0..Max, on that rank.
+// SymbolError says that the value of a symbol is not in Min..Max, on that rank.
 type SymbolError struct {
-	Rank       int
-	Symbol     string
-	Value, Max int64
+	Rank            int
+	Symbol          string
+	Value, Min, Max int64
 }
 
 // Error implements error.
 func (e *SymbolError) Error() string {
-	return fmt.Sprintf("interp: symbol %s is %d on rank %d, outside 0..%d", e.Symbol, e.Value, e.Rank, e.Max)
+	return fmt.Sprintf("interp: symbol %s is %d on rank %d, outside %d..%d", e.Symbol, e.Value, e.Rank, e.Min, e.Max)
 }

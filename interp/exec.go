@@ -86,8 +86,8 @@ func (m *machine) readSize(n *ir.Node) error {
 		for i, s := range n.Attrs().Strs(ir.SymbolsKey) {
 			v := dtype.LoadInt(sizes.DType, sizes.Data[8*int64(i)*sizes.Strides[0]:])
 			y := m.f.Module().Symbol(s)
-			if v < 0 || v > y.Max {
-				return nodeError(n, r, &SymbolError{Rank: r, Symbol: s, Value: v, Max: y.Max})
+			if v < y.Min || v > y.Max {
+				return nodeError(n, r, &SymbolError{Rank: r, Symbol: s, Value: v, Min: y.Min, Max: y.Max})
 			}
 			m.syms[r][s] = v
 			if m.opts.Sizes != nil {

@@ -48,8 +48,8 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 			if !ok {
 				n = s.Hint
 			}
-			if n < 0 || n > s.Max {
-				return nil, &SymbolError{Rank: r, Symbol: s.Name, Value: n, Max: s.Max}
+			if n < s.Min || n > s.Max {
+				return nil, &SymbolError{Rank: r, Symbol: s.Name, Value: n, Min: s.Min, Max: s.Max}
 			}
 			out[r][s.Name] = n
 		}

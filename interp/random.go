@@ -233,7 +233,8 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 	case ir.OpReadSize:
 		r := indexRange{set: true, hi: math.MaxInt64}
 		for _, s := range a.Strs(ir.SymbolsKey) {
-			r.hi = min(r.hi, m.f.Module().Symbol(s).Max+1)
+			y := m.f.Module().Symbol(s)
+			r.lo, r.hi = max(r.lo, y.Min), min(r.hi, y.Max+1)
 		}
 		put(0, 0, r)
 	case ir.OpIndexAdd:

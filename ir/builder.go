@@ -46,9 +46,9 @@ func (b *Builder) Finish() (*Module, error) {
 // Group declares a process group: a partition of the world into equal subgroups.
 func (b *Builder) Group(name string, ranks [][]int) *Group { return b.m.AddGroup(name, ranks) }
 
-// Symbol declares a run-time size with a hint for costs and an upper bound for memory.
-func (b *Builder) Symbol(name string, hint, maximum int64) Dim {
-	b.m.AddSymbol(name, hint, maximum)
+// Symbol declares a run-time size with a hint for costs, and bounds: memory suffices for maximum.
+func (b *Builder) Symbol(name string, hint, minimum, maximum int64) Dim {
+	b.m.AddSymbol(name, hint, minimum, maximum)
 	return Sym(name)
 }
 

@@ -33,8 +33,8 @@ func (m *Module) addGroup(g *Group) *Group {
 }
 
 // AddSymbol declares a run-time size.
-func (m *Module) AddSymbol(name string, hint, maximum int64) *Symbol {
-	return m.addSymbol(&Symbol{Name: name, Hint: hint, Max: maximum})
+func (m *Module) AddSymbol(name string, hint, minimum, maximum int64) *Symbol {
+	return m.addSymbol(&Symbol{Name: name, Hint: hint, Min: minimum, Max: maximum})
 }
 
 func (m *Module) addSymbol(s *Symbol) *Symbol {

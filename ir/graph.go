@@ -65,12 +65,11 @@ func (g *Group) Of(rank int) ([]int, int) {
 }
 
 // Symbol is a run-time size. Hint feeds cost models, Max bounds memory and
-// offsets; the run-time value may differ by rank and lies in 0..Max.
+// offsets; the run-time value may differ by rank and lies in Min..Max.
 type Symbol struct {
-	Name string
-	Hint int64
-	Max  int64
-	pos  Pos
+	Name           string
+	Hint, Min, Max int64
+	pos            Pos
 }
 
 // Check is a size that must not be negative: what the program takes for granted of the values
@@ -88,6 +87,18 @@ func (m *Module) Symbols() []*Symbol { return m.syms }
 
 // Checks lists the checks in declaration order. The caller must not change the list.
 func (m *Module) Checks() []Check { return m.checks }
+
+// Zeros are the sizes that the checks say to be 0: neither they nor their negatives are negative.
+// What equals another size by one of them is told by [Dim.Given].
+func (m *Module) Zeros() []Dim {
+	var out []Dim
+	for i, c := range m.checks {
+		if slices.ContainsFunc(m.checks[:i], func(o Check) bool { return o.Size.Add(c.Size).Equal(D(0)) }) {
+			out = append(out, c.Size)
+		}
+	}
+	return out
+}
 
 // Funcs lists the functions in declaration order. The caller must not change the list.
 func (m *Module) Funcs() []*Func { return m.funcs }
@@ -135,7 +146,7 @@ func (m *Module) Bounds(d Dim) (dim.Range, bool) {
 		if y == nil {
 			return dim.Range{}, false
 		}
-		return dim.Range{Max: y.Max}, true
+		return dim.Range{Min: y.Min, Max: y.Max}, true
 	})
 }
 

@@ -221,7 +221,7 @@ var opTable = [numOps]OpInfo{
 	OpTopk: memory("topk", 1, 1, 2, types.Topk, "%r:2 = topk %x {dim=1, k=2} : f32[4,2], i64[4,2]", "the k largest along dim and their indices", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
 	OpReadSize: {Name: "read_size", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectSizes, Elementwise: true, Exact: true, Types: types.ReadSize, Example: `%r = read_size %counts {symbols=["u0", "u1"]} : i64[2]`,
-		Doc:   "sets symbols on this rank to the elements of the operand, which the result copies; a value outside of 0 to the symbol's max is an error on all ranks",
+		Doc:   "sets symbols on this rank to the elements of the operand, which the result copies; a value outside of the symbol's bounds is an error on all ranks",
 		Attrs: []AttrSpec{{SymbolsKey, attr.KindStrings, true, "a symbol for each element; nodes that name one come after"}}},
 	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Types: types.Shard,
 		Example: "%r = shard %x on @tp {dim=0} : f32[2,8]", Doc: "this rank's shard of the operand along dim, by its group rank; a copy, since its offset is known only at run time"},

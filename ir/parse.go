@@ -115,7 +115,10 @@ func (p *parser) stagesDecl(start int) {
 func (p *parser) symDecl(start int) {
 	name := p.Ident("a symbol's name")
 	p.Keyword("hint")
-	hint := p.Int("a hint")
+	hint, minimum := p.Int("a hint"), int64(0)
+	if !p.Bad && p.Word("min") {
+		minimum = p.Int("a lower bound")
+	}
 	p.Keyword("max")
 	maximum := p.Int("an upper bound")
 	p.EndOfLine()
@@ -126,7 +129,7 @@ func (p *parser) symDecl(start int) {
 		p.Failf(start, p.I-start, "redefined", "symbol %s is declared twice", name)
 		return
 	}
-	p.m.AddSymbol(name, hint, maximum).pos = p.Src.PosAt(start)
+	p.m.AddSymbol(name, hint, minimum, maximum).pos = p.Src.PosAt(start)
 }
 
 func (p *parser) fn(start int) {

@@ -57,6 +57,9 @@ func (m *Module) AppendText(b []byte) []byte {
 	for _, s := range m.syms {
 		b = append(append(append(b, "sym "...), s.Name...), " hint "...)
 		b = strconv.AppendInt(b, s.Hint, 10)
+		if s.Min != 0 {
+			b = strconv.AppendInt(append(b, " min "...), s.Min, 10)
+		}
 		b = strconv.AppendInt(append(b, " max "...), s.Max, 10)
 		b = append(b, '\n')
 	}

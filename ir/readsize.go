@@ -9,7 +9,7 @@ import "slices"
 //
 // What names such a symbol comes after it, which EffectOrder knows and the verifier checks.
 // In functions that do not read it a symbol is a size as any other, which the caller gives.
-// Memory is laid out for Symbol.Max; a value outside of 0..Max is an error on all ranks.
+// Memory is laid out for Symbol.Max; a value outside of Min..Max is an error on all ranks.
 
 // SymbolsKey is the attribute of a read_size that names the symbols, one for each element.
 const SymbolsKey = "symbols"

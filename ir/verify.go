@@ -169,8 +169,8 @@ func ruleGroup(v *verifier) {
 
 func ruleSymbol(v *verifier) {
 	for _, s := range v.m.syms {
-		if s.Hint < 0 || s.Hint > s.Max {
-			v.module(s.pos, "symbol %s has hint %d outside 0..%d", s.Name, s.Hint, s.Max)
+		if s.Min < 0 || s.Hint < s.Min || s.Hint > s.Max {
+			v.module(s.pos, "symbol %s has hint %d outside %d..%d", s.Name, s.Hint, s.Min, s.Max)
 		}
 		if !text.PlainName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
 			v.module(s.pos, "symbol name %q is taken or not a name", s.Name)

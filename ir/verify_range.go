@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/ir/types"
@@ -69,7 +70,8 @@ func (v *verifier) symbolNotes(d Dim) []string {
 	}
 	note := fmt.Sprintf("%s lies in %d..%d, where", d, r.Min, r.Max)
 	for i, s := range names {
-		note += fmt.Sprintf("%s %s takes every value in 0..%d", ","[:min(i, 1)], s, v.m.Symbol(s).Max)
+		y := v.m.Symbol(s)
+		note += fmt.Sprintf("%s %s takes every value in %d..%d", ","[:min(i, 1)], s, y.Min, y.Max)
 	}
 	return []string{note}
 }
@@ -144,6 +146,9 @@ func ruleRange(v *verifier) {
 				v.at(n, -1, v.symbolNotes(d), "%s reaches past its operand for all values of the symbols: %s is never 0 or more", n.op.Name(), d)
 			}
 		}
+		if n.op == OpView {
+			v.sameCount(n)
+		}
 		for i := range n.results {
 			if !n.op.IsView() || v.bad[n.id] {
 				continue
@@ -152,6 +157,24 @@ func ruleRange(v *verifier) {
 				v.at(n, -1, nil, "%v", err)
 			}
 		}
+	}
+}
+
+// sameCount demands checks where a view has as many elements as its operand for some values of the
+// symbols only, and that memory for the operand's bound is enough.
+func (v *verifier) sameCount(n *Node) {
+	x, r := n.args[0].typ.Shape(), n.results[0].typ.Shape()
+	have, want := x.NumElems(), r.NumElems()
+	d := have.Sub(want)
+	for _, zero := range v.m.Zeros() {
+		d = d.Given(zero)
+	}
+	switch {
+	case !d.Equal(D(0)):
+		v.at(n, -1, []string{fmt.Sprintf("declare that they are equal: need %s, need %s", d, D(0).Sub(d))},
+			"view of %s as %s changes the number of elements", x, r)
+	case v.m.Bound(want) > v.m.Bound(have):
+		v.at(n, -1, slices.Concat(v.symbolNotes(have), v.symbolNotes(want)), "view of %s as %s: by the bounds of its symbols the result is larger", x, r)
 	}
 }
 

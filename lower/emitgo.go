@@ -154,7 +154,11 @@ func (e *emitter) module() {
 	if read := p.SizesRead(); len(p.Symbols) > 0 {
 		e.printf("Symbols: []rt.Symbol{\n")
 		for _, s := range p.Symbols {
-			e.printf("{Name: %q, Hint: %d, Max: %d", s.Name, s.Hint, s.Max)
+			e.printf("{Name: %q, Hint: %d, ", s.Name, s.Hint)
+			if s.Min != 0 {
+				e.printf("Min: %d, ", s.Min)
+			}
+			e.printf("Max: %d", s.Max)
 			if _, ok := read[s.Name]; ok {
 				e.printf(", Read: true")
 			}

@@ -99,7 +99,7 @@ func (l *lowering) declare() {
 		l.p.Groups = append(l.p.Groups, program.Group{Name: g.Name, Ranks: g.Ranks})
 	}
 	for _, s := range l.m.Symbols() {
-		l.p.Symbols = append(l.p.Symbols, program.Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+		l.p.Symbols = append(l.p.Symbols, program.Symbol{Name: s.Name, Hint: s.Hint, Min: s.Min, Max: s.Max})
 	}
 	for _, c := range l.m.Checks() {
 		l.need(c.Size, "")

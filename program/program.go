@@ -73,11 +73,11 @@ func (g *Group) Size() int {
 	return len(g.Ranks[0])
 }
 
-// Symbol is a run-time size in 0..Max; its value may differ by rank. Memory is
+// Symbol is a run-time size in Min..Max; its value may differ by rank. Memory is
 // laid out so that it suffices for every value.
 type Symbol struct {
-	Name      string
-	Hint, Max int64
+	Name           string
+	Hint, Min, Max int64
 }
 
 // Need is a size that a node of the IR needs not to be negative, and that may be for
@@ -262,7 +262,7 @@ func (p *Program) Bounds(d dim.Dim) (dim.Range, bool) {
 		if i < 0 || p.Symbols[i].Max < 0 {
 			return dim.Range{}, false
 		}
-		return dim.Range{Max: p.Symbols[i].Max}, true
+		return dim.Range{Min: p.Symbols[i].Min, Max: p.Symbols[i].Max}, true
 	})
 }
 

@@ -56,7 +56,11 @@ func (p *Program) AppendText(b []byte) []byte {
 		b = append(text.AppendRanks(append(text.AppendName(append(b, "group @"...), g.Name), " = "...), g.Ranks), '\n')
 	}
 	for _, s := range p.Symbols {
-		b = fmt.Appendf(b, "sym %s hint %d max %d\n", s.Name, s.Hint, s.Max)
+		b = fmt.Appendf(b, "sym %s hint %d", s.Name, s.Hint)
+		if s.Min != 0 {
+			b = fmt.Appendf(b, " min %d", s.Min)
+		}
+		b = fmt.Appendf(b, " max %d\n", s.Max)
 	}
 	for _, s := range p.Streams {
 		b = text.AppendName(append(b, "stream @"...), s.Name)
@@ -234,6 +238,9 @@ func (r *reader) declaration() {
 		s := Symbol{Name: r.Ident("a symbol's name")}
 		r.Keyword("hint")
 		s.Hint = r.Int("a hint")
+		if !r.Bad && r.Word("min") {
+			s.Min = r.Int("a lower bound")
+		}
 		r.Keyword("max")
 		s.Max = r.Int("an upper bound")
 		r.syms[s.Name] = true

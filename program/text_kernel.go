@@ -173,7 +173,7 @@ func (r *reader) bodySizes(list []dim.Dim) []int64 {
 	}
 	out := make([]int64, len(list))
 	for i, d := range list {
-		if n, ok := d.Const(); ok {
+		if n, ok := d.Const(); ok && n >= 0 {
 			out[i] = n
 		} else if n, ok := sizeNumber(d.String()); ok {
 			out[i] = SizeParam(n)

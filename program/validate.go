@@ -22,8 +22,8 @@ func (p *Program) Validate() error {
 		}
 	}
 	for _, s := range p.Symbols {
-		if s.Hint < 0 || s.Hint > s.Max {
-			return fmt.Errorf("program %s: symbol %s has hint %d outside 0..%d", p.Name, s.Name, s.Hint, s.Max)
+		if s.Min < 0 || s.Hint < s.Min || s.Hint > s.Max {
+			return fmt.Errorf("program %s: symbol %s has hint %d outside %d..%d", p.Name, s.Name, s.Hint, s.Min, s.Max)
 		}
 	}
 	for _, n := range p.Needs {

@@ -27,12 +27,12 @@ type SizeReader interface {
 
 // SizeRead is a symbol whose value a tensor holds.
 type SizeRead struct {
-	Symbol string
-	Max    int64
-	At     Tensor // i64 without dimensions, in the rank's arena
+	Symbol   string
+	Min, Max int64
+	At       Tensor // i64 without dimensions, in the rank's arena
 }
 
-// SizeCheck is what sizes that have been read must be: none below 0 or over its Max, and none of
+// SizeCheck is what sizes that have been read must be: none outside of its Min and Max, and none of
 // Needs, sums over them and the sizes that the caller gave, below 0.
 type SizeCheck struct {
 	DynamicSizes
@@ -221,7 +221,7 @@ func (x *Exec) bounds(name string) (dim.Range, bool) {
 	if r == nil {
 		return dim.Range{}, false
 	}
-	return dim.Range{Max: r.Max}, true
+	return dim.Range{Min: r.Min, Max: r.Max}, true
 }
 
 // hostReads leaves a size of a captured step to the host.
@@ -255,13 +255,16 @@ func (x *Exec) readLate(s Stream, p *sizesRead) {
 	for _, name := range slices.Compact(names) {
 		if r := x.sizeRead(name); r != nil {
 			c.Reads = append(c.Reads, *r)
+			if r.Min > 0 { // the device's kernel knows upper bounds alone
+				c.Needs = append(c.Needs, dim.Sym(name).Sub(dim.New(r.Min)))
+			}
 		}
 	}
 	m, rank, syms, node := x.m, x.r.env.Rank, x.syms, p.node
 	c.Error = func(values map[string]int64) error {
 		for _, r := range c.Reads {
-			if v := values[r.Symbol]; v < 0 || v > r.Max {
-				return &CallError{Rank: rank, Op: "%" + node, Err: &SymbolError{Rank: rank, Module: m.Name, Symbol: r.Symbol, Value: v, Max: r.Max, Node: node}}
+			if v := values[r.Symbol]; v < r.Min || v > r.Max {
+				return &CallError{Rank: rank, Op: "%" + node, Err: &SymbolError{Rank: rank, Module: m.Name, Symbol: r.Symbol, Value: v, Min: r.Min, Max: r.Max, Node: node}}
 			}
 		}
 		known := maps.Clone(syms)

@@ -45,11 +45,11 @@ type Module struct {
 	Kernels []Code
 }
 
-// Symbol is a run-time size in 0..Max.
+// Symbol is a run-time size in Min..Max.
 type Symbol struct {
-	Name      string
-	Hint, Max int64
-	Read      bool // a launch of the module reads it from a tensor
+	Name           string
+	Hint, Min, Max int64
+	Read           bool // a launch of the module reads it from a tensor
 }
 
 // Need is an expression over the symbols that must not be negative, and the IR node
@@ -100,7 +100,7 @@ func moduleOf(p *program.Program) (*Module, error) {
 	read := p.SizesRead()
 	for _, s := range p.Symbols {
 		_, ok := read[s.Name]
-		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max, Read: ok})
+		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Min: s.Min, Max: s.Max, Read: ok})
 	}
 	for _, n := range p.Needs {
 		m.Needs = append(m.Needs, Need{n.Size.String(), n.Node})

@@ -55,7 +55,7 @@ func (x *Exec) reads(s Stream, k *Kernel) {
 			return
 		}
 		at := Tensor{Off: p.sizes.Off + 8*int64(i)*p.sizes.StridesOrDense()[0], DType: I64, Shape: []int64{}}
-		p.reads = append(p.reads, SizeRead{Symbol: name, Max: x.m.Symbols[k].Max, At: at})
+		p.reads = append(p.reads, SizeRead{Symbol: name, Min: x.m.Symbols[k].Min, Max: x.m.Symbols[k].Max, At: at})
 	}
 	if x.ways == chosen {
 		x.done(x.r.dev.Record(s, p.end))
@@ -124,8 +124,8 @@ func (x *Exec) readSizes(p *sizesRead) error {
 	}
 	for i, r := range p.reads {
 		v := dtype.LoadInt(I64, data[8*i:])
-		if v < 0 || v > r.Max {
-			return &SymbolError{Rank: x.r.env.Rank, Module: x.m.Name, Symbol: r.Symbol, Value: v, Max: r.Max, Node: p.node}
+		if v < r.Min || v > r.Max {
+			return &SymbolError{Rank: x.r.env.Rank, Module: x.m.Name, Symbol: r.Symbol, Value: v, Min: r.Min, Max: r.Max, Node: p.node}
 		}
 		x.read[r.Symbol] = v
 	}

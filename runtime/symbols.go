@@ -10,19 +10,19 @@ import (
 )
 
 // Run-time sizes. A program has been proved to fit for every value of its symbols in
-// 0..Max: no size or split is negative, and all tensors are within their buffers. So
+// Min..Max: no size or split is negative, and all tensors are within their buffers. So
 // what a run checks is that the values are in their bounds and what the program's Needs
 // say, and that inputs have the shapes that follow from them.
 
-// SymbolError says that the value of a symbol is not in 0..Max, on this rank. Nothing has run, unless a tensor held it:
+// SymbolError says that the value of a symbol is not in Min..Max, on this rank. Nothing has run, unless a tensor held it:
 // then the world is broken. It comes within a CallError, which names rank and module in its text.
 type SymbolError struct {
-	Rank       int
-	Module     string
-	Symbol     string
-	Value, Max int64
-	Input      string // the input whose shape gave the value; empty if Options.Symbols did
-	Node       string // the IR node that read it from a tensor, while the run went on; else empty
+	Rank            int
+	Module          string
+	Symbol          string
+	Value, Min, Max int64
+	Input           string // the input whose shape gave the value; empty if Options.Symbols did
+	Node            string // the IR node that read it from a tensor, while the run went on; else empty
 }
 
 // Error implements error.
@@ -34,7 +34,7 @@ func (e *SymbolError) Error() string {
 	if e.Input != "" {
 		from = fmt.Sprintf(" (by the shape of input %s)", e.Input)
 	}
-	return fmt.Sprintf("symbol %s is %d, expected 0 to %d%s", e.Symbol, e.Value, e.Max, from)
+	return fmt.Sprintf("symbol %s is %d, expected %d to %d%s", e.Symbol, e.Value, e.Min, e.Max, from)
 }
 
 // Is reports a match with ErrSymbol.
@@ -105,8 +105,8 @@ func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[
 		if !ok {
 			v = s.Hint
 		}
-		if v < 0 || v > s.Max {
-			return nil, &SymbolError{Rank: rank, Module: m.Name, Symbol: s.Name, Value: v, Max: s.Max, Input: input}
+		if v < s.Min || v > s.Max {
+			return nil, &SymbolError{Rank: rank, Module: m.Name, Symbol: s.Name, Value: v, Min: s.Min, Max: s.Max, Input: input}
 		}
 		syms[s.Name] = v
 	}
@@ -222,7 +222,7 @@ func (m *Module) bound(d dim.Dim) (int64, error) {
 		if i < 0 || m.Symbols[i].Max < 0 {
 			return dim.Range{}, false
 		}
-		return dim.Range{Max: m.Symbols[i].Max}, true
+		return dim.Range{Min: m.Symbols[i].Min, Max: m.Symbols[i].Max}, true
 	})
 	if !ok || r.Min < 0 {
 		return 0, fmt.Errorf("size %v has no bound, or may be negative", d)

@@ -191,6 +191,48 @@ func compareTerms(a, b term) int {
 	return slices.CompareFunc(a.factors, b.factors, func(x, y factor) int { return strings.Compare(x.key, y.key) })
 }
 
+// Given returns d where zero is 0: the last of zero's products of most factors is replaced by the
+// rest of zero. d itself where that is no product, but for one symbol that equals another, and
+// where it does not stand alone, with coefficient 1 or -1.
+func (d Dim) Given(zero Dim) Dim {
+	ts := zero.terms()
+	last := 0
+	for i, t := range ts {
+		if len(t.factors) == len(ts[0].factors) {
+			last = i
+		}
+	}
+	if len(ts) < 2 || ts[last].coef != 1 && ts[last].coef != -1 || len(ts[last].factors) < 2 && (len(ts) > 2 || len(ts[0].factors) != 1 || len(ts[1].factors) != 1) {
+		return d
+	}
+	lead := ts[last]
+	rest := fromTerms(slices.Delete(slices.Clone(ts), last, last+1)).Mul(New(-lead.coef))
+	for changed := true; changed; {
+		changed = false
+		for _, t := range d.terms() {
+			if left, ok := t.without(lead); ok {
+				d = d.Sub(fromTerms([]term{t})).Add(fromTerms([]term{left}).Mul(rest))
+				changed = true
+				break
+			}
+		}
+	}
+	return d
+}
+
+// without is what a product has besides the factors of another; false if it lacks one.
+func (t term) without(of term) (term, bool) {
+	left := slices.Clone(t.factors)
+	for _, f := range of.factors {
+		i := slices.IndexFunc(left, func(g factor) bool { return g.key == f.key })
+		if i < 0 {
+			return t, false
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return term{t.coef, left}, true
+}
+
 // NotNegative reports whether d has no negative coefficient, and so is 0 or more wherever its
 // symbols are. It errs to false.
 func (d Dim) NotNegative() bool {

@@ -70,6 +70,35 @@ func TestDetermined(t *testing.T) {
 	}
 }
 
+func TestGiven(t *testing.T) {
+	for _, c := range []struct{ d, zero, want string }{
+		{"c*d", "a*b-c*d", "a*b"}, {"2*c*d*e+c+1", "c*d-a*b", "2*a*b*e+c+1"}, {"c*d", "c*d-c-(a*b-a)", "a*b-a+c"},
+		{"b", "a-b", "a"}, {"b*b", "b-a", "a*a"}, {"b", "a+b-8", "b"}, {"b", "2*a-b", "2*a"}, {"a", "b-2*a", "a"},
+		{"c*d", "a*b-2*c*d", "c*d"}, {"3", "a-b", "3"}, {"a", "b", "a"}, {"c*c*d*d", "a*b-c*d", "a*a*b*b"},
+	} {
+		d, _ := Parse(c.d)
+		zero, err := Parse(c.zero)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Given(zero).String(); got != c.want {
+			t.Errorf("%s where %s is 0: %s, want %s", c.d, c.zero, got, c.want)
+		}
+	}
+}
+
+func TestNotNegative(t *testing.T) {
+	for s, want := range map[string]bool{"0": true, "-1": false, "2*a+3": true, "a-1": false, "a*b": true, "(a+1)//2": true, "(a-1)//2": false, "b-a*(a-1)//2": false} {
+		d, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.NotNegative() != want {
+			t.Errorf("%s: not %v", s, want)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                     `"" is not a dimension: expected a size or symbol`,

@@ -46,7 +46,7 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 		}
 		for _, s := range from.Symbols() {
 			if m.Symbol(s.Name) == nil {
-				m.AddSymbol(s.Name, s.Hint, s.Max)
+				m.AddSymbol(s.Name, s.Hint, s.Min, s.Max)
 			}
 		}
 	}

@@ -327,11 +327,7 @@ func (p *Scanner) Tensor(known func(sym string) bool) Tensor {
 func (p *Scanner) strides(t *Tensor, known func(sym string) bool) {
 	at := p.I
 	for {
-		s := p.Dim(known)
-		if n, ok := s.Const(); ok && n < 0 {
-			p.Failf(at, p.I-at, "syntax", "strides must not be negative")
-		}
-		t.Strides = append(t.Strides, s)
+		t.Strides = append(t.Strides, p.Dim(known))
 		if p.Bad || !p.Eat(',') {
 			break
 		}

@@ -101,7 +101,7 @@ type importer struct {
 	flights  []*flight
 	written  map[storage]mutation // storages that an in-place operator has overwritten
 	warnings []Warning
-	equal    []equality      // sizes that are numbers after all
+	zeros    []ir.Dim        // sizes that are 0 after all
 	pairs    map[string]bool // traced names of complex tensors
 	pastIn   bool            // an operation has been seen
 	done     bool            // the output has been seen

@@ -14,10 +14,10 @@ import (
 // number instead of tensors: PyTorch's SymInt. Such nodes leave nothing in the IR but the
 // symbols in shapes and, where a tensor's computation reads the number, a count.
 
-// Symbol is a size that is known at run time only, from 0 to Max.
+// Symbol is a size that is known at run time only, from Min to Max.
 type Symbol struct {
-	Name      string
-	Hint, Max int64
+	Name           string
+	Hint, Min, Max int64
 }
 
 func (s *scanner) symbols(f *File) {
@@ -27,6 +27,8 @@ func (s *scanner) symbols(f *File) {
 			switch key {
 			case "hint":
 				y.Hint = s.int64("a hint")
+			case "min":
+				y.Min = s.int64("a lower bound")
 			case "max":
 				y.Max = s.int64("an upper bound")
 			default:
@@ -80,7 +82,7 @@ func (im *importer) declareSymbols() error {
 		if traced.TextName(s.Name, "") != s.Name || im.m.Symbol(s.Name) != nil || s.Name == "" {
 			return im.file.errorf("", "symbols", "symbol", "%q is not a symbol's name, or taken", pytext.Clip(s.Name))
 		}
-		im.m.AddSymbol(s.Name, min(s.Hint, s.Max), s.Max)
+		im.m.AddSymbol(s.Name, max(min(s.Hint, s.Max), s.Min), s.Min, s.Max)
 	}
 	var checks []ir.Dim
 	for _, text := range im.file.Checks {
@@ -88,10 +90,20 @@ func (im *importer) declareSymbols() error {
 		if err != nil {
 			return im.file.errorf("", "checks", "check", "%v", err)
 		}
-		im.check(d)
 		checks = append(checks, d)
 	}
-	im.equal = equalities(checks)
+	for _, d := range checks {
+		if of := d.Symbols(nil); len(of) == 1 && im.m.Symbol(of[0]) != nil {
+			y := im.m.Symbol(of[0])
+			if n, ok := ir.Sym(y.Name).Sub(d).Const(); ok && n <= y.Max {
+				y.Min, y.Hint = max(y.Min, n), max(y.Hint, n)
+			}
+		}
+	}
+	for _, d := range checks {
+		im.check(d)
+	}
+	im.zeros = im.m.Zeros()
 	im.settle()
 	return nil
 }

@@ -59,43 +59,26 @@ func (c *node) tracedShape(param string) (ir.Shape, bool) {
 	return out[0].shape(), true
 }
 
-// equality is a sum of symbols, without a number, that a check says to be one.
-type equality struct {
-	sum ir.Dim
-	n   int64
-}
-
-// equalities are what two checks say together: neither d nor -d is negative.
-func equalities(checks []ir.Dim) []equality {
-	var out []equality
-	for i, d := range checks {
-		if !slices.ContainsFunc(checks[:i], func(o ir.Dim) bool { return o.Add(d).Equal(ir.D(0)) }) {
-			continue
-		}
-		n, ok := d.Eval(func(string) (int64, bool) { return 0, true })
-		if sum := d.Sub(ir.D(n)); ok && len(sum.Symbols(nil)) > 0 {
-			out = append(out, equality{sum, -n}, equality{ir.D(0).Sub(sum), n})
-		}
-	}
-	return out
-}
-
-// settled is a size as a number where the checks say that it is one.
+// settled is a size as the checks say it to be: a number where it is one, or else another size
+// that it equals.
 func (im *importer) settled(d ir.Dim) ir.Dim {
-	if _, ok := d.Const(); ok {
-		return d
-	}
-	for _, e := range im.equal {
-		if rest, ok := d.Sub(e.sum).Const(); ok {
-			return ir.D(rest + e.n)
+	for _, zero := range im.zeros {
+		if _, ok := d.Const(); ok {
+			break
 		}
+		for _, z := range []ir.Dim{zero, ir.D(0).Sub(zero)} {
+			if n, ok := d.Sub(z).Const(); ok {
+				return ir.D(n)
+			}
+		}
+		d = d.Given(zero)
 	}
 	return d
 }
 
-// settle makes sizes of traced tensors numbers where they are.
+// settle makes sizes of traced tensors what they are.
 func (im *importer) settle() {
-	if im.equal == nil {
+	if im.zeros == nil {
 		return
 	}
 	all := func(ns []int64, ds []ir.Dim) ([]int64, []ir.Dim) {

@@ -60,7 +60,7 @@ func fused(t *testing.T, m *ir.Module, pipeline string) *passes.Report {
 func alone(nodes []*ir.Node, outs []*ir.Value) *ir.Func {
 	m := ir.NewModule(1)
 	for _, s := range nodes[0].Func().Module().Symbols() {
-		m.AddSymbol(s.Name, s.Hint, s.Max)
+		m.AddSymbol(s.Name, s.Hint, s.Min, s.Max)
 	}
 	f := m.AddFunc("f")
 	vals := map[*ir.Value]*ir.Value{}

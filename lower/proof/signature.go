@@ -17,7 +17,7 @@ func (c *comparison) signature() {
 	}
 	var syms []program.Symbol
 	for _, s := range m.Symbols() {
-		syms = append(syms, program.Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+		syms = append(syms, program.Symbol{Name: s.Name, Hint: s.Hint, Min: s.Min, Max: s.Max})
 	}
 	if !slices.Equal(syms, c.p.Symbols) {
 		c.fail("symbols", fmt.Sprint(syms), fmt.Sprint(c.p.Symbols), "a program has its function's symbols")

@@ -54,7 +54,7 @@ func Curve(f *ir.Func, costs passes.CostModel, budgets []float64) ([]Point, erro
 		}
 		scratch := ir.NewModule(f.Module().World)
 		for _, y := range f.Module().Symbols() {
-			scratch.AddSymbol(y.Name, y.Hint, y.Max)
+			scratch.AddSymbol(y.Name, y.Hint, y.Min, y.Max)
 		}
 		fw, bw := emitHalves(scratch, j, plan)
 		if pt.ForwardPeak, pt.BackwardPeak, err = peaks(fw, bw); err != nil {

@@ -9,18 +9,15 @@ import (
 
 // layout gives a tensor one of its dense layouts.
 func (g *gen) layout(t ir.Type) ir.Type {
-	sizes, ok := t.Shape().Static()
-	if !ok || len(sizes) < 2 || slices.Contains(sizes, 0) || g.r.IntN(8) > 0 {
+	sizes := t.Shape()
+	if len(sizes) < 2 || slices.ContainsFunc(sizes, ir.D(0).Equal) || g.r.IntN(8) > 0 {
 		return t
 	}
-	order := g.r.Perm(len(sizes))
-	strides := make([]int64, len(sizes))
-	run := int64(1)
-	for _, d := range order {
-		strides[d] = run
-		run *= sizes[d]
+	strides, run := make([]ir.Dim, len(sizes)), ir.D(1)
+	for _, d := range g.r.Perm(len(sizes)) {
+		strides[d], run = run, run.Mul(sizes[d])
 	}
-	return t.WithStrides(strides)
+	return t.WithSymbolicStrides(strides)
 }
 
 // moves reports whether a view of these attributes may start behind its operand.
@@ -31,7 +28,10 @@ func moves(l attr.List) bool {
 // placed reports whether the distance of neighbours along dimension d is known before
 // the program runs, which a view that does not start with its operand needs.
 func (g *gen) placed(v *value, d int) bool {
-	_, ok := v.typ.Shape()[min(d+1, v.typ.Rank()):].NumElems().Const()
+	if d >= v.typ.Rank() {
+		return true
+	}
+	_, ok := v.typ.SymbolicStrides()[d].Const()
 	return ok
 }
 

@@ -393,13 +393,17 @@ func onHost(ctx context.Context, p *Compiled) ([][][]interp.Tensor, error) {
 }
 
 // inherited checks that results lie where the inputs lay that were donated to them.
-func (p *Compiled) inherited(r *rt.Rank, m *rt.Module, vs []rt.Value) error {
+func (p *Compiled) inherited(r *rt.Rank, m *rt.Module, vs []rt.Value, syms map[string]int64) error {
 	for _, d := range p.Program.Donations {
 		at, err := r.In(m, m.Inputs[d.Input].Tensors[0])
 		if err != nil {
 			return err
 		}
 		at.Shape = vs[d.Output].Shape
+		at.Strides = slices.Clone(at.Strides)
+		for i, s := range p.Program.Inputs[d.Input].Tensors[0].Strides {
+			at.Strides[i], _ = s.Eval(func(name string) (int64, bool) { v, ok := syms[name]; return v, ok })
+		}
 		if got, err := r.Download(at); err != nil || !bytes.Equal(got, vs[d.Output].Data) {
 			return fmt.Errorf("input %s does not hold result %d, to which it is donated: %v", m.Inputs[d.Input].Name, d.Output, err)
 		}
@@ -430,7 +434,7 @@ func (p *Compiled) onRank(ctx context.Context, r *rt.Rank, s hostrun.Step, outs 
 		if outs[k][rank], err = hostrun.Tensors(ctx, r, vs); err != nil {
 			return err
 		}
-		if err := p.inherited(r, s.Module, vs); err != nil {
+		if err := p.inherited(r, s.Module, vs, syms[rank]); err != nil {
 			return err
 		}
 	}

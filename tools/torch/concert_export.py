@@ -537,10 +537,6 @@ class _Writer:
         from sympy import Eq, Ge, Gt, Le, Lt
 
         out = []
-        for s, (symbol, env) in sorted(self.symbols.items()):
-            least = env.bound_sympy(symbol).lower
-            if least > 2:  # PyTorch takes every open size for at least 2, and the program holds for less
-                out.append("%s-%d" % (s, least))
         env = next(iter(self.symbols.values()))[1]
         later = [a.expr for asserts in env.deferred_runtime_asserts.values() for a in asserts]  # of sizes that tensors hold
         for e in [env.simplify(guard.expr) for guard in env.guards] + later:
@@ -559,7 +555,9 @@ class _Writer:
         bounds = [int(b) for b in bounds if b is not None and b < 1 << 50]
         if not bounds:
             raise ValueError("the size %s has no upper bound: say it by dynamic=, or torch._check(size <= N)" % symbol)
-        return {"hint": min([*bounds] + ([] if hint is None else [int(hint)])), "max": min(bounds)}
+        least = int(env.bound_sympy(symbol).lower)
+        least -= least == 2  # PyTorch takes every open size for at least 2, and the program holds for 1
+        return {"hint": min([*bounds] + ([] if hint is None else [int(hint)])), **({"min": least} if least > 0 else {}), "max": min(bounds)}
 
     def node(self, n, ms):
         kind = _kind(n)

@@ -406,8 +406,8 @@ func sizesOf(text string, m *ir.Module) ([]map[string]int64, error) {
 		}
 		for r := range out {
 			n, err := strconv.ParseInt(values[r%len(values)], 10, 64)
-			if err != nil || n < 0 || n > m.Symbol(name).Max {
-				return nil, usagef("-sizes: %s: want sizes from 0 to %d", part, m.Symbol(name).Max)
+			if y := m.Symbol(name); err != nil || n < y.Min || n > y.Max {
+				return nil, usagef("-sizes: %s: want sizes from %d to %d", part, y.Min, y.Max)
 			}
 			out[r][name] = n
 		}
