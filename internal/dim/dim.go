@@ -122,8 +122,9 @@ func (d Dim) Mul(o Dim) Dim {
 	return fromTerms(ts)
 }
 
-// Div returns d divided by den, rounded down. It is exact, and stays a
-// polynomial, when den divides every coefficient. den must be positive; a den
+// Div returns d divided by den, rounded down. Terms whose coefficients den divides are divided
+// exactly; the rest is a quotient, one of a quotient and a number where it has a quotient among
+// its terms: (2*s+t//3)//2 is s+t//6. den must be positive; a den
 // of zero or less gives d itself (the parser and the verifier reject it first).
 func (d Dim) Div(den int64) Dim {
 	if den <= 1 {
@@ -136,20 +137,31 @@ func (d Dim) Div(den int64) Dim {
 		}
 		return New(q)
 	}
-	ts := slices.Clone(d.terms())
-	exact := true
-	for _, t := range ts {
-		exact = exact && t.coef%den == 0
-	}
-	if exact {
-		for i := range ts {
-			ts[i].coef /= den
+	var exact, rest []term
+	for _, t := range d.terms() {
+		if t.coef%den == 0 {
+			exact = append(exact, term{t.coef / den, t.factors})
+		} else {
+			rest = append(rest, t)
 		}
-		return fromTerms(ts)
 	}
-	f := factor{num: d, den: den}
+	if rest == nil {
+		return fromTerms(exact)
+	}
+	num := fromTerms(rest)
+	if n, ok := num.Const(); ok {
+		return fromTerms(exact).Add(New(n).Div(den))
+	}
+	if i := slices.IndexFunc(rest, func(t term) bool { return t.coef == 1 && len(t.factors) == 1 && t.factors[0].sym == "" }); i >= 0 {
+		q := rest[i].factors[0]
+		if both := satMul(q.den, den); both < math.MaxInt64 {
+			whole := fromTerms(slices.Delete(rest, i, i+1))
+			return fromTerms(exact).Add(whole.Mul(New(q.den)).Add(q.num).Div(both))
+		}
+	}
+	f := factor{num: num, den: den}
 	f.key = f.text()
-	return Dim{e: &poly{[]term{{1, []factor{f}}}}}
+	return fromTerms(append(exact, term{1, []factor{f}}))
 }
 
 func (f factor) text() string {

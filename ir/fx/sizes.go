@@ -158,8 +158,8 @@ func (c *node) fold(v *pytext.Value) {
 			*v = pytext.Value{Kind: pytext.Int, Int: n, Col: v.Col}
 		}
 	} else if c.im.open(v) {
-		if n, ok := c.im.floatOf(v).constant(); ok {
-			*v = pytext.Value{Kind: pytext.Float, Float: n, Col: v.Col}
+		if f := c.im.floatOf(v); f.how == nil {
+			*v = pytext.Value{Kind: pytext.Float, Float: f.number, Col: v.Col}
 		}
 	}
 	for k := range v.List {

@@ -50,13 +50,16 @@ func (c *node) float() *float {
 	if how == nil || len(c.Args.List) != how.arity {
 		return nil
 	}
-	f := &float{how: how}
+	f, x, open := &float{how: how}, [2]float64{}, false
 	for k := range c.Args.List {
-		x := c.im.floatOf(&c.Args.List[k])
-		if x == nil {
+		a := c.im.floatOf(&c.Args.List[k])
+		if a == nil {
 			return nil
 		}
-		f.args = append(f.args, x)
+		f.args, x[k], open = append(f.args, a), a.number, open || a.size != nil || a.how != nil
+	}
+	if !open {
+		return &float{number: how.of(x[0], x[1])}
 	}
 	return f
 }
@@ -85,39 +88,25 @@ func (c *node) counted(f *float) *ir.Value {
 			dt = of
 		}
 	}
-	return c.In(dt, c.computed(f))
+	return c.In(dt, c.computed(f, map[*float]*ir.Value{}))
 }
 
-func (c *node) computed(f *float) *ir.Value {
-	switch {
-	case f.size != nil:
-		return c.In(dtype.F64, c.Counted(*f.size))
-	case f.how == nil:
-		return c.Filled(attr.Float(f.number), dtype.F64)
+// computed is counted in double precision; made has what is there already.
+func (c *node) computed(f *float, made map[*float]*ir.Value) *ir.Value {
+	if v := made[f]; v != nil {
+		return v
 	}
 	var args []*ir.Value
 	for _, a := range f.args {
-		args = append(args, c.computed(a))
+		args = append(args, c.computed(a, made))
 	}
-	return c.Make(f.how.op, nil, args...)
-}
-
-// constant is the float as a number, where it depends on no size that is open.
-func (f *float) constant() (float64, bool) {
 	switch {
 	case f.size != nil:
-		n, ok := f.size.Const()
-		return float64(n), ok
+		made[f] = c.In(dtype.F64, c.Counted(*f.size))
 	case f.how == nil:
-		return f.number, true
+		made[f] = c.Filled(attr.Float(f.number), dtype.F64)
+	default:
+		made[f] = c.Make(f.how.op, nil, args...)
 	}
-	var x [2]float64
-	for k, a := range f.args {
-		v, ok := a.constant()
-		if !ok {
-			return 0, false
-		}
-		x[k] = v
-	}
-	return f.how.of(x[0], x[1]), true
+	return made[f]
 }
