@@ -199,7 +199,11 @@ func (c sizedCall) document(kwargs string, at map[string]int64) string {
 	if at == nil {
 		symbols := object{}
 		for name, n := range c.values[0] {
-			symbols[name] = object{"hint": n, "max": 16}
+			least := n
+			for _, other := range c.values {
+				least = min(least, other[name])
+			}
+			symbols[name] = object{"hint": n, "min": least, "max": 16}
 		}
 		f["symbols"] = symbols
 	}

@@ -56,13 +56,16 @@ func embeddingBag(c *call) error {
 	if len(ts) != 4 || w.Type().Rank() != 2 || indices.Type().Rank() != 1 || offsets.Type().Rank() != 1 || ts[0].Rank() != 2 {
 		return traced.ErrForm
 	}
-	out := traced.SizesOf(ts[0])
-	n, bags, width := traced.SizeAt(indices, 0), out[0], out[1]
-	if offsets = c.beginnings(offsets, bags, c.Bool("include_last_offset", false)); offsets == nil {
+	out := ts[0].Shape()
+	n, bags, width := indices.Type().Shape(), out[:1], out[1]
+	if offsets = c.beginnings(offsets, bags[0], c.Bool("include_last_offset", false)); offsets == nil {
 		return traced.ErrForm
 	}
-	bag, each := c.bagOf(offsets, n, bags)
-	rows := c.Helper(ir.OpEmbedding, nil, ir.Tensor(w.Type().DType(), n, width), w, indices)
+	bag, each := c.bagOf(offsets, n[0], bags[0])
+	rows := c.Make(ir.OpEmbedding, nil, w, indices)
+	if c.Err != nil {
+		return c.Err
+	}
 	dt, acc := ts[0].DType(), ts[0].DType()
 	if mode == bagMean || c.IsTensor("per_sample_weights") {
 		acc = traced.AccType(dt)
@@ -71,20 +74,20 @@ func embeddingBag(c *call) error {
 	if c.IsTensor("per_sample_weights") {
 		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.Unsqueezed(c.Tensor("per_sample_weights"), 1))
 	}
-	one := c.Filled(attr.Int(1), ir.I64, n)
+	one := c.Full(attr.Int(1), ir.I64, n)
 	if pad >= 0 {
-		padding := c.Helper(ir.OpEq, traced.Scalar(attr.Int(pad)), ir.Tensor(ir.Bool, n), indices)
+		padding := c.With(ir.OpEq, indices, float64(pad))
 		nothing := attr.Int(0)
 		if mode == bagLargest {
 			nothing = attr.Float(math.Inf(-1))
 		}
 		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.Unsqueezed(padding, 1), c.Filled(nothing, acc), rows)
-		one = c.Helper(ir.OpConvert, nil, ir.Tensor(ir.I64, n), c.Helper(ir.OpLogicalNot, nil, ir.Tensor(ir.Bool, n), padding))
+		one = c.In(ir.I64, c.Make(ir.OpLogicalNot, nil, padding))
 	}
-	size := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bags), c.Filled(attr.Int(0), ir.I64, bags), bag, one)
+	size := c.Make(ir.OpIndexAdd, traced.DimAttr(0), c.Full(attr.Int(0), ir.I64, bags), bag, one)
 	which := c.In(ts[1].DType(), bag)
-	if s := traced.SizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
-		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // it was not requested
+	if !ts[1].Shape().Equal(bag.Type().Shape()) {
+		which = c.Full(attr.Int(0), ts[1].DType(), ts[1].Shape()) // it was not requested
 	}
 	if mode == bagLargest {
 		top, at := c.largestOfBags(rows, indices, bag, size)
@@ -92,29 +95,26 @@ func embeddingBag(c *call) error {
 	}
 	var sum *ir.Value
 	if each > 0 {
-		rows = c.Helper(ir.OpView, nil, ir.Tensor(acc, bags, each, width), rows)
-		sum = c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), ir.Tensor(acc, bags, width), rows)
+		sum = c.Over(ir.OpSum, c.Reshaped(rows, ir.Shape{bags[0], ir.D(each), width}), false, 1)
 	} else {
-		sum = c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, bags, width), c.Filled(attr.Int(0), acc, bags, width), bag, rows)
+		sum = c.Make(ir.OpIndexAdd, traced.DimAttr(0), c.Full(attr.Int(0), acc, out), bag, rows)
 	}
 	if mode == bagMean {
-		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, bags), size)
-		sum = c.Helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.Unsqueezed(c.In(acc, some), 1))
+		sum = c.Make(ir.OpDiv, nil, sum, c.Unsqueezed(c.In(acc, c.With(ir.OpMaximum, size, 1)), 1))
 	}
-	largest := traced.SizesOf(ts[3])
-	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
+	return c.Settle(sum, which, size, c.Full(attr.Int(0), ts[3].DType(), ts[3].Shape()))
 }
 
 // beginnings are the offsets of so many bags without the end of the last one, which may come after
 // them; nil if they are not as many.
-func (c *call) beginnings(offsets *ir.Value, bags int64, end bool) *ir.Value {
+func (c *call) beginnings(offsets *ir.Value, bags ir.Dim, end bool) *ir.Value {
 	t := offsets.Type()
 	switch {
 	case t.Rank() != 1:
 		return nil
-	case end && traced.SizeAt(offsets, 0) == bags+1:
-		return c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(bags)), ir.Tensor(t.DType(), bags).WithStrides(t.Strides()), offsets)
-	case traced.SizeAt(offsets, 0) == bags:
+	case end && t.Shape()[0].Equal(bags.Add(ir.D(1))):
+		return c.First(offsets, 0, bags)
+	case t.Shape()[0].Equal(bags):
 		return offsets
 	}
 	return nil
@@ -123,20 +123,24 @@ func (c *call) beginnings(offsets *ir.Value, bags int64, end bool) *ir.Value {
 // largestOfBags gives the largest elements of bags, zeros of those without rows, and which
 // rows of the weight they come from: of equal ones the first.
 func (c *call) largestOfBags(rows, indices, bag, size *ir.Value) (top, at *ir.Value) {
-	s, bags := traced.Static(rows), traced.SizeAt(size, 0)
-	n, width := s[0], s[1]
-	if n == 0 {
-		return c.Filled(attr.Int(0), rows.Type().DType(), bags, width), c.Filled(attr.Int(0), ir.I64, bags, width)
+	s := rows.Type().Shape()
+	n, out := s[0], ir.Shape{size.Type().Shape()[0], s[1]}
+	if n.Equal(ir.D(0)) {
+		return c.Full(attr.Int(0), rows.Type().DType(), out), c.Full(attr.Int(0), ir.I64, out)
 	}
-	along := func(v *ir.Value) *ir.Value { w, _ := c.Broadcast(c.Unsqueezed(v, 1), ir.Dims(s...)); return w }
+	along := func(v *ir.Value) *ir.Value { w, _ := c.Broadcast(c.Unsqueezed(v, 1), s); return w }
 	fold := func(how string, from attr.Value, x *ir.Value) *ir.Value {
-		return c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String(how)), c.Filled(from, x.Type().DType(), bags, width), along(bag), x)
+		return c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String(how)), c.Full(from, x.Type().DType(), out), along(bag), x)
 	}
 	dims := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
 	top = fold("amax", attr.Float(math.Inf(-1)), rows)
 	hit := c.Make(ir.OpEq, nil, rows, c.Make(ir.OpIndex, dims, top, bag))
 	hit = c.Make(ir.OpLogicalOr, nil, hit, c.Make(ir.OpNe, nil, rows, rows))
-	first := fold("amin", attr.Int(n-1), c.Make(ir.OpWhere, nil, hit, along(c.Counting(n)), c.Filled(attr.Int(n-1), ir.I64)))
+	last := c.Most(n) - 1
+	first := fold("amin", attr.Int(last), c.Make(ir.OpWhere, nil, hit, along(c.Places(n)), c.Filled(attr.Int(last), ir.I64)))
+	if _, ok := n.Const(); !ok { // bags without rows have none
+		first = c.Make(ir.OpMinimum, nil, first, c.Counted(n.Sub(ir.D(1))))
+	}
 	empty := c.Unsqueezed(c.With(ir.OpEq, size, 0), 1)
 	none := func(x *ir.Value) *ir.Value {
 		return c.Make(ir.OpWhere, nil, empty, c.Filled(attr.Int(0), x.Type().DType()), x)
@@ -146,15 +150,13 @@ func (c *call) largestOfBags(rows, indices, bag, size *ir.Value) (top, at *ir.Va
 
 // bagOf gives the bag of each of n indices: how many offsets lie at it or in front of it,
 // less one; what lies in front of all is in the first. Where all bags are equally large, their size is returned, too.
-func (c *call) bagOf(offsets *ir.Value, n, bags int64) (bag *ir.Value, each int64) {
+func (c *call) bagOf(offsets *ir.Value, n, bags ir.Dim) (bag *ir.Value, each int64) {
 	d := offsets.Def()
-	if step := d.Attrs().Int("step", 1); d.Op() == ir.OpIota && d.Attrs().Int("start", 0) == 0 && step > 0 && n == bags*step {
-		at := c.Helper(ir.OpIota, nil, ir.Tensor(ir.I64, n))
-		return c.Helper(ir.OpFloorDivide, traced.Scalar(attr.Int(step)), ir.Tensor(ir.I64, n), at), step
+	if step := d.Attrs().Int("step", 1); d.Op() == ir.OpIota && d.Attrs().Int("start", 0) == 0 && step > 0 && n.Equal(bags.Mul(ir.D(step))) {
+		return c.With(ir.OpFloorDivide, c.Places(n), float64(step)), step
 	}
-	marks := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), c.Filled(attr.Int(0), ir.I64, n+1), offsets, c.Filled(attr.Int(1), ir.I64, bags))
-	sums := c.Helper(ir.OpCumsum, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), marks)
-	sums = c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(n)), ir.Tensor(ir.I64, n), sums)
+	marks := c.Make(ir.OpIndexAdd, traced.DimAttr(0), c.Full(attr.Int(0), ir.I64, ir.Shape{n.Add(ir.D(1))}), offsets, c.Full(attr.Int(1), ir.I64, ir.Shape{bags}))
+	sums := c.First(c.Make(ir.OpCumsum, traced.DimAttr(0), marks), 0, n)
 	return c.With(ir.OpMaximum, c.With(ir.OpSub, sums, 1), 0), 0
 }
 
@@ -174,17 +176,16 @@ func embeddingBagBackward(c *call) error {
 	if bag = c.bagsOfGradient(grad, indices, bag); bag == nil {
 		return cmp.Or(c.Err, traced.ErrForm)
 	}
-	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)
-	acc := dt
+	acc := grad.Type().DType()
 	if mode == bagMean || c.IsTensor("per_sample_weights") {
-		acc = traced.AccType(dt)
+		acc = traced.AccType(acc)
 	}
 	grad = c.In(acc, grad)
 	if mode == bagMean {
 		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), traced.Like(size, size.Type().DType()), size)
 		grad = c.Helper(ir.OpDiv, nil, traced.Like(grad, acc), grad, c.Unsqueezed(c.In(acc, some), 1))
 	}
-	rows := c.Helper(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), ir.Tensor(acc, n, width), grad, bag)
+	rows := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), grad, bag)
 	if c.IsTensor("per_sample_weights") {
 		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.Unsqueezed(c.Tensor("per_sample_weights"), 1))
 	}
@@ -194,14 +195,14 @@ func embeddingBagBackward(c *call) error {
 // bagsOfGradient are the bags of all indices: what forward handed on, or of the offsets; nil if they are not as many.
 func (c *call) bagsOfGradient(grad, indices, bag *ir.Value) *ir.Value {
 	if slices.Contains(c.Params, "offsets") && bag.Type().Shape().Equal(ir.Dims(0)) { // PyTorch's CPU leaves it out
-		offsets, bags := c.Tensor("offsets"), traced.SizeAt(grad, 0)
+		offsets, bags := c.Tensor("offsets"), grad.Type().Shape()[0]
 		if c.Err != nil {
 			return nil
 		}
 		if offsets = c.beginnings(offsets, bags, true); offsets == nil {
 			return nil
 		}
-		bag, _ = c.bagOf(offsets, traced.SizeAt(indices, 0), bags)
+		bag, _ = c.bagOf(offsets, indices.Type().Shape()[0], bags)
 	}
 	if !bag.Type().Shape().Equal(indices.Type().Shape()) {
 		return nil
@@ -239,13 +240,13 @@ func (c *call) largestBackward(grad, size *ir.Value) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	s := traced.Static(grad)
-	if len(s) != 2 || !slices.Equal(traced.Static(at), s) || n < 1 || n > traced.MaxElems {
+	s := grad.Type().Shape()
+	if len(s) != 2 || !at.Type().Shape().Equal(s) || n < 1 || n > traced.MaxElems {
 		return traced.ErrForm
 	}
 	acc := traced.AccType(grad.Type().DType())
 	grad = c.Make(ir.OpWhere, nil, c.Unsqueezed(c.With(ir.OpEq, size, 0), 1), c.Filled(attr.Int(0), acc), c.In(acc, grad))
-	return c.Settle(c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String("add")), c.Filled(attr.Int(0), acc, n, s[1]), c.In(ir.I64, at), grad))
+	return c.Settle(c.Make(ir.OpScatter, traced.DimAttr(0).With("reduce", attr.String("add")), c.Full(attr.Int(0), acc, ir.Shape{ir.D(n), s[1]}), c.In(ir.I64, at), grad))
 }
 
 // embeddingBackward adds gradients to the rows of their indices.

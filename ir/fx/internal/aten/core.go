@@ -103,11 +103,36 @@ func diagonal(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
+	if !known(x.Type().Shape()) {
+		return c.diagonalOpen(x)
+	}
 	shape, strides, at, err := c.diagonals(x.Type())
 	if err != nil {
 		return err
 	}
 	return c.strided(x, shape, strides, at)
+}
+
+// diagonalOpen copies diagonals of dimensions that are known at run time only.
+func (c *call) diagonalOpen(x *ir.Value) error {
+	r := x.Type().Rank()
+	offset, a, b := c.Int("offset", 0), c.Dim("dim1", 0, r), c.Dim("dim2", 1, r)
+	if c.Err != nil || r < 2 || a == b || c.NumResults != 1 || len(c.Shape(0)) != r-1 {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	n := c.Shape(0)[r-2] // the trace says how many there are
+	first, second := ir.D(-min(offset, 0)), ir.D(max(offset, 0))
+	c.Trace.Require(x.Type().Shape()[a].Sub(first).Sub(n))
+	c.Trace.Require(x.Type().Shape()[b].Sub(second).Sub(n))
+	var order []int64
+	for d := range int64(r) {
+		if d != a && d != b {
+			order = append(order, d)
+		}
+	}
+	x = c.Permuted(x, append(order, a, b)...)
+	at := c.Places(n)
+	return c.pieces(c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(int64(r)-2, int64(r)-1)), x, c.By(ir.OpAdd, at, first), c.By(ir.OpAdd, at, second)))
 }
 
 // diagonals is where they lie in a tensor of that type: sizes, strides and the first element.
@@ -156,6 +181,9 @@ func unfold(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
+	if !known(x.Type().Shape()) {
+		return c.unfoldOpen(x)
+	}
 	shape, strides := slices.Clone(traced.Static(x)), slices.Clone(x.Type().Strides())
 	if len(shape) == 0 { // one element, of which all windows are
 		shape, strides = []int64{1}, []int64{1}
@@ -174,6 +202,25 @@ func unfold(c *call) error {
 		shape, strides = shape[1:], strides[1:]
 	}
 	return c.strided(x, shape, strides, 0)
+}
+
+// unfoldOpen copies windows where sizes are known at run time only.
+func (c *call) unfoldOpen(x *ir.Value) error {
+	r := x.Type().Rank()
+	d, size, step := c.Dim("dimension", 0, r), c.Need("size"), c.Need("step")
+	if c.Err != nil || step < 1 || size < 1 {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	n := x.Type().Shape()[d].Sub(ir.D(size)).Div(step).Add(ir.D(1))
+	at := c.Add(c.Unsqueezed(c.With(ir.OpMul, c.Places(n), float64(step)), 1), c.Counting(size))
+	x = c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, at)
+	var order []int64
+	for k := range int64(r + 1) {
+		if k != d+1 {
+			order = append(order, k)
+		}
+	}
+	return c.pieces(c.Permuted(x, append(order, d+1)...))
 }
 
 // reversedAlong has the elements along d in the other order.

@@ -274,6 +274,18 @@ func clampTo(v, n int64) int64 {
 
 func sliceScatter(c *call) error {
 	x, src := c.Tensor("self"), c.Tensor("src")
+	if c.Err == nil && x.Type().Rank() > 0 && x.Type().Rank() == src.Type().Rank() {
+		d := c.Dim("dim", 0, x.Type().Rank())
+		n := src.Type().Shape()[d]
+		if start, step, ok := c.sizedRange(x, d, n, false); ok {
+			at := c.Places(n)
+			if step != 1 {
+				at = c.With(ir.OpMul, at, float64(step))
+			}
+			put := attr.List(nil).With("dims", attr.Ints(d))
+			return c.Settle(c.Make(ir.OpIndexPut, put, x, c.In(x.Type().DType(), src), c.By(ir.OpAdd, at, start)))
+		}
+	}
 	return c.EmitErr(ir.OpSliceScatter, c.sliceAttrs(x), x, src)
 }
 

@@ -99,16 +99,20 @@ func slice(c *call) error {
 	x := c.Tensor("self")
 	if c.Err == nil && x.Type().Rank() > 0 && c.NumResults == 1 {
 		d := c.Dim("dim", 0, x.Type().Rank())
-		if start, length, step, ok := c.sizedRange(x, d); ok {
-			return c.pieces(c.SizedPiece(x, d, start, length, step))
+		length := c.Shape(0)
+		if int(d) >= len(length) {
+			return traced.ErrForm
+		}
+		if start, step, ok := c.sizedRange(x, d, length[d], true); ok {
+			return c.pieces(c.SizedPiece(x, d, start, length[d], step))
 		}
 	}
 	return c.EmitErr(ir.OpSlice, c.sliceAttrs(x), x)
 }
 
-// sizedRange is where a slice begins and how long it is, if that is known at run time only;
-// false if the arguments are numbers of which attributes can be made.
-func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int64, _ bool) {
+// sizedRange is where a slice of that length begins, if that is known at run time only, and the distance of its elements;
+// false if the arguments are numbers of which attributes can be made, and for a view also where that begins.
+func (c *call) sizedRange(x *ir.Value, d int64, length ir.Dim, view bool) (start ir.Dim, step int64, _ bool) {
 	n := x.Type().Shape()[d]
 	bounds, open := [2]ir.Dim{ir.D(0), n}, false
 	for k, param := range []string{"start", "end"} {
@@ -132,16 +136,15 @@ func (c *call) sizedRange(x *ir.Value, d int64) (start, length ir.Dim, step int6
 		}
 	}
 	step = c.Int("step", 1)
-	if first, ok := bounds[0].Const(); ok && !traced.Placed(x, int(d), first) {
+	if first, ok := bounds[0].Const(); view && ok && !traced.Placed(x, int(d), first) {
 		open = true
 	}
 	if c.Err != nil || !open || step < 1 {
-		return start, length, step, false
+		return start, step, false
 	}
-	length = c.Shape(0)[d]
 	c.same(bounds[1].Sub(bounds[0]).Add(ir.D(step-1)).Div(step), length) // the trace says how long it is
 	c.Trace.Require(n.Sub(bounds[1]))
-	return bounds[0], length, step, true
+	return bounds[0], step, true
 }
 
 // same makes the program one for two equal sizes.

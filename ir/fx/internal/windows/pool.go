@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -409,104 +408,4 @@ func avgPoolBackward(c *call) error {
 		return c.Err
 	}
 	return p.backward(c, y)
-}
-
-// adaptive is how windows divide the last dimensions as evenly as may be: as a pool if all
-// are of one size, else along each dimension by itself, with how many elements each has.
-func (c *call) adaptive(x, y ir.Shape) (p pooling, from []source, counts *ir.Value) {
-	n := c.resampledDims()
-	if p.front = len(x) - n; p.front < 0 || len(y) != len(x) || !x[:p.front].Equal(y[:p.front]) || none(x) || none(y) {
-		c.Err = traced.ErrForm
-		return p, nil, nil
-	}
-	p.in, p.out = x[p.front:], y[p.front:]
-	p.padding, p.dilation = make([]int64, n), slices.Repeat([]int64{1}, n)
-	even, each := true, []float64{1}
-	in, out := sizes(p.in), sizes(p.out)
-	for d, size := range in {
-		even = even && size%out[d] == 0
-		p.kernel, p.stride = append(p.kernel, size/out[d]), append(p.stride, size/out[d])
-	}
-	if even {
-		return p, nil, nil
-	}
-	for d, size := range in {
-		if out[d] > maxTaps/int64(len(each)) || size/out[d]+2 > maxTaps/out[d] {
-			c.Err = traced.ErrForm
-			return p, nil, nil
-		}
-		s := source{beyond: true}
-		var lengths []int64
-		for o := range out[d] {
-			lengths = append(lengths, ((o+1)*size+out[d]-1)/out[d]-o*size/out[d])
-		}
-		s.taps = int(slices.Max(lengths))
-		var next []float64
-		for _, e := range each {
-			for _, l := range lengths {
-				next = append(next, e*float64(l))
-			}
-		}
-		each = next
-		for o, l := range lengths {
-			for t := range int64(s.taps) {
-				at := size
-				if t < l {
-					at = int64(o)*size/out[d] + t
-				}
-				s.at = append(s.at, at)
-			}
-		}
-		from = append(from, s)
-	}
-	return p, from, c.numbers(ir.F32, each, out...)
-}
-
-func adaptivePool(c *call) error {
-	x := c.Tensor("self")
-	t, err := c.Trace.TypeOf(0)
-	if c.Err != nil || err != nil {
-		return cmp.Or(c.Err, err)
-	}
-	p, from, counts := c.adaptive(x.Type().Shape(), t.Shape())
-	if c.Err != nil {
-		return c.Err
-	}
-	if !t.DType().IsFloat() {
-		return traced.ErrForm
-	}
-	acc := traced.AccType(t.DType())
-	if from == nil {
-		sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
-		return c.EmitErr(ir.OpDiv, traced.Scalar(attr.Int(intmath.Product(p.kernel))), sum)
-	}
-	x = c.In(acc, x)
-	for d := len(from) - 1; d >= 0; d-- {
-		x = c.gathered(x, p.front+d, from[d])
-	}
-	return c.Settle(c.In(t.DType(), c.Make(ir.OpDiv, nil, x, counts)))
-}
-
-func adaptivePoolBackward(c *call) error {
-	dy, x := c.Tensor("grad_output"), c.Tensor("self")
-	if c.Err != nil {
-		return c.Err
-	}
-	p, from, counts := c.adaptive(x.Type().Shape(), dy.Type().Shape())
-	if c.Err != nil {
-		return c.Err
-	}
-	dt := x.Type().DType()
-	if !dt.IsFloat() {
-		return traced.ErrForm
-	}
-	dy = c.In(traced.AccType(dt), dy)
-	if from == nil {
-		return p.backward(c, c.With(ir.OpDiv, dy, float64(intmath.Product(p.kernel))))
-	}
-	dy = c.Make(ir.OpDiv, nil, dy, counts)
-	for d := len(from) - 1; d >= 0; d-- {
-		dy = c.scattered(dy, p.front+d, traced.Constant(p.in[d]), from[d])
-	}
-	return c.Settle(c.In(dt, dy))
 }
