@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
@@ -18,7 +19,7 @@ func (g *generator) convolution(n *ir.Node) error {
 	if err != nil {
 		return err
 	}
-	if c.rows >= 16 && c.dilated == 0 {
+	if c.rows >= 16 && c.dilated == 0 && c.tiles {
 		c.tiled(g)
 		return nil
 	}
@@ -34,6 +35,7 @@ type convolution struct {
 	rows, batch     int64  // of each group
 	windows         string // how many there are
 	dilated         int    // dimensions with dilation
+	tiles           bool   // all sizes but a batch are numbers
 	dom             domain
 }
 
@@ -48,14 +50,15 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 	}
 	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
 	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]
-	batch, err := g.firstOpen(n)
-	if err != nil || batch != "" && (c.batches > 1 || fusion.HasDynamicSize(c.w)) {
-		return nil, unsupported(n, "sizes known at run time only, but for a batch")
+	if fusion.UsesDynamicSize(n) && c.batches > 1 {
+		return nil, unsupported(n, "groups of a batch, of sizes known at run time only")
 	}
-	each := intmath.Product(sizes(c.out)[2:])
-	if c.windows = fmt.Sprint(c.batch * each); batch != "" {
-		c.windows = fmt.Sprintf("%s * %d", batch, each)
-	}
+	c.tiles = !slices.ContainsFunc([]*ir.Value{c.x, c.w, c.out}, func(v *ir.Value) bool {
+		_, numbers := v.Type().Shape()[1:].Static()
+		return !numbers || v.Type().Strides() == nil
+	}) && !fusion.HasDynamicSize(c.w)
+	shape := g.r.shape(c.out)
+	c.windows = g.x.times(g.x.count(shape[2:]), shape[0]).text()
 	for _, d := range c.dims {
 		if d.Base > 1 {
 			c.dilated++
@@ -68,9 +71,9 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 
 // place is the place under number tap of the window at o, counted from the operand's first
 // element.
-func place(d window.Dim, o, tap string) string {
+func place(d window.Dim, size lin, o, tap string) string {
 	if d.Reverse {
-		tap = fmt.Sprintf("(%d - %s)", d.Size-1, tap)
+		tap = fmt.Sprintf("(%s - %s)", size.add(1, constant(-1)).paren(), tap)
 	}
 	var s []string
 	add := func(v string, k int64) {
@@ -98,56 +101,52 @@ func product(sum, a, b string) string {
 }
 
 // times is a multiple of a variable, to be added to an index.
-func times(v string, k int64) string {
-	if k == 0 {
+func times(v string, k lin) string {
+	if k.equal(lin{}) {
 		return ""
 	}
-	return fmt.Sprintf(" + %s * %d", v, k)
+	return fmt.Sprintf(" + %s * %s", v, k.paren())
 }
 
 // direct has a thread for each element of the result.
 func (c *convolution) direct(g *generator) {
-	shape := sizes(c.out)
-	count, t := intmath.Product(shape), g.intType()
+	shape, ws, xs := g.r.shape(c.out), g.r.shape(c.w), g.r.shape(c.x)
+	count, t := intmath.Product(sizes(c.out)), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if fusion.HasDynamicSize(c.out) {
-		g.top.emit("if (i >= %s * %d) return;", c.windows, shape[1])
-	} else {
-		g.top.emit("if (i >= %d) return;", count)
-	}
-	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
+	g.top.emit("if (i >= %s) return;", g.x.count(shape).text())
+	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), shape)
 	for d, e := range at {
 		g.top.emit("const %s o%d = %s;", t, d, e.text())
 	}
-	sx, sw := c.x.Type().Strides(), c.w.Type().Strides()
-	x, w := "0"+times("o0", sx[0]), "0"+times("o1", sw[0])
-	switch {
-	case c.groups > 1:
+	x, w := "0"+times("o0", g.stride(c.x, 0)), "0"+times("o1", g.stride(c.w, 0))
+	if c.groups > 1 || c.batches > 1 {
+		d, each := 1, ws[1]
+		if c.batches > 1 {
+			d, each = 0, extent{n: c.batch}
+		}
 		g.top.emit("const %s part = o1 / %d;", t, c.rows)
-		x += times("part", sizes(c.w)[1]*sx[1])
-	case c.batches > 1:
-		g.top.emit("const %s part = o1 / %d;", t, c.rows)
-		x += times("part", c.batch*sx[0])
+		x += times("part", g.x.times(g.stride(c.x, d), each))
 	}
 	g.top.emit("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
 	g.top.emit("const %s* w = in1 + (%s);", ctype(c.w.Type().DType()), w)
 	g.top.emit("%s sum = 0;", c.dom)
-	g.top.emit("for (int c = 0; c < %d; ++c) {", sizes(c.w)[1])
+	g.top.emit("for (int c = 0; c < %s; ++c) {", ws[1].lin(g.x).text())
 	in, pad := "", []string{}
-	x, w = "c"+fmt.Sprintf(" * (%s)%d", t, sx[1]), "c"+fmt.Sprintf(" * (%s)%d", t, sw[1])
+	x, w = fmt.Sprintf("c * (%s)%s", t, g.stride(c.x, 1).paren()), fmt.Sprintf("c * (%s)%s", t, g.stride(c.w, 1).paren())
 	for d, k := range c.dims {
 		in += "  "
-		g.top.emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
-		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
+		size := ws[2+d].lin(g.x)
+		g.top.emit("%sfor (int k%d = 0; k%d < %s; ++k%d) {", in, d, d, size.text(), d)
+		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, size, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
 		if k.Base > 1 {
 			g.top.emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
 			g.top.emit("%s  p%d /= %d;", in, d, k.Base)
 		}
-		pad = append(pad, fmt.Sprintf("p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d]))
-		x += times(fmt.Sprintf("p%d", d), sx[2+d])
-		w += times(fmt.Sprintf("k%d", d), sw[2+d])
+		pad = append(pad, fmt.Sprintf("p%d >= 0 && p%d < %s", d, d, xs[2+d].lin(g.x).text()))
+		x += times(fmt.Sprintf("p%d", d), g.stride(c.x, 2+d))
+		w += times(fmt.Sprintf("k%d", d), g.stride(c.w, 2+d))
 	}
 	load := fmt.Sprintf("(%s)load(x + %s)", c.dom, x)
 	if len(pad) > 0 {
@@ -159,7 +158,7 @@ func (c *convolution) direct(g *generator) {
 		in = in[2:]
 	}
 	g.top.emit("}")
-	g.top.emit("store(out0 + %s, %s);", dot(at, c.out.Type().Strides()).text(), rounded("sum", c.dom, c.out.Type().DType()))
+	g.top.emit("store(out0 + %s, %s);", g.offset(c.out, at).text(), rounded("sum", c.dom, c.out.Type().DType()))
 }
 
 // tiled has a block for a tile of 64 rows and 64 windows, of which each thread has 4 of each.
@@ -185,9 +184,9 @@ func (c *convolution) tiled(g *generator) {
 	x, first := "0", ""
 	switch {
 	case c.groups > 1:
-		x += times("part", sizes(c.w)[1]*sx[1])
+		x += times("part", constant(sizes(c.w)[1]*sx[1]))
 	case c.batches > 1:
-		x += times("part", c.batch*sx[0])
+		x += times("part", constant(c.batch*sx[0]))
 	}
 	e("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
 	e("const %s* w = in1 + (%s)(part * %d + row) * %d;", ctype(c.w.Type().DType()), t, c.rows, sw[0])
@@ -209,12 +208,12 @@ func (c *convolution) tiled(g *generator) {
 	tap, tapStride := "q", int64(1)
 	for d := len(c.dims) - 1; d >= 0; d-- {
 		at := quotient(rest, stride, shape[2+d])
-		e("    const %s p%d = %s;", t, d, place(c.dims[d], at, quotient(tap, tapStride, c.dims[d].Size)))
+		e("    const %s p%d = %s;", t, d, place(c.dims[d], constant(c.dims[d].Size), at, quotient(tap, tapStride, c.dims[d].Size)))
 		stride, tapStride = stride*shape[2+d], tapStride*c.dims[d].Size
 		inside += fmt.Sprintf(" && p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d])
-		offset += times(fmt.Sprintf("p%d", d), sx[2+d])
+		offset += times(fmt.Sprintf("p%d", d), constant(sx[2+d]))
 	}
-	offset += times(fmt.Sprintf("(o / %d)", stride), sx[0])
+	offset += times(fmt.Sprintf("(o / %d)", stride), constant(sx[0]))
 	e("    columns[j / %d][j %% %d] = %s ? (%s)load(x + (%s)) : (%s)0;", side, side, inside, c.dom, offset, c.dom)
 	e("  }")
 	e("  sync_block();")
@@ -233,10 +232,10 @@ func (c *convolution) tiled(g *generator) {
 	e("    if (o >= windows) break;")
 	rest, stride = "o", 1
 	for d := len(c.dims) - 1; d >= 0; d-- {
-		first += times(quotient(rest, stride, shape[2+d]), so[2+d])
+		first += times(quotient(rest, stride, shape[2+d]), constant(so[2+d]))
 		stride *= shape[2+d]
 	}
-	first += times(fmt.Sprintf("(o / %d)", stride), so[0])
+	first += times(fmt.Sprintf("(o / %d)", stride), constant(so[0]))
 	e("    store(out0 + (part * %d + r) * (%s)%d%s, %s);", c.rows, t, so[1], first, rounded("sum[i][j]", c.dom, c.out.Type().DType()))
 	e("  }")
 	e("}")
@@ -246,7 +245,7 @@ func (c *convolution) tiled(g *generator) {
 func (c *convolution) tapOffset(q string, taps int64, sw []int64) string {
 	out, stride := "", int64(1)
 	for d := len(c.dims) - 1; d >= 0; d-- {
-		out += times(quotient(q, stride, c.dims[d].Size), sw[2+d])
+		out += times(quotient(q, stride, c.dims[d].Size), constant(sw[2+d]))
 		stride *= c.dims[d].Size
 	}
 	return fmt.Sprintf(" + %s / %d * %d", q, taps, sw[1]) + out

@@ -18,9 +18,6 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	if err != nil {
 		return unsupported(n, "%v", err)
 	}
-	if _, err := g.firstOpen(n); err != nil {
-		return err
-	}
 	dt := x.Type().DType()
 	dom := domainOf(dt, out.Type().DType())
 	typ, functor, init := windowFold(n)
@@ -35,7 +32,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	if all := g.x.count(g.r.shape(out)); fusion.HasDynamicSize(out) || count%256 != 0 {
 		g.top.emit("if (i >= %s) return;", all.text())
 	}
-	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
+	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), g.r.shape(out))
 	g.top.emit("%s found = %s;", typ, init)
 	pad, offsets, number := "", make([]string, len(g.ins)), "0"
 	for d, w := range dims {
@@ -48,7 +45,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 			next = fmt.Sprintf("k%d += %d", d, w.Base)
 		}
 		g.top.emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
-		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
+		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, constant(w.Size), "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
 		if w.Base > 1 {
 			if begin == "0" {
 				g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
@@ -58,7 +55,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 		g.top.emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.r.shape(x)[d].lin(g.x).text())
 		number = fmt.Sprintf("(%s) * %d + k%d", number, w.Size, d)
 		for i, v := range g.ins {
-			offsets[i] += times(p, v.Type().Strides()[d])
+			offsets[i] += times(p, g.stride(v, d))
 		}
 	}
 	if len(g.ins) > 1 {
@@ -77,7 +74,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	if typ == "sum32" {
 		result = "(f32)" + result
 	}
-	g.top.emit("store(out0 + %s, %s);", dot(at, out.Type().Strides()).text(), rounded(result, dom, out.Type().DType()))
+	g.top.emit("store(out0 + %s, %s);", g.offset(out, at).text(), rounded(result, dom, out.Type().DType()))
 	return nil
 }
 
@@ -97,23 +94,6 @@ func windowFold(n *ir.Node) (typ, functor, init string) {
 		return typ, "First", typ + "{0, -1}"
 	}
 	return sumType(dom), "Sum", "0"
-}
-
-// firstOpen is the name of the result's first size if it is known at run time only, empty
-// else. Others have to be numbers, so that strides are.
-func (g *generator) firstOpen(n *ir.Node) (string, error) {
-	for _, v := range append([]*ir.Value{n.Result(0)}, n.Args()...) {
-		if _, ok := v.Type().Shape()[min(1, v.Type().Rank()):].Static(); !ok {
-			return "", unsupported(n, "a size of %s that is known at run time only is not the first", v)
-		}
-		if v.Type().Strides() == nil {
-			return "", unsupported(n, "strides of %s are known at run time only", v)
-		}
-	}
-	if n.Result(0).Type().Rank() == 0 {
-		return "", nil
-	}
-	return g.r.shape(n.Result(0))[0].name, nil
 }
 
 // extentOf is how many elements of memory v spans.

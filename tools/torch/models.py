@@ -70,6 +70,12 @@ def resnet():
     return ResNet(Bottleneck, [1, 1, 1, 1], num_classes=8, width_per_group=8)
 
 
+def convnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(16, 32, 3, padding=1, groups=4), nn.GroupNorm(4, 32), nn.SiLU(),
+        nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.BatchNorm2d(32), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 8))
+
+
 def convnext():
     from torchvision.models.convnext import CNBlockConfig, ConvNeXt
     return ConvNeXt([CNBlockConfig(8, 16, 1), CNBlockConfig(16, None, 1)], num_classes=8)
@@ -238,7 +244,14 @@ class Routed(nn.Module):
 
 
 # The sizes of arguments that are known at run time only, the greatest by dimension.
-DYNAMIC = {"gpt_any": {0: {0: 32}, 1: {0: 32}}}
+SEQUENCES = {0: {0: 8, 1: 16}, 1: {0: 8, 1: 16}}
+DYNAMIC = {
+    "convnet_any": {0: {0: 8, 2: 64, 3: 64}, 1: {0: 8}},
+    "decoder_any": SEQUENCES,
+    "encoder_any": SEQUENCES,
+    "gpt_any": {0: {0: 32}, 1: {0: 32}},
+    "unet_any": {0: {0: 8}, 1: {0: 8}},
+}
 
 MODELS = {
     "bert": language("BertForMaskedLM", **COMMON, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
@@ -246,11 +259,14 @@ MODELS = {
     "clip": lambda: (Clip(), (tokens(), torch.randn(IMAGES))),
     "codegen": language("CodeGenForCausalLM", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_inner=64, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
     "cohere": language("CohereForCausalLM", **COMMON, num_key_value_heads=2),
+    "convnet_any": classified(convnet, lambda: torch.randn(3, 3, 20, 28), lambda: torch.randint(0, 8, (3,))),
     "convnext": classified(convnext),
+    "decoder_any": lambda: (Gpt(), (tokens((3, 11)), tokens((3, 11)))),
     "dlrm": lambda: (Dlrm(), (torch.randn(8, 8), torch.randint(0, 64, (8, 4, 3)), torch.rand(8))),
     "efficientnet": classified(efficientnet),
     "electra": language("ElectraForMaskedLM", **COMMON, embedding_size=16, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "encoder": classified(Encoder, tokens, tokens),
+    "encoder_any": classified(Encoder, lambda: tokens((3, 11)), lambda: tokens((3, 11))),
     "gemma2": language("Gemma2ForCausalLM", **ROTARY),
     "gpt_any": lambda: (Gpt(), (tokens((4, 16)), tokens((4, 16)))),
     "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
@@ -270,6 +286,7 @@ MODELS = {
     "swin": vision("SwinForImageClassification", image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0),
     "t5": lambda: (T5(), (tokens(), tokens((2, 8)))),
     "unet": lambda: (Unet(), (torch.randn(2, 4, 16, 16), torch.randn(2, 4, 16, 16))),
+    "unet_any": lambda: (Unet(), (torch.randn(3, 4, 16, 16), torch.randn(3, 4, 16, 16))),
     "vit": vision("ViTForImageClassification", image_size=32, patch_size=8, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4),
     "vit_tv": classified(vit),
 }
