@@ -47,7 +47,7 @@ type rule struct {
 var moduleRules = []rule{
 	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
 	{"group", "a group partitions the world, or in a module with stages some ranks of it, into subgroups of one size", ruleGroup},
-	{"symbol", "a symbol's hint is within 0..max", ruleSymbol},
+	{"symbol", "a symbol's hint is within its bounds", ruleSymbol},
 	{"check", "a size that a module needs is 0 or more for some values of its symbols", ruleCheck},
 	{"nesting", "no function is recursive, and bodies are nested 32 deep at most", ruleNesting},
 	{"stages", "each rank is in the group of the stages and in the groups that it uses; stages that share a group issue the same collectives, without deadlock", ruleStages},
