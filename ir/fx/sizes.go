@@ -223,6 +223,9 @@ func (c *node) check() (bool, error) {
 		}
 		return true, nil
 	}
+	if name == "aten.sym_constrain_range.default" || name == "aten.sym_constrain_range_for_size.default" {
+		return true, c.constrain()
+	}
 	compare, ok := comparisons[name]
 	if !ok || len(args) != 2 {
 		return false, nil
@@ -234,6 +237,28 @@ func (c *node) check() (bool, error) {
 	}
 	c.im.nodes[c.i].holds = compare(a, b)
 	return true, nil
+}
+
+// constrain imports the bounds of a size.
+func (c *node) constrain() error {
+	if err := c.Bind("size min max"); err != nil || c.Arg("size") == nil {
+		return c.Fail("args", "arguments", "%s takes a size and its bounds", pytext.Clip(c.n.Target))
+	}
+	d, ok := c.Size(c.Arg("size"))
+	if !ok {
+		return c.Fail("args", "arguments", "%s takes a size and its bounds", pytext.Clip(c.n.Target))
+	}
+	least, most := c.Int("min", 0), c.Int("max", traced.MaxElems)
+	if c.Err != nil {
+		return c.Err
+	}
+	if c.Arg("min") != nil {
+		c.im.check(d.Sub(ir.D(least)))
+	}
+	if most < traced.MaxElems {
+		c.im.check(ir.D(most).Sub(d))
+	}
+	return nil
 }
 
 // check makes the module one for sizes that leave d at 0 or more, where some do not that are

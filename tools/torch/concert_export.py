@@ -193,9 +193,10 @@ class _Recorder:
         name = self.out if self.graphs == 0 else "%s.%d" % (self.out, self.graphs)
         self.graphs += 1
         step = _Step(self, name, module, inputs)
+        table = {op: how for op, how in select_decomp_table().items() if op is not torch.ops.aten.roll.default}  # modulo open sizes
         return aot_autograd(
             fw_compiler=lambda graph, _: step.write(graph, "fw"), bw_compiler=lambda graph, _: step.write(graph, "bw"),
-            partition_fn=step.partition, decompositions={**select_decomp_table(), **_solutions()},
+            partition_fn=step.partition, decompositions={**table, **_solutions()},
         )(module, inputs)
 
 
@@ -435,24 +436,37 @@ def _is_size(n):
     """Whether a node stands for a number that is known at run time only, or compares or checks some."""
     if not isinstance(n, fx.Node):
         return False
-    return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] == "_assert_scalar"
+    return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
 
 
-def _expression(e):
-    """A sympy expression over sizes as a graph file has it."""
-    from sympy import Add, Integer, Mul, Pow, Symbol
+def _expression(e, env):
+    """A sympy expression over sizes as a graph file has it; env knows what values its symbols take."""
+    from sympy import Add, Integer, Max, Min, Mul, Pow, Symbol
 
     if isinstance(e, Symbol):
         return str(e)
     if isinstance(e, Integer):
         return "(%d)" % e if e < 0 else str(e)
-    parts = [_expression(a) for a in e.args]
     kind = type(e).__name__
+    if kind in ("FloorToInt", "TruncToInt", "CeilToInt"):
+        n, den = _fraction(e.args[0])
+        if kind == "TruncToInt" and env.bound_sympy(n).lower < 0:
+            raise NotImplementedError("%s may round up or down" % e)
+        return "((%s)//%d)" % (_expression(n, env), den) if kind != "CeilToInt" else "(0-((0-(%s))//%d))" % (_expression(n, env), den)
+    if isinstance(e, (Max, Min)):  # one that is it for all values
+        for a in e.args:
+            if all(env.bound_sympy(a - b if isinstance(e, Max) else b - a).lower >= 0 for b in e.args):
+                return _expression(a, env)
+    if kind in ("Mod", "PythonMod") and env.bound_sympy(e.args[0]).lower >= 0 and env.bound_sympy(e.args[1] - e.args[0]).lower > 0:
+        return _expression(e.args[0], env)
+    parts = [_expression(a, env) for a in e.args]
     if isinstance(e, Add):
         return "(" + "+".join(parts) + ")"
     if isinstance(e, Mul):
         return "*".join(parts)
-    if isinstance(e, Pow) and isinstance(e.args[1], Integer) and e.args[1] > 0:
+    if kind == "Identity":
+        return parts[0]
+    if (isinstance(e, Pow) or kind == "PowByNatural") and isinstance(e.args[1], Integer) and e.args[1] > 0:
         return "*".join(parts[:1] * int(e.args[1]))
     if kind in ("FloorDiv", "CleanDiv") and isinstance(e.args[1], Integer):
         return "((%s)//%s)" % tuple(parts)
@@ -461,13 +475,38 @@ def _expression(e):
     raise NotImplementedError("%s is no sum, product or quotient by a number" % e)
 
 
+def _fraction(e):
+    """A float of sizes as an expression of integers and what that is divided by, where doubles have it exactly."""
+    from sympy import Add, Float, Integer, Mul
+
+    kind = type(e).__name__
+    if isinstance(e, Integer) or e.is_Symbol:
+        return e, 1
+    if isinstance(e, Float):
+        over, under = float(e).as_integer_ratio()
+        if under <= 1 << 16 and abs(over) < 1 << 32:
+            return Integer(over), under
+    if kind in ("ToFloat", "Identity"):
+        return e.args[0], 1
+    if kind in ("IntTrueDiv", "FloatTrueDiv"):
+        (a, n), (b, m) = map(_fraction, e.args)
+        if isinstance(b, Integer) and b > 0 and n == m == 1:  # a quotient rounds to no other whole number
+            return a, int(b)
+    if isinstance(e, (Add, Mul)):
+        parts = [_fraction(a) for a in e.args]
+        under = math.prod(n for _, n in parts)
+        if under & (under - 1) == 0 and under <= 1 << 16:
+            return e.func(*(a if isinstance(e, Mul) else a * (under // n) for a, n in parts)), under
+    raise NotImplementedError("%s is no float that doubles have exactly" % e)
+
+
 def _size(d, symbols):
     """A size as a graph file has it: a number, or an expression as text; notes its symbols with their shape environment."""
     if isinstance(d, int):
         return d
     e = d.node.shape_env.simplify(d.node.expr)
     symbols.update((str(s), (s, d.node.shape_env)) for s in e.free_symbols)
-    return int(e) if e.is_Integer else _expression(e)
+    return int(e) if e.is_Integer else _expression(e, d.node.shape_env)
 
 
 def _kind(n):
@@ -545,7 +584,7 @@ class _Writer:
             if any(abs(int(n)) >= 1 << 60 for n in e.atoms(Integer)):  # an open end of a slice, which all sizes are less than
                 continue
             try:
-                a, b = _expression(e.lhs), _expression(e.rhs)
+                a, b = _expression(e.lhs, env), _expression(e.rhs, env)
             except NotImplementedError:
                 continue
             more, less = "%s-(%s)" % (a, b), "%s-(%s)" % (b, a)
@@ -583,8 +622,8 @@ class _Writer:
         if kind == "size":
             if isinstance(n.meta.get("val"), torch.SymInt):
                 at["size"] = str(_size(n.meta["val"], self.symbols))
-            if n.target in (torch.sym_max, torch.sym_min):
-                at["target"] = "torch." + n.target.__name__
+            if getattr(n.target, "__module__", "") in ("torch", "math"):
+                at["target"] = "%s.%s" % (n.target.__module__, n.target.__name__)
         at["out"] = [] if kind in ("output", "size") else _tensors(self.value(n), n, self.symbols)
         if n.name in ms or kind in ("input", "output", "view", "wait", "size"):
             at["ms"] = ms.get(n.name, 0.0)
