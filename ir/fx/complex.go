@@ -37,13 +37,22 @@ func (im *importer) pairComplex() {
 // pair is what pairComplex does with one tensor.
 func (t *Tensor) pair() {
 	part := partOf[t.DType]
-	if part == "" || t.Steps != nil || slices.ContainsFunc(t.Stride, func(n int64) bool { return n > traced.MaxElems || n < 0 }) {
+	if part == "" || slices.ContainsFunc(t.Stride, func(n int64) bool { return n > traced.MaxElems || n < 0 }) {
 		return
 	}
 	t.DType = part
-	t.Shape = append(slices.Clone(t.Shape), 2)
 	if t.Dims != nil {
 		t.Dims = append(slices.Clone(t.Dims), ir.D(2))
+	} else {
+		t.Shape = append(slices.Clone(t.Shape), 2)
+	}
+	if t.Steps != nil {
+		t.Steps = slices.Clone(t.Steps)
+		for d := range t.Steps {
+			t.Steps[d] = t.Steps[d].Mul(ir.D(2))
+		}
+		t.Steps = append(t.Steps, ir.D(1))
+		return
 	}
 	t.Stride = slices.Clone(t.Stride)
 	for d := range t.Stride {

@@ -26,6 +26,7 @@ type recorded struct {
 	View                 bool
 	In, Out              []recordedTensor
 	Items                []int // places of Out in the result tuple, where that holds more than tensors
+	open                 bool  // the first dimension is a symbol, of all tensors that have as many elements there
 }
 
 type recordedTensor struct {
@@ -75,7 +76,13 @@ func (r recordedTensor) tensor(t *testing.T) interp.Tensor {
 func (r recorded) document() string {
 	type tensor = map[string]any
 	describe := func(x recordedTensor) tensor {
-		return tensor{"shape": x.Shape, "stride": x.Stride, "dtype": x.DType}
+		shape := []any{}
+		for d, n := range x.Shape {
+			if shape = append(shape, n); r.open && d == 0 && n == r.In[0].Shape[0] {
+				shape[0] = "n"
+			}
+		}
+		return tensor{"shape": shape, "stride": x.Stride, "dtype": x.DType}
 	}
 	var nodes []map[string]any
 	node := func(name, kind, target string, inputs []string, args, kwargs string, out []tensor) {
@@ -111,7 +118,11 @@ func (r recorded) document() string {
 		}
 	}
 	node("output", "output", "output", results, "(("+strings.Join(results, ", ")+",),)", "", []tensor{})
-	text, err := json.Marshal(map[string]any{"name": "call", "world": 2, "groups": map[string]any{"g": [][]int{{0, 1}}}, "nodes": nodes})
+	f := map[string]any{"name": "call", "world": 2, "groups": map[string]any{"g": [][]int{{0, 1}}}, "nodes": nodes}
+	if r.open {
+		f["symbols"] = map[string]any{"n": map[string]any{"hint": r.In[0].Shape[0], "min": 1, "max": 2 * r.In[0].Shape[0]}}
+	}
+	text, err := json.Marshal(f)
 	if err != nil {
 		panic(err)
 	}
@@ -125,6 +136,18 @@ const ulps = 4
 // TestOperators runs what PyTorch recorded: every operator in its element types. Integers,
 // truth values and what only moves or selects have the same bits.
 func TestOperators(t *testing.T) {
+	targets := map[string]int{}
+	eachRecorded(t, func(n int, r recorded) {
+		targets[r.Target]++
+		if msg := r.differs(t); msg != "" {
+			t.Errorf("line %d: %s%s %s of %v: %s", n, r.Target, r.Args, r.Kwargs, r.types(), msg)
+		}
+	})
+	t.Logf("%d operators", len(targets))
+}
+
+func eachRecorded(t *testing.T, do func(line int, r recorded)) {
+	t.Helper()
 	file, err := os.Open(*recordings)
 	if err != nil {
 		t.Fatal(err)
@@ -132,21 +155,16 @@ func TestOperators(t *testing.T) {
 	defer file.Close()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
-	targets := map[string]int{}
 	for n := 1; lines.Scan(); n++ {
 		var r recorded
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatalf("line %d: %v", n, err)
 		}
-		targets[r.Target]++
-		if msg := r.differs(t); msg != "" {
-			t.Errorf("line %d: %s%s %s of %v: %s", n, r.Target, r.Args, r.Kwargs, r.types(), msg)
-		}
+		do(n, r)
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d operators", len(targets))
 }
 
 func (r recorded) types() []string {
@@ -157,8 +175,8 @@ func (r recorded) types() []string {
 	return out
 }
 
-// run imports the call and gives its results.
-func (r recorded) run(t *testing.T) ([]interp.Tensor, string) {
+// imported is the call as a module.
+func (r recorded) imported() (*fx.Result, string) {
 	f, err := fx.Read("call.json", strings.NewReader(r.document()))
 	if err != nil {
 		return nil, err.Error()
@@ -169,6 +187,15 @@ func (r recorded) run(t *testing.T) ([]interp.Tensor, string) {
 	}
 	if len(res.Warnings) > 0 {
 		return nil, res.Warnings[0].String()
+	}
+	return res, ""
+}
+
+// run imports the call and gives its results.
+func (r recorded) run(t *testing.T) ([]interp.Tensor, string) {
+	res, msg := r.imported()
+	if msg != "" {
+		return nil, msg
 	}
 	var in []interp.Tensor
 	for _, x := range r.In {

@@ -316,3 +316,43 @@ func TestSized(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorsOpen runs what PyTorch recorded with a first dimension that is a symbol. What
+// cannot be imported so is no operation, or a call of another shape where another size of the call
+// happens to be as large; testdata/sized_not.txt lists the operators none of whose calls can.
+func TestOperatorsOpen(t *testing.T) {
+	text, err := os.ReadFile("testdata/sized_not.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	not, done := map[string]bool{}, map[string]bool{}
+	for _, target := range strings.Fields(string(text)) {
+		not[target] = true
+	}
+	tried := map[string]string{}
+	eachRecorded(t, func(n int, r recorded) {
+		if len(r.In) == 0 || len(r.In[0].Shape) == 0 || r.In[0].Shape[0] < 2 {
+			return
+		}
+		r.open = true
+		if _, msg := r.imported(); msg != "" {
+			tried[r.Target] = msg
+			return
+		}
+		done[r.Target] = true
+		if msg := r.differs(t); msg != "" {
+			t.Errorf("line %d: %s%s %s of %v: %s", n, r.Target, r.Args, r.Kwargs, r.types(), msg)
+		}
+	})
+	for target, msg := range tried {
+		if !done[target] && !not[target] {
+			t.Errorf("%s: %s", target, msg)
+		}
+	}
+	for target := range not {
+		if done[target] || tried[target] == "" {
+			t.Errorf("%s is in testdata/sized_not.txt and can be imported", target)
+		}
+	}
+	t.Logf("%d operators", len(done))
+}

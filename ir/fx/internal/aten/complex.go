@@ -188,17 +188,17 @@ func (c *call) paired(z pair) error {
 	if err != nil {
 		return err
 	}
-	r := len(traced.SizesOf(ts[0])) - 1
+	r := ts[0].Rank() - 1
 	if r < 0 {
 		return traced.ErrForm
 	}
-	shape := traced.SizesOf(ts[0])[:r]
+	shape := ts[0].Shape()[:r]
 	if z.im == nil {
-		z.im = c.Filled(attr.Float(0), ts[0].DType(), shape...)
+		z.im = c.Full(attr.Float(0), ts[0].DType(), shape)
 	}
 	both := make([]*ir.Value, 2)
 	for i, x := range []*ir.Value{z.re, z.im} {
-		x, fits := c.Broadcast(c.In(ts[0].DType(), x), ir.Dims(shape...))
+		x, fits := c.Broadcast(c.In(ts[0].DType(), x), shape)
 		if !fits {
 			return traced.ErrForm
 		}

@@ -31,12 +31,17 @@ func (c *call) within() (x, mask *ir.Value, dims attr.List, idx []*ir.Value, err
 	if err = cmp.Or(err, c.Err); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	shape := traced.Static(x)
-	if slices.Contains(shape, 0) || len(idx) == 0 || int(ds[len(ds)-1]) >= len(shape) {
+	shape := x.Type().Shape()
+	if traced.Empty(x) || len(idx) == 0 || int(ds[len(ds)-1]) >= len(shape) {
 		return nil, nil, nil, nil, traced.ErrForm
 	}
 	for k, d := range ds {
-		idx[k] = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(shape[d] - 1)}, attr.Attr{Key: "min", Val: attr.Int(0)}), idx[k])
+		n, ok := shape[d].Const()
+		if !ok {
+			idx[k] = c.By(ir.OpMinimum, c.With(ir.OpMaximum, idx[k], 0), shape[d].Sub(ir.D(1)))
+			continue
+		}
+		idx[k] = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(n - 1)}, attr.Attr{Key: "min", Val: attr.Int(0)}), idx[k])
 	}
 	return x, mask, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(ds...)}), idx, c.Err
 }
@@ -285,7 +290,7 @@ func distancesBackward(c *call) error {
 	}
 	out := c.drawnTo(g, a, b, dist, p)
 	for d := range out.Type().Rank() - 2 {
-		if ra := a.Type().Rank(); c.Err == nil && ra == out.Type().Rank() && traced.SizeAt(a, int64(d)) == 1 && traced.SizeAt(out, int64(d)) != 1 {
+		if ra := a.Type().Rank(); c.Err == nil && ra == out.Type().Rank() && a.Type().Shape()[d].Equal(ir.D(1)) && !out.Type().Shape()[d].Equal(ir.D(1)) {
 			out = c.Over(ir.OpSum, out, true, int64(d))
 		}
 	}

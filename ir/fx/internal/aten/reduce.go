@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -131,12 +130,12 @@ func scaledMM(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	m, n := traced.SizeAt(a, 0), traced.SizeAt(b, 1)
+	m, n, one := a.Type().Shape()[0], b.Type().Shape()[1], ir.D(1)
 	for i, f := range factors {
-		switch s := traced.Static(f); {
-		case intmath.Product(s) == 1:
+		switch s := f.Type().Shape(); {
+		case s.NumElems().Equal(one):
 			f = c.Shaped(f)
-		case i == 0 && slices.Equal(s, []int64{m, 1}), i == 1 && slices.Equal(s, []int64{1, n}):
+		case i == 0 && s.Equal(ir.Shape{m, one}), i == 1 && s.Equal(ir.Shape{one, n}):
 		default:
 			return traced.ErrForm // scales of blocks
 		}
@@ -179,11 +178,11 @@ func addmm(c *call) error {
 	}
 	c.Shares = 1
 	if c.Target == "aten.addbmm.default" { // the sum over the batch is one matmul
-		s, n := traced.Static(a), traced.Static(b)
+		s, n := a.Type().Shape(), b.Type().Shape()
 		if len(s) != 3 || len(n) != 3 {
 			return traced.ErrForm
 		}
-		a, b = c.Shaped(c.Permuted(a, 1, 0, 2), s[1], s[0]*s[2]), c.Shaped(b, n[0]*n[1], n[2])
+		a, b = c.Reshaped(c.Permuted(a, 1, 0, 2), ir.Shape{s[1], s[0].Mul(s[2])}), c.Reshaped(b, ir.Shape{n[0].Mul(n[1]), n[2]})
 	}
 	ts, err := c.Types()
 	if err != nil {

@@ -2,10 +2,8 @@ package aten
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
@@ -31,11 +29,11 @@ const (
 // and 1 are the ends of the image.
 type gridded struct {
 	x, grid       *ir.Value
-	s, g          []int64
+	s, g          ir.Shape
 	acc           ir.DType
 	mode, padding int64
 	corners       bool
-	places        int64
+	places        ir.Dim
 	along         [2]*ir.Value // columns and rows, as the grid has them
 	at            [2]*ir.Value // and in units of elements
 	low, high     [2]float64   // between which reflections turn
@@ -47,16 +45,16 @@ func (c *call) gridded() (q gridded, err error) {
 	if c.Err != nil {
 		return q, c.Err
 	}
-	q.s, q.g = traced.Static(q.x), traced.Static(q.grid)
+	q.s, q.g = q.x.Type().Shape(), q.grid.Type().Shape()
 	s, g, dt := q.s, q.g, q.x.Type().DType()
-	if len(s) != 4 || len(g) != 4 || g[3] != 2 || g[0] != s[0] || intmath.Product(s) == 0 || intmath.Product(g) == 0 || !dt.IsFloat() || q.grid.Type().DType() != dt ||
+	if len(s) != 4 || len(g) != 4 || !g[3].Equal(ir.D(2)) || !g[0].Equal(s[0]) || traced.Empty(q.x) || traced.Empty(q.grid) || !dt.IsFloat() || q.grid.Type().DType() != dt ||
 		q.mode < bilinear || q.mode > bicubic || q.padding < paddingZeros || q.padding > paddingReflection {
 		return q, traced.ErrForm
 	}
-	q.acc, q.places = traced.AccType(dt), g[1]*g[2]
+	q.acc, q.places = traced.AccType(dt), g[1].Mul(g[2])
 	grid := c.In(q.acc, q.grid)
-	for i, size := range []int64{s[3], s[2]} {
-		q.along[i] = c.Shaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), s[0], q.places)
+	for i, size := range []int64{traced.Constant(s[3]), traced.Constant(s[2])} {
+		q.along[i] = c.Reshaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), ir.Shape{s[0], q.places})
 		q.at[i], q.low[i], q.high[i] = c.gridUnits(q.along[i], float64(size), q.corners)
 		if q.mode != bicubic { // which moves each element that it takes
 			q.at[i] = c.padded(q, i, q.at[i])
@@ -146,7 +144,7 @@ func gridSample(c *call) error {
 			out = c.plus(out, c.Mul(look(to), c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
 		})
 	}
-	return c.Settle(c.Shaped(out, q.s[0], q.s[1], q.g[1], q.g[2]))
+	return c.Settle(c.Reshaped(out, ir.Shape{q.s[0], q.s[1], q.g[1], q.g[2]}))
 }
 
 // gridSampleBackward adds the gradient of each place to the elements around it, and gives
@@ -158,11 +156,11 @@ func gridSampleBackward(c *call) error {
 		return err
 	}
 	s, g := q.s, q.g
-	if !slices.Equal(traced.Static(dy), []int64{s[0], s[1], g[1], g[2]}) {
+	if !dy.Type().Shape().Equal(ir.Shape{s[0], s[1], g[1], g[2]}) {
 		return traced.ErrForm
 	}
-	dy = c.Shaped(c.In(q.acc, dy), s[0], s[1], q.places)
-	image := c.Filled(attr.Int(0), q.acc, s[0], s[1], s[2]*s[3])
+	dy = c.Reshaped(c.In(q.acc, dy), ir.Shape{s[0], s[1], q.places})
+	image := c.Full(attr.Int(0), q.acc, ir.Shape{s[0], s[1], s[2].Mul(s[3])})
 	add := func(to [2]*ir.Value, x *ir.Value) {
 		there, index := c.positionsAt(q.x, to[0], to[1], q.places)
 		x = c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), x, c.Filled(attr.Int(0), q.acc))
@@ -171,7 +169,7 @@ func gridSampleBackward(c *call) error {
 	var slopes [2]*ir.Value
 	if q.mode == nearest {
 		add([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])}, dy)
-		zero := c.Filled(attr.Int(0), q.acc, s[0], q.places)
+		zero := c.Full(attr.Int(0), q.acc, ir.Shape{s[0], q.places})
 		slopes = [2]*ir.Value{zero, zero}
 	} else {
 		c.around(q, func(to, weight, slope [2]*ir.Value) {
@@ -181,7 +179,7 @@ func gridSampleBackward(c *call) error {
 				slopes[i] = c.plus(slopes[i], c.Mul(found, weight[1-i], slope[i]))
 			}
 		})
-		for i, size := range []int64{s[3], s[2]} {
+		for i, size := range []int64{traced.Constant(s[3]), traced.Constant(s[2])} {
 			padding := q.padding
 			if q.mode == bicubic {
 				padding = paddingZeros
@@ -189,7 +187,7 @@ func gridSampleBackward(c *call) error {
 			slopes[i] = c.Mul(slopes[i], c.gridSlope(q.along[i], float64(size), padding, q.corners))
 		}
 	}
-	all := []*ir.Value{c.Shaped(image, s...), c.Shaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g...)}
+	all := []*ir.Value{c.Reshaped(image, s), c.Reshaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g)}
 	ts, err := c.Types()
 	if err != nil {
 		return err
@@ -219,7 +217,7 @@ func (c *call) padded(q gridded, i int, at *ir.Value) *ir.Value {
 	if q.padding == paddingReflection {
 		at, _ = c.reflected(at, q.low[i], q.high[i])
 	}
-	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(float64(q.s[3-i] - 1))}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
+	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(float64(traced.Constant(q.s[3-i]) - 1))}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
 }
 
 // reflected moves what lies beyond an end back by as much, and says where it went an odd
@@ -257,26 +255,27 @@ func (c *call) gridSlope(x *ir.Value, size float64, padding int64, corners bool)
 
 // elementsAt looks [n,c,h,w] up at whole columns and rows [n,places]: [n,c,places], with 0
 // for what lies outside.
-func (c *call) elementsAt(x, col, row *ir.Value, places int64) *ir.Value {
-	s := traced.Static(x)
+func (c *call) elementsAt(x, col, row *ir.Value, places ir.Dim) *ir.Value {
+	s := x.Type().Shape()
 	there, index := c.positionsAt(x, col, row, places)
-	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Shaped(x, s[0], s[1], s[2]*s[3]), index)
+	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Reshaped(x, ir.Shape{s[0], s[1], s[2].Mul(s[3])}), index)
 	return c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), found, c.Filled(attr.Int(0), x.Type().DType()))
 }
 
 // positionsAt says which columns and rows [n,places] lie inside of [n,c,h,w], and where, flat,
 // in each of its images: 0 outside.
-func (c *call) positionsAt(x, col, row *ir.Value, places int64) (there, index *ir.Value) {
-	s := traced.Static(x)
+func (c *call) positionsAt(x, col, row *ir.Value, places ir.Dim) (there, index *ir.Value) {
+	s := x.Type().Shape()
+	high, wide := traced.Constant(s[2]), traced.Constant(s[3])
 	inside := func(v *ir.Value, size int64) *ir.Value {
 		return c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, v, 0), c.With(ir.OpLt, v, float64(size)))
 	}
-	there = c.Make(ir.OpLogicalAnd, nil, inside(col, s[3]), inside(row, s[2]))
-	flat := c.Add(c.With(ir.OpMul, row, float64(s[3])), col)
+	there = c.Make(ir.OpLogicalAnd, nil, inside(col, wide), inside(row, high))
+	flat := c.Add(c.With(ir.OpMul, row, float64(wide)), col)
 	flat = c.In(ir.I64, c.Make(ir.OpWhere, nil, there, flat, c.Filled(attr.Int(0), flat.Type().DType())))
-	if s[2]*s[3] > 1<<24 {
+	if high*wide > 1<<24 {
 		c.Err = traced.ErrForm // positions are computed in single precision
 	}
-	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), ir.Dims(s[0], s[1], places))
+	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), ir.Shape{s[0], s[1], places})
 	return there, index
 }

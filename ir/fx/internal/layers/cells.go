@@ -17,15 +17,15 @@ var cellOps = []row{
 
 // columns cuts [n, k*w] into k pieces [n, w] in single precision at least; nil if it is no such tensor.
 func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
-	s := traced.Static(x)
-	if len(s) != 2 || s[1]%k != 0 || !x.Type().DType().IsFloat() {
+	s := x.Type().Shape()
+	if len(s) != 2 || traced.Constant(s[1])%k != 0 || !x.Type().DType().IsFloat() {
 		if c.Err == nil {
 			c.Err = traced.ErrForm
 		}
 		return nil
 	}
 	x = c.In(traced.AccType(x.Type().DType()), x)
-	w := s[1] / k
+	w := traced.Constant(s[1]) / k
 	var out []*ir.Value
 	for i := range k {
 		out = append(out, c.Slice(x, 1, i*w, (i+1)*w))

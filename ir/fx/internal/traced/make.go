@@ -30,6 +30,7 @@ func (c *Call) MakeAs(op ir.Op, group *ir.Group, attrs attr.List, args []*ir.Val
 	}
 	if err != nil {
 		if c.Err == nil {
+			c.open(types...)
 			c.Err = c.Fail("args", "arguments", "%s: %v", c.Target, err)
 		}
 		return slices.Repeat([]*ir.Value{c.None()}, max(len(ts), 1))
@@ -154,6 +155,7 @@ func (c *Call) Settle(vals ...*ir.Value) error {
 			v = c.Reshaped(v, ts[i].Shape())
 		}
 		if !v.Type().Shape().Equal(ts[i].Shape()) {
+			c.open(v.Type(), ts[i])
 			return c.Fail("out", "type", "result %d is %s, the arguments give %s", i, ts[i], v.Type())
 		}
 		if v = c.In(ts[i].DType(), v); i > 0 {

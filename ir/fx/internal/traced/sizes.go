@@ -182,6 +182,13 @@ func Empty(x *ir.Value) bool { return slices.ContainsFunc(x.Type().Shape(), ir.D
 // sizes that the trace does not know.
 type unsized struct{}
 
+// open leaves an operator of open sizes that does not fit together: it may well do for numbers.
+func (c *Call) open(types ...ir.Type) {
+	if slices.ContainsFunc(types, func(t ir.Type) bool { _, ok := t.Shape().Static(); return !ok }) {
+		panic(unsized{})
+	}
+}
+
 // AsLong is x with sizes that are numbers where the operator takes them for these, which it
 // broadcasts to: a check of the module.
 func (c *Call) AsLong(x *ir.Value, want ir.Shape) *ir.Value {

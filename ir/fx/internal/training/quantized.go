@@ -32,39 +32,40 @@ var quantizedOps = []row{
 
 // grain says what shares a scale: it gives the operand in a shape to which scales and zeros,
 // given as they are, broadcast in the shape that it gives too.
-type grain func(c *call, x *ir.Value, scales []int64) (*ir.Value, []int64)
+type grain func(c *call, x *ir.Value, scales ir.Shape) (*ir.Value, ir.Shape)
 
-func wholeTensor(_ *call, x *ir.Value, _ []int64) (*ir.Value, []int64) { return x, nil }
+func wholeTensor(_ *call, x *ir.Value, _ ir.Shape) (*ir.Value, ir.Shape) { return x, nil }
 
-func eachToken(_ *call, x *ir.Value, scales []int64) (*ir.Value, []int64) { return x, scales }
+func eachToken(_ *call, x *ir.Value, scales ir.Shape) (*ir.Value, ir.Shape) { return x, scales }
 
-func eachChannel(c *call, x *ir.Value, scales []int64) (*ir.Value, []int64) {
-	shape := traced.Static(x)
-	d, flat := c.Dim("axis", 0, len(shape)), int64(1)
-	for _, n := range scales {
-		flat *= n
-	}
-	if c.Err != nil || flat != shape[d] {
+func eachChannel(c *call, x *ir.Value, scales ir.Shape) (*ir.Value, ir.Shape) {
+	shape := slices.Clone(x.Type().Shape())
+	d := c.Dim("axis", 0, len(shape))
+	if c.Err != nil || !scales.NumElems().Equal(shape[d]) {
 		return nil, nil
 	}
 	for k := range shape {
 		if k != int(d) {
-			shape[k] = 1
+			shape[k] = ir.D(1)
 		}
 	}
 	return x, shape
 }
 
-func eachGroup(c *call, x *ir.Value, scales []int64) (*ir.Value, []int64) {
-	shape, n := traced.Static(x), c.Int("group_size", 128)
-	if len(shape) == 2 && len(scales) > 0 && n > shape[1] && scales[len(scales)-1] == 1 {
-		n = shape[1]
-	}
-	if len(shape) != 2 || n < 1 || shape[1]%n != 0 {
+func eachGroup(c *call, x *ir.Value, scales ir.Shape) (*ir.Value, ir.Shape) {
+	shape, n := x.Type().Shape(), c.Int("group_size", 128)
+	if len(shape) != 2 {
 		return nil, nil
 	}
-	groups := shape[0] * (shape[1] / n)
-	return c.Shaped(x, groups, n), []int64{groups, 1}
+	wide := traced.Constant(shape[1])
+	if len(scales) > 0 && n > wide && scales[len(scales)-1].Equal(ir.D(1)) {
+		n = wide
+	}
+	if n < 1 || wide%n != 0 {
+		return nil, nil
+	}
+	groups := shape[0].Mul(ir.D(wide / n))
+	return c.Reshaped(x, ir.Shape{groups, ir.D(n)}), ir.Shape{groups, ir.D(1)}
 }
 
 // quantised reads the operand, in the types that PyTorch computes in, its scales and its zeros.
@@ -73,9 +74,11 @@ func (c *call) quantised(per grain) (x, scale, zero *ir.Value, err error) {
 	if c.Err != nil {
 		return nil, nil, nil, c.Err
 	}
-	var scales []int64
+	var scales ir.Shape
 	if c.IsTensor("scale") {
-		scales = traced.Static(c.Tensor("scale"))
+		if s := c.Tensor("scale"); c.Err == nil {
+			scales = s.Type().Shape()
+		}
 	}
 	x, shape := per(c, x, scales)
 	if x == nil || c.Err != nil {
@@ -92,7 +95,7 @@ func (c *call) quantised(per grain) (x, scale, zero *ir.Value, err error) {
 			}
 			return c.Filled(v, number)
 		}
-		return c.Shaped(c.Tensor(name), shape...)
+		return c.Reshaped(c.Tensor(name), shape)
 	}
 	scale, zero = param("scale", ir.F64), param("zero_point", ir.I64)
 	if c.Err != nil || scale == nil {
@@ -150,7 +153,7 @@ func quantize(per grain) func(c *call) error {
 		if !x.Type().DType().IsFloat() || zero == nil {
 			return traced.ErrForm
 		}
-		whole, early := len(traced.Static(scale)) == 0, c.Arg("axis") != nil
+		whole, early := scale.Type().Rank() == 0, c.Arg("axis") != nil
 		if whole || early {
 			x = c.In(traced.AccType(x.Type().DType()), x)
 		}
@@ -181,7 +184,7 @@ func dequantize(per grain) func(c *call) error {
 		if err != nil {
 			return err
 		}
-		if len(traced.Static(scale)) == 0 { // numbers, of more digits than narrow types hold
+		if scale.Type().Rank() == 0 { // numbers, of more digits than narrow types hold
 			x, scale = c.In(ts[0].DType(), x), c.In(traced.AccType(ts[0].DType()), scale)
 			zero = c.In(ts[0].DType(), zero)
 		}
@@ -198,13 +201,12 @@ func (c *call) quantizedAs(y *ir.Value) error {
 	if err = cmp.Or(c.Err, err); err != nil {
 		return err
 	}
-	shape, ok := ts[0].Shape().Static()
-	if !ok || len(ts) != 1 {
+	if len(ts) != 1 {
 		return traced.ErrForm
 	}
 	y = c.In(ts[0].DType(), y)
-	if !slices.Equal(traced.Static(y), shape) {
-		y = c.Shaped(y, shape...)
+	if shape := ts[0].Shape(); !y.Type().Shape().Equal(shape) {
+		y = c.Reshaped(y, shape)
 	}
 	return c.Settle(y)
 }
@@ -224,7 +226,7 @@ func tokenScale(c *call) error {
 		most = c.In(ir.F32, most)
 	}
 	scale := c.With(ir.OpDiv, c.With(ir.OpMaximum, most, 1e-5), 127)
-	return c.Settle(scale, c.Filled(attr.Int(0), scale.Type().DType(), traced.Static(scale)...))
+	return c.Settle(scale, c.Full(attr.Int(0), scale.Type().DType(), scale.Type().Shape()))
 }
 
 // tokenRange makes -128 and 127 of a line's smallest and largest elements, with 0 between them.
