@@ -39,6 +39,9 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 // storedBytes is what reading a tensor moves: broadcast dimensions, of stride
 // zero, are read once.
 func storedBytes(t ir.Type) ir.Dim {
+	if t.Contiguous() {
+		return t.Bytes()
+	}
 	b := ir.D(int64(t.DType().Size()))
 	st := t.SymbolicStrides()
 	for i, d := range t.Shape() {

@@ -104,11 +104,7 @@ func UsesDynamicSize(n *ir.Node) bool {
 
 // HasDynamicSize reports whether a size or stride of v is known at run time only.
 func HasDynamicSize(v *ir.Value) bool {
-	if v.Type().IsAsync() {
-		return false
-	}
-	_, ok := v.Type().Shape().Static()
-	return !ok || v.Type().Strides() == nil
+	return !v.Type().IsAsync() && !v.Type().Static()
 }
 
 // Reshapes reports whether n is a view of all of its operand in the same order.

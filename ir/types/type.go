@@ -188,6 +188,12 @@ func (t Type) Strides() []int64 {
 	return out
 }
 
+// Static reports whether all sizes and strides of a tensor are numbers.
+func (t Type) Static() bool {
+	symbolic := func(d dim.Dim) bool { _, ok := d.Const(); return !ok }
+	return !slices.ContainsFunc(t.shape, symbolic) && !slices.ContainsFunc(t.strides, symbolic)
+}
+
 // SymbolicStrides returns the element strides of a tensor type, also of a contiguous one.
 func (t Type) SymbolicStrides() []dim.Dim {
 	if t.strides != nil {

@@ -92,9 +92,10 @@ func (g *generator) accessed(v *ir.Value, off lin) {
 		return
 	}
 	size, span := int64(v.Type().DType().Size()), int64(1)
+	shape := sizes(v)
 	for d, st := range v.Type().SymbolicStrides() {
 		if !st.Equal(ir.D(0)) {
-			span *= sizes(v)[d]
+			span *= shape[d]
 		}
 	}
 	*g.probe = append(*g.probe, access{size, size * span, off})

@@ -13,7 +13,7 @@ import (
 
 // Sizes that are known at run time only are parameters of the kernel. Its grid is that
 // of their bounds, and Kernel.Blocks says how many of the blocks find something to do.
-// Tensors of such sizes are row-major, so that strides are products of sizes. A region
+// Row-major strides are products of sizes there, others that depend on sizes are parameters, too. A region
 // whose rows, of a number known at run time only, follow from rows of the operands each
 // by itself is a kernel for the bounds that stops at the last row; so is one of
 // elementwise operations on tensors of one shape, as vectors. Of the others each has a
