@@ -158,7 +158,7 @@ func (c sizedCall) document(kwargs string, at map[string]int64) string {
 		nodes = append(nodes, n)
 		return n["name"].(string), 0
 	}
-	args := sizedArg.ReplaceAllStringFunc(c.args, func(e string) string {
+	replaced := func(e string) string {
 		over, under, float := strings.Cut(e[1:len(e)-1], ":")
 		name, n := number(over)
 		switch {
@@ -175,7 +175,9 @@ func (c sizedCall) document(kwargs string, at map[string]int64) string {
 		}
 		names = append(names, name)
 		return name
-	})
+	}
+	args := sizedArg.ReplaceAllStringFunc(c.args, replaced)
+	kwargs = sizedArg.ReplaceAllStringFunc(kwargs, replaced)
 	var outs []object
 	for _, x := range c.out {
 		outs = append(outs, describe(x))

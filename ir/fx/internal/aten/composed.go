@@ -37,7 +37,11 @@ var decomposedOps = []row{
 }
 
 func steps(c *call) error {
-	n, start, step := c.Sizes("length"), c.Int("start", 0), c.Int("step", 1)
+	n, step := c.Sizes("length"), c.Int("step", 1)
+	if from := c.Trace.SizeOf(c.Arg("start")); from != nil && len(n) == 1 && c.Err == nil {
+		return c.Settle(c.By(ir.OpAdd, c.With(ir.OpMul, c.Places(n[0]), float64(step)), *from))
+	}
+	start := c.Int("start", 0)
 	if n == nil {
 		c.Want("length", "an integer", c.Arg("length"))
 	}

@@ -115,24 +115,38 @@ func diagonal(c *call) error {
 
 // diagonalOpen copies diagonals of dimensions that are known at run time only.
 func (c *call) diagonalOpen(x *ir.Value) error {
+	shape := c.Shape(0)
+	order, at := c.onDiagonal(x, shape)
+	if c.Err != nil {
+		return c.Err
+	}
+	last := int64(len(order))
+	return c.pieces(c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(last-2, last-1)), c.Permuted(x, order...), at[0], at[1]))
+}
+
+// onDiagonal is an order of dimensions of which the last two have diagonals, and where their elements lie in these; of is the
+// shape of the diagonals, whose length the trace says.
+func (c *call) onDiagonal(x *ir.Value, of ir.Shape) (order []int64, at [2]*ir.Value) {
 	r := x.Type().Rank()
 	offset, a, b := c.Int("offset", 0), c.Dim("dim1", 0, r), c.Dim("dim2", 1, r)
-	if c.Err != nil || r < 2 || a == b || c.NumResults != 1 || len(c.Shape(0)) != r-1 {
-		return cmp.Or(c.Err, traced.ErrForm)
+	if r < 2 || a == b || len(of) != r-1 {
+		c.Err = cmp.Or(c.Err, traced.ErrForm)
 	}
-	n := c.Shape(0)[r-2] // the trace says how many there are
-	first, second := ir.D(-min(offset, 0)), ir.D(max(offset, 0))
-	c.Trace.Require(x.Type().Shape()[a].Sub(first).Sub(n))
-	c.Trace.Require(x.Type().Shape()[b].Sub(second).Sub(n))
-	var order []int64
+	if c.Err != nil {
+		return nil, at
+	}
 	for d := range int64(r) {
 		if d != a && d != b {
 			order = append(order, d)
 		}
 	}
-	x = c.Permuted(x, append(order, a, b)...)
-	at := c.Places(n)
-	return c.pieces(c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(int64(r)-2, int64(r)-1)), x, c.By(ir.OpAdd, at, first), c.By(ir.OpAdd, at, second)))
+	n := of[r-2]
+	for i, d := range []int64{a, b} {
+		first := max(offset*int64(2*i-1), 0)
+		c.Trace.Require(x.Type().Shape()[d].Sub(ir.D(first)).Sub(n))
+		at[i] = c.By(ir.OpAdd, c.Places(n), ir.D(first))
+	}
+	return append(order, a, b), at
 }
 
 // diagonals is where they lie in a tensor of that type: sizes, strides and the first element.

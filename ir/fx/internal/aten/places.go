@@ -190,15 +190,15 @@ func mode(c *call) error {
 	if err != nil {
 		return err
 	}
-	n := traced.SizeAt(x, d)
-	if n > most {
+	n := x.Type().Shape()[d]
+	if c.Most(n) > most {
 		return traced.ErrForm
 	}
 	same := c.Make(ir.OpEq, nil, c.Unsqueezed(x, d), c.Unsqueezed(x, d+1))
 	count := c.Over(ir.OpSum, c.In(ir.I64, same), false, d)
 	often := c.Make(ir.OpEq, nil, count, c.Over(ir.OpAmax, count, true, d))
 	value := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, often, x, c.Over(ir.OpAmax, x, true, d)), true, d)
-	place := c.Counting(n)
+	place := c.Places(n)
 	for range int64(x.Type().Rank()) - 1 - d {
 		place = c.Unsqueezed(place, int64(place.Type().Rank()))
 	}

@@ -179,6 +179,19 @@ func diagonalScatter(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
+	if !known(x.Type().Shape()) {
+		order, at := c.onDiagonal(x, src.Type().Shape())
+		if c.Err != nil {
+			return c.Err
+		}
+		last := int64(len(order))
+		put := c.Make(ir.OpIndexPut, attr.List(nil).With("dims", attr.Ints(last-2, last-1)), c.Permuted(x, order...), src, at[0], at[1])
+		back := make([]int64, last)
+		for k, d := range order {
+			back[d] = int64(k)
+		}
+		return c.Settle(c.Permuted(put, back...))
+	}
 	size, stride, at, err := c.diagonals(traced.Like(x, x.Type().DType()))
 	if err != nil {
 		return err
