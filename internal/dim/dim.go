@@ -65,6 +65,19 @@ func (d Dim) Equal(o Dim) bool {
 // NumTerms is the number of terms of the expanded polynomial.
 func (d Dim) NumTerms() int { return len(d.terms()) }
 
+// Terms are the products of which d is the sum, by number: how often each counts, and its factors, which are symbols or
+// quotients.
+func (d Dim) Terms() (times []int64, factors [][]Dim) {
+	for _, t := range d.terms() {
+		var fs []Dim
+		for _, f := range t.factors {
+			fs = append(fs, Dim{e: &poly{[]term{{1, []factor{f}}}}})
+		}
+		times, factors = append(times, t.coef), append(factors, fs)
+	}
+	return times, factors
+}
+
 func (d Dim) terms() []term {
 	if d.e != nil {
 		return d.e.terms

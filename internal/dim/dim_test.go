@@ -130,3 +130,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestTerms(t *testing.T) {
+	for _, s := range []string{"0", "7", "a", "2*a*b-3*(a//2)*a+5", "(a-1)//2-b"} {
+		d, err := Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := New(0)
+		times, factors := d.Terms()
+		for i, n := range times {
+			product := New(n)
+			for _, f := range factors[i] {
+				product = product.Mul(f)
+			}
+			sum = sum.Add(product)
+		}
+		if !sum.Equal(d) {
+			t.Errorf("%s has terms of %s", d, sum)
+		}
+	}
+}

@@ -96,18 +96,45 @@ func (c *Call) SizedPiece(x *ir.Value, d int64, start, length ir.Dim, step int64
 	return c.Make(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, at)
 }
 
+// counted bounds how many ones a sum has: those of larger products are multiplied.
+const counted = 1 << 16
+
 // Counted is a size as a tensor of one element: a sum of as many ones, which are one element
 // in memory.
 func (c *Call) Counted(d ir.Dim) *ir.Value {
-	least := int64(0) // a size may be an expression that is negative
-	if low, _, ok := c.Trace.Bounds(d); ok {
-		least = min(low, 0)
+	least, most, ok := c.Trace.Bounds(d)
+	if times, factors := d.Terms(); (!ok || most-least > counted) && (len(times) > 1 || len(times) == 1 && (len(factors[0]) > 1 || times[0] != 1)) {
+		return c.products(times, factors)
+	}
+	if least = min(least, 0); !ok { // a size may be an expression that is negative
+		least = 0
 	}
 	one := c.Helper(ir.OpFull, attr.List(nil).With("value", attr.Int(1)), ir.Tensor(ir.I64))
 	ones := c.Helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d.Sub(ir.D(least))}).WithStrides([]int64{0}), one)
 	sum := c.Helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
 	if least < 0 {
 		sum = c.With(ir.OpAdd, sum, float64(least))
+	}
+	return sum
+}
+
+// products is a sum of products of sizes as a tensor of one element.
+func (c *Call) products(times []int64, factors [][]ir.Dim) *ir.Value {
+	var sum *ir.Value
+	for i, n := range times {
+		x := c.Filled(attr.Int(n), ir.I64)
+		for k, f := range factors[i] {
+			if y := c.Counted(f); k == 0 && n == 1 {
+				x = y
+			} else {
+				x = c.Mul(x, y)
+			}
+		}
+		if sum == nil {
+			sum = x
+		} else {
+			sum = c.Add(sum, x)
+		}
 	}
 	return sum
 }
