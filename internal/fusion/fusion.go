@@ -149,15 +149,21 @@ func fromFront(d int64, rank int) int64 {
 	return d
 }
 
-// isStatic reports whether size d of v is a number.
-func isStatic(v *ir.Value, d int64) bool {
-	d = fromFront(d, v.Type().Rank())
-	if d < 0 || d >= int64(v.Type().Rank()) {
-		return false
+// RowDims is how many dimensions of v count its rows where sizes are dynamic: all up to the last
+// whose size is, 0 if none is.
+func RowDims(v *ir.Value) int {
+	shape := v.Type().Shape()
+	k := len(shape)
+	for ; k > 0; k-- {
+		if _, ok := shape[k-1].Const(); !ok {
+			break
+		}
 	}
-	_, ok := v.Type().Shape()[d].Const()
-	return ok
+	return k
 }
+
+// withinRows reports whether dimension d of v is one of a row.
+func withinRows(v *ir.Value, d int64) bool { return fromFront(d, v.Type().Rank()) >= int64(RowDims(v)) }
 
 // RowsIndependent reports whether row i of n's result follows from row i of operands of a
 // number of rows that is known at run time only, whatever that number is. What needs no
@@ -167,12 +173,12 @@ func RowsIndependent(n *ir.Node) bool {
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
 		return true
 	case ir.OpCat, ir.OpGather, ir.OpScatter, ir.OpSliceScatter:
-		return isStatic(n.Arg(0), n.Attrs().Int("dim", 0))
+		return withinRows(n.Arg(0), n.Attrs().Int("dim", 0))
 	case ir.OpEmbedding:
-		return isStatic(n.Arg(0), 0)
+		return withinRows(n.Arg(0), 0)
 	case ir.OpIndex:
 		dims := n.Attrs().Ints("dims")
-		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !isStatic(n.Arg(0), d) })
+		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !withinRows(n.Arg(0), d) })
 	case ir.OpCumsum:
 		return false // one thread walks what is a row here
 	}
@@ -181,7 +187,7 @@ func RowsIndependent(n *ir.Node) bool {
 		return n.Op().Info().Elementwise
 	}
 	for d, g := range gone {
-		if g && !isStatic(n.Arg(0), int64(d)) {
+		if g && !withinRows(n.Arg(0), int64(d)) {
 			return false
 		}
 	}

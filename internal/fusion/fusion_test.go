@@ -92,7 +92,27 @@ var regionCases = []regionCase{
 	{
 		name: "vector",
 		text: `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
-		row:  "only the number of rows", update: "neither of rows nor elementwise",
+		update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "rows of two sizes",
+		text:   `(%x: f32[a,b,8:24*b,24,1], %y: f32[a,b,8]) -> (f32[a*b,8]) { %s = sum %x {dims=[2], keepdim=true} : f32[a,b,1]; %z = mul %y, %s : f32[a,b,8]; %w = view %z : f32[a*b,8]; %v = exp %w : f32[a*b,8]; return %v }`,
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name: "a size between two that count rows",
+		text: `(%x: f32[a,4,b]) -> (f32[a,4,b]) { %y = softmax %x {dim=1} : f32[a,4,b]; %z = neg %y : f32[a,4,b]; return %z }`,
+		row:  "depend on other rows", vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name: "rows that are transposed",
+		text: `(%x: f32[a,b,8:8,8*a,1]) -> (f32[a,b,8]) { %y = exp %x : f32[a,b,8]; %z = neg %y : f32[a,b,8]; return %z }`,
+		row:  "only the number of rows", vector: "not of the shape", update: "neither of rows nor elementwise",
+	},
+	{
+		name: "rows counted by other dimensions",
+		text: `(%x: f32[1,a,8], %y: f32[a,8]) -> (f32[1,a,8]) { %z = add %x, %y : f32[1,a,8]; %w = neg %z : f32[1,a,8]; return %w }`,
+		row:  "by other dimensions", vector: "not of the shape", update: "neither of rows nor elementwise",
 	},
 	{
 		name:   "through a view",

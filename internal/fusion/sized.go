@@ -33,9 +33,9 @@ func UpdatesSizedRows(n *ir.Node) (index *ir.Value, ok bool) {
 	return index, ok && UsesDynamicSize(n) && index.Type().Rank() == 1
 }
 
-// RowSize returns the one size of the nodes that is known at run time only if a kernel can
-// walk them row by row: it is size 0 of every tensor that has one, all results among
-// them, and each row follows from its own. O(values and uses).
+// RowSize returns the number of rows of the nodes, which is known at run time only, if a kernel can
+// walk them row by row: every tensor with dynamic sizes, all results among them, has as many
+// (RowDims), as far apart as each other, and each follows from its own. O(values and uses).
 func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	r := Of(nodes)
 	var rows *ir.Dim
@@ -45,17 +45,21 @@ func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 				if !HasDynamicSize(v) {
 					continue
 				}
-				shape := v.Type().Shape()
+				count := v.Type().Shape()[:RowDims(v)].NumElems()
 				if rows == nil {
-					rows = &shape[0]
+					rows = &count
 				}
-				if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) || v.Type().Strides() == nil {
+				if !count.Equal(*rows) || !evenRows(v) {
 					return ir.Dim{}, refuse(n, "%s is %s: only the number of rows, one for all, may be known at run time only", v, v.Type())
 				}
 			}
 		}
 		if !RowsIndependent(n) {
 			return ir.Dim{}, refuse(n, "rows of its result depend on other rows, or on how many there are")
+		}
+		other := func(v *ir.Value) bool { return HasDynamicSize(v) && RowDims(v) != RowDims(n.Result(0)) }
+		if !Reshapes(n) && slices.ContainsFunc(n.Args(), other) {
+			return ir.Dim{}, refuse(n, "rows of an operand are counted by other dimensions than those of its result")
 		}
 		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !HasDynamicSize(v) && r.Escapes(v) }) {
 			return ir.Dim{}, refuse(n, "its result has no rows of unknown number")
@@ -65,6 +69,21 @@ func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 		return ir.Dim{}, refuse(nodes[0], "all sizes are known")
 	}
 	return *rows, nil
+}
+
+// evenRows reports whether v's rows are a number of elements apart, and laid out alike by numbers.
+func evenRows(v *ir.Value) bool {
+	k := RowDims(v)
+	if k == 0 || v.Type().Contiguous() {
+		return k > 0
+	}
+	strides, shape := v.Type().SymbolicStrides(), v.Type().Shape()
+	for d := range k - 1 {
+		if !strides[d].Equal(strides[d+1].Mul(shape[d+1])) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(strides[k-1:], func(s ir.Dim) bool { _, ok := s.Const(); return !ok })
 }
 
 // VectorSize returns the number of elements of every result if a kernel can see the nodes

@@ -17,10 +17,10 @@ type limits struct {
 	single bool // tensors need not be aligned for vector loads
 }
 
-// rowwise makes the kernel of a region in which size 0 of every tensor, if it is no
-// number, is one size that is known at run time only, and row i of the results follows
+// rowwise makes the kernel of a region in which every tensor, if not all of its sizes are
+// numbers, has one number of rows that is known at run time only, and row i of the results follows
 // from row i of such operands: it is that of known sizes for as many rows as there can
-// be, and stops at the last one.
+// be, and stops at the last one. Dimension 0 has all rows, and others that count rows have size 1.
 func rowwise(name string, r *region) (*Kernel, error) {
 	rows, no := fusion.RowSize(r.nodes)
 	if no != nil {
@@ -28,23 +28,25 @@ func rowwise(name string, r *region) (*Kernel, error) {
 	}
 	bound := ir.D(r.nodes[0].Func().Module().Bound(rows))
 	typ := func(v *ir.Value) ir.Type {
-		shape := v.Type().Shape()
-		if _, ok := shape.Static(); ok {
+		if !fusion.HasDynamicSize(v) {
 			return v.Type()
 		}
-		shape = slices.Clone(shape)
-		shape[0] = bound
-		t := ir.TensorOf(v.Type().DType(), shape)
-		if !v.Type().Contiguous() {
-			t = t.WithStrides(v.Type().Strides())
+		shape, strides := slices.Clone(v.Type().Shape()), slices.Clone(v.Type().SymbolicStrides())
+		k := fusion.RowDims(v)
+		strides[0] = strides[k-1]
+		for d := range k {
+			shape[d] = ir.D(1)
 		}
-		return t
+		shape[0] = bound
+		return ir.TensorOf(v.Type().DType(), shape).WithSymbolicStrides(strides)
 	}
+	root := slices.IndexFunc(r.outs, fusion.HasDynamicSize)
+	count := r.named(r.outs[root].Type().Shape()[:fusion.RowDims(r.outs[root])])
 	elementwise := true
 	for _, n := range r.nodes {
 		elementwise = elementwise && (n.Op().Info().Elementwise || n.Op().IsView())
 	}
-	return atBounds(name, r, typ, &limits{rows: ir.Sym(sizeName(0)), sizes: r.sizes, vector: elementwise})
+	return atBounds(name, r, typ, &limits{rows: count, sizes: r.sizes, vector: elementwise})
 }
 
 // flatElementwise makes the kernel of a region of elementwise operations on tensors of one shape,

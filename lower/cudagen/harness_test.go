@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/prelude/clang"
-	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/types"
@@ -83,14 +82,14 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 		return nil, err
 	}
 	for i, n := range f.Inputs() {
-		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, laidOut(n.Result(0).Type(), inputs[0][i].Shape, inputs[0][i].Data)})
+		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, laidOut(n.Result(0).Type(), inputs[0][i].Shape, stridesAt(n.Result(0).Type(), sizes), inputs[0][i].Data)})
 	}
 	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{Symbols: ranks})
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range tr.k.Outs {
-		w := want{strides: v.Type().Strides(), bytes: int64(v.Type().DType().Size())}
+		w := want{strides: stridesAt(v.Type(), sizes), bytes: int64(v.Type().DType().Size())}
 		found := false
 		for i, r := range f.Return().Args() {
 			if r == v {
@@ -107,9 +106,6 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 			}
 		}
 		tr.over = append(tr.over, over)
-		if w.strides == nil {
-			w.strides = rowmajor.Strides(w.t.Shape)
-		}
 		for d, s := range w.strides {
 			w.bytes += (w.t.Shape[d] - 1) * s * int64(w.t.DType.Size())
 		}
@@ -121,18 +117,27 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 	return tr, nil
 }
 
+// stridesAt are a type's strides for values of its symbols.
+func stridesAt(t ir.Type, symbols map[string]int64) []int64 {
+	out := make([]int64, t.Rank())
+	for d, s := range t.SymbolicStrides() {
+		out[d], _ = s.Eval(func(name string) (int64, bool) { n, ok := symbols[name]; return n, ok })
+	}
+	return out
+}
+
 // laidOut is the storage of an input whose dense elements are given, in its layout.
-func laidOut(t ir.Type, sizes []int64, dense []byte) []byte {
+func laidOut(t ir.Type, sizes, strides []int64, dense []byte) []byte {
 	if t.Contiguous() {
 		return dense
 	}
 	size := t.DType().Size()
-	n, _ := types.Reach(sizes, t.Strides())
+	n, _ := types.Reach(sizes, strides)
 	out := make([]byte, n*int64(size))
 	for e := 0; e < len(dense)/size; e++ {
 		off, rest := int64(0), int64(e)
 		for d := len(sizes) - 1; d >= 0; d-- {
-			off += rest % sizes[d] * t.Strides()[d]
+			off += rest % sizes[d] * strides[d]
 			rest /= sizes[d]
 		}
 		copy(out[off*int64(size):], dense[e*size:(e+1)*size])
