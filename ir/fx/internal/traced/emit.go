@@ -51,8 +51,13 @@ func (c *Call) Emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Nod
 	if c.Copies && op.IsView() {
 		return nil, c.copied(op, attrs, ts, args)
 	}
-	if op.IsView() {
+	switch {
+	case op.IsView():
 		ts = c.viewed(op, attrs, ts, args)
+	case len(ts) == 1 && len(args) > 0:
+		if y := c.Longer(op, attrs, ts[0], args); y != nil {
+			return nil, c.Settle(y)
+		}
 	}
 	if c.Lines {
 		return nil, c.lined(op, attrs, ts, args)
@@ -74,6 +79,35 @@ func (c *Call) viewed(op ir.Op, attrs attr.List, ts []ir.Type, args []*ir.Value)
 		return ts
 	}
 	return got
+}
+
+// Longer emits an operation that gives open sizes where the trace knows them to be numbers, and takes so many elements;
+// nil if it gives what the trace has.
+func (c *Call) Longer(op ir.Op, attrs attr.List, t ir.Type, args []*ir.Value) *ir.Value {
+	types := make([]ir.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type()
+	}
+	got, err := ir.Infer(op, nil, attrs, types, ir.TensorOf(t.DType(), t.Shape()))
+	if err != nil || len(got) != 1 || got[0].Shape().Equal(t.Shape()) || got[0].Rank() != t.Rank() {
+		return nil
+	}
+	for d, n := range got[0].Shape() {
+		_, known := n.Const()
+		if _, number := t.Shape()[d].Const(); !n.Equal(t.Shape()[d]) && (known || !number) {
+			return nil
+		}
+	}
+	y := c.AsLong(c.Helper(op, attrs, got[0].WithDType(t.DType()), args...), t.Shape())
+	return c.LaidOut(y, ir.TensorOf(t.DType(), t.Shape()))
+}
+
+// Fitted is a helper of a type that the trace has.
+func (c *Call) Fitted(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *ir.Value {
+	if y := c.Longer(op, attrs, t, args); y != nil {
+		return y
+	}
+	return c.Helper(op, attrs, t, args...)
 }
 
 // lined ends an operator on lines.

@@ -219,14 +219,14 @@ func (c *Call) open(types ...ir.Type) {
 // AsLong is x with sizes that are numbers where the operator takes them for these, which it
 // broadcasts to: a check of the module.
 func (c *Call) AsLong(x *ir.Value, want ir.Shape) *ir.Value {
-	have := x.Type().Shape()
+	have, dense := x.Type().Shape(), x.Type().Contiguous()
 	for d := range have {
 		k := d + len(want) - len(have)
 		if k < 0 {
 			break
 		}
 		n, number := want[k].Const()
-		if _, ok := have[d].Const(); ok || !number || !x.Type().Contiguous() {
+		if _, ok := have[d].Const(); ok || !number || !dense {
 			continue
 		}
 		l := DimAttr(int64(d)).With("end", attr.Int(n))

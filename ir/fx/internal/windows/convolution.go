@@ -79,7 +79,7 @@ func (c *call) convolutionOf(t ir.Type, p product) *ir.Value {
 	if c.Err != nil {
 		return c.None()
 	}
-	return c.Helper(ir.OpConvolution, p.attrs, t, p.args...)
+	return c.Fitted(ir.OpConvolution, p.attrs, t, p.args...)
 }
 
 // windowed makes the attributes of a convolution; those of no effect are left out.

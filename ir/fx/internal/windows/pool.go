@@ -190,9 +190,15 @@ func (c *call) largest(x *ir.Value, p pooling, dt ir.DType, others func(p poolin
 	if len(p.kernel) < 2 {
 		return traced.ErrForm
 	}
-	places := others(p, c.Helper(ir.OpReduceWindow, p.forward("argmax"), retyped(t, dt), x))
+	places := others(p, c.Fitted(ir.OpReduceWindow, p.forward("argmax"), retyped(t, dt), x))
 	if c.Err != nil {
 		return c.Err
+	}
+	if t, err = c.Trace.TypeOf(0); err != nil {
+		return err
+	}
+	if y := c.Longer(ir.OpReduceWindow, p.forward("max"), t, []*ir.Value{x}); y != nil {
+		return c.Settle(y, places)
 	}
 	return c.Finish(ir.OpReduceWindow, p.forward("max"), []*ir.Value{x}, places)
 }
@@ -386,7 +392,7 @@ func avgPool(c *call) error {
 	if !t.DType().IsFloat() {
 		return traced.ErrForm
 	}
-	sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, traced.AccType(t.DType())), x)
+	sum := c.Fitted(ir.OpReduceWindow, p.forward("sum"), retyped(t, traced.AccType(t.DType())), x)
 	n, v := c.divisors(p)
 	if v == nil {
 		return c.EmitErr(ir.OpDiv, n, sum)
