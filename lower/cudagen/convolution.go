@@ -71,9 +71,9 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 
 // place is the place under number tap of the window at o, counted from the operand's first
 // element.
-func place(d window.Dim, size lin, o, tap string) string {
+func place(d window.Dim, o, tap string) string {
 	if d.Reverse {
-		tap = fmt.Sprintf("(%s - %s)", size.add(1, constant(-1)).paren(), tap)
+		tap = fmt.Sprintf("(%d - %s)", d.Size-1, tap)
 	}
 	var s []string
 	add := func(v string, k int64) {
@@ -137,9 +137,8 @@ func (c *convolution) direct(g *generator) {
 	x, w = fmt.Sprintf("c * (%s)%s", t, g.stride(c.x, 1).paren()), fmt.Sprintf("c * (%s)%s", t, g.stride(c.w, 1).paren())
 	for d, k := range c.dims {
 		in += "  "
-		size := ws[2+d].lin(g.x)
-		g.top.emit("%sfor (int k%d = 0; k%d < %s; ++k%d) {", in, d, d, size.text(), d)
-		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, size, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
+		g.top.emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
+		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
 		if k.Base > 1 {
 			g.top.emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
 			g.top.emit("%s  p%d /= %d;", in, d, k.Base)
@@ -208,7 +207,7 @@ func (c *convolution) tiled(g *generator) {
 	tap, tapStride := "q", int64(1)
 	for d := len(c.dims) - 1; d >= 0; d-- {
 		at := quotient(rest, stride, shape[2+d])
-		e("    const %s p%d = %s;", t, d, place(c.dims[d], constant(c.dims[d].Size), at, quotient(tap, tapStride, c.dims[d].Size)))
+		e("    const %s p%d = %s;", t, d, place(c.dims[d], at, quotient(tap, tapStride, c.dims[d].Size)))
 		stride, tapStride = stride*shape[2+d], tapStride*c.dims[d].Size
 		inside += fmt.Sprintf(" && p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d])
 		offset += times(fmt.Sprintf("p%d", d), constant(sx[2+d]))

@@ -105,6 +105,18 @@ var sizedCases = []struct {
 	{name: "topk", text: `(%x: f32[a,16]) -> (f32[a,2], i64[a,2]) { %y:2 = topk %x {k=2, dim=1} : f32[a,2], i64[a,2]; return %y#0, %y#1 }`},
 	{name: "topk_lines", text: `(%x: bf16[a+3,b]) -> (bf16[3,b], i64[3,b]) { %y:2 = topk %x {k=3, dim=0, largest=false} : bf16[3,b], i64[3,b]; return %y#0, %y#1 }`},
 	{name: "topk_long", text: `(%x: f32[b,111*a+5]) -> (f32[b,5], i64[b,5]) { %y:2 = topk %x {k=5, dim=1} : f32[b,5], i64[b,5]; return %y#0, %y#1 }`},
+	{name: "transposed", text: `(%x: f16[b,4,a,6:24*a,6,24,1]) -> (f16[b,4,a,6]) { %y = clone %x : f16[b,4,a,6]; return %y }`},
+	{name: "transposed_result", text: `(%x: bf16[b,a,6], %z: bf16[b,a,6:6,6*b,1]) -> (bf16[b,a,6:6,6*b,1]) { %y = add %x, %z : bf16[b,a,6:6,6*b,1]; return %y }`},
+	{name: "transposed_sum", text: `(%x: f32[a,b,12:1,12*a,a]) -> (f32[a,b]) { %y = sum %x {dims=[2]} : f32[a,b]; return %y }`},
+	{name: "transposed_softmax", text: `(%x: f32[b,a,c:c*a,1,a]) -> (f32[b,a,c]) { %y = softmax %x {dim=2} : f32[b,a,c]; return %y }`},
+	{name: "transposed_index", text: `(%x: f32[9,b:1,9], %i: i64[a,b:1,a]) -> (f32[a,b]) { %y = gather %x, %i {dim=0} : f32[a,b]; return %y }`},
+	{name: "repeated", text: `(%x: f32[a,b,3:3*b,0,1], %z: f32[a,b,3]) -> (f32[a,b,3]) { %y = mul %x, %z : f32[a,b,3]; return %y }`},
+	{name: "two_rows", text: `(%x: bf16[a,b,24:96*b,96,1], %g: bf16[24]) -> (bf16[a*b,24]) { %w = convert %x : f32[a,b,24]; %s = mean %w {dims=[2], keepdim=true} : f32[a,b,1]; %d = sub %w, %s : f32[a,b,24]; %h = convert %d : bf16[a,b,24]; %m = mul %h, %g : bf16[a,b,24]; %y = view %m : bf16[a*b,24]; %z = neg %y : bf16[a*b,24]; return %z }`},
+	{name: "two_rows_between", text: `(%x: f32[a,2,b,5], %z: f32[a,2,b,1]) -> (f32[a,2,b,5]) { %e = sub %x, %z : f32[a,2,b,5]; %y = softmax %e {dim=3} : f32[a,2,b,5]; return %y }`},
+	{name: "convolution_open", text: `(%x: f32[a,3,b+2,c+1], %w: f32[4,3,3,2]) -> (f32[a,4,b,c]) { %y = convolution %x, %w : f32[a,4,b,c]; return %y }`},
+	{name: "convolution_open_channels", text: `(%x: f32[2,a,b+2,7:7*b+14,14*b+28,7,1], %w: f32[3,a,3,7]) -> (f32[2,3,b,1]) { %y = convolution %x, %w : f32[2,3,b,1]; return %y }`},
+	{name: "convolution_open_groups", text: `(%x: bf16[a,4,b,3], %w: bf16[6,2,1,3]) -> (bf16[a,6,b,3]) { %y = convolution %x, %w {groups=2, padding=[0, 0, 1, 1]} : bf16[a,6,b,3]; return %y }`},
+	{name: "pool_open", text: `(%x: f32[a,2,b+1,c:c,a*c,2*a*c,1]) -> (f32[a,2,b,c]) { %y = reduce_window %x {reduce="max", window=[1, 1, 2, 1]} : f32[a,2,b,c]; return %y }`},
 }
 
 const sizedMax = 37
@@ -190,7 +202,7 @@ func TestRandomSizes(t *testing.T) {
 func TestSizedErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, node, op, want string }{
 		{"mixed", `(%x: f32[a,4], %z: bf16[b,4]) -> (f32[a+b,4]) { %y = cat %x, %z {dim=0} : f32[a+b,4]; return %y }`, "y", "cat", "f32 from bf16"},
-		{"two_folds", `(%x: f32[a,b]) -> (f32[a]) { %s = sum %x {dims=[1]} : f32[a]; %y = exp %s : f32[a]; return %y }`, "s", "sum", "%x is f32[a,b]: only the number of rows, one for all, may be known at run time only"},
+		{"two_folds", `(%x: f32[a,b]) -> (f32[a]) { %s = sum %x {dims=[1]} : f32[a]; %y = exp %s : f32[a]; return %y }`, "s", "sum", "%s is f32[a]: only the number of rows, one for all, may be known at run time only"},
 		{"columns", `(%x: f32[a,4]) -> (f32[4]) { %e = exp %x : f32[a,4]; %y = sum %e {dims=[0]} : f32[4]; return %y }`, "y", "sum", "rows of its result depend on other rows, or on how many there are"},
 	} {
 		m, err := ir.Parse(c.name, "world 1\nsym a hint 5 max 37\nsym b hint 6 max 37\nfunc @f"+lines.Replace(c.text)+"\n")

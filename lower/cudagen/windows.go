@@ -45,7 +45,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 			next = fmt.Sprintf("k%d += %d", d, w.Base)
 		}
 		g.top.emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
-		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, constant(w.Size), "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
+		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
 		if w.Base > 1 {
 			if begin == "0" {
 				g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
