@@ -112,92 +112,104 @@ func evaluated(s ir.Shape, at map[string]int64) []int64 {
 	return out
 }
 
-// document is the traced graph of the call, with sizes that are numbers or, without values, open.
+// sizedGraph is the traced graph of a call, with sizes that are numbers or, without values, open.
+type sizedGraph struct {
+	at    map[string]int64
+	nodes []object
+	names []string // that the call reads
+}
+
+type object = map[string]any
+
+func (g *sizedGraph) node(name, kind, target string, inputs []string, args, kwargs string, out ...object) object {
+	n := object{"name": name, "kind": kind, "target": target, "inputs": append([]string{}, inputs...), "args": args, "kwargs": kwargs, "out": append([]object{}, out...), "ms": 0.0}
+	g.nodes = append(g.nodes, n)
+	return n
+}
+
+func (g *sizedGraph) sizes(s ir.Shape) any {
+	if g.at != nil {
+		return evaluated(s, g.at)
+	}
+	out := []any{}
+	for _, d := range s {
+		if n, ok := d.Const(); ok {
+			out = append(out, n)
+		} else {
+			out = append(out, d.String())
+		}
+	}
+	return out
+}
+
+func (g *sizedGraph) describe(x sizedTensor) object {
+	return object{"shape": g.sizes(x.shape), "stride": g.sizes(x.strides), "dtype": longNames[x.dt]}
+}
+
+// number is the value of a size or the name of a node that is it.
+func (g *sizedGraph) number(text string) (name string, value int64) {
+	d, err := ir.ParseDim(text)
+	if err != nil {
+		panic(err)
+	}
+	if g.at != nil {
+		return "", evaluated(ir.Shape{d}, g.at)[0]
+	}
+	name = fmt.Sprintf("z%d", len(g.nodes))
+	g.node(name, "size", "z", nil, "()", "")["size"] = d.String()
+	return name, 0
+}
+
+// argument is what stands for a text in braces.
+func (g *sizedGraph) argument(e string) string {
+	over, under, float := strings.Cut(e[1:len(e)-1], ":")
+	name, n := g.number(over)
+	switch {
+	case float:
+		below, m := g.number(under)
+		if g.at != nil {
+			return strconv.FormatFloat(float64(n)/float64(m), 'g', -1, 64)
+		}
+		both := []string{name, below}
+		name = fmt.Sprintf("z%d", len(g.nodes))
+		g.node(name, "size", "<built-in function truediv>", both, "("+strings.Join(both, ", ")+")", "")
+	case g.at != nil:
+		return strconv.FormatInt(n, 10)
+	}
+	g.names = append(g.names, name)
+	return name
+}
+
 func (c sizedCall) document(kwargs string, at map[string]int64) string {
-	type object = map[string]any
-	sizes := func(s ir.Shape) any {
-		if at != nil {
-			return evaluated(s, at)
-		}
-		out := []any{}
-		for _, d := range s {
-			if n, ok := d.Const(); ok {
-				out = append(out, n)
-			} else {
-				out = append(out, d.String())
-			}
-		}
-		return out
-	}
-	describe := func(x sizedTensor) object {
-		return object{"shape": sizes(x.shape), "stride": sizes(x.strides), "dtype": longNames[x.dt]}
-	}
-	var nodes, last []object
-	names := []string{}
-	node := func(name, kind, target string, inputs []string, args, kwargs string, out ...object) object {
-		return object{"name": name, "kind": kind, "target": target, "inputs": inputs, "args": args, "kwargs": kwargs, "out": append([]object{}, out...), "ms": 0.0}
-	}
+	g := &sizedGraph{at: at}
 	for k, x := range c.in {
-		n := node(fmt.Sprintf("x%d", k), "input", "x", []string{}, "()", "", describe(x))
-		n["role"] = "data"
-		nodes = append(nodes, n)
-		if strings.Contains(c.args, n["name"].(string)) {
-			names = append(names, n["name"].(string))
+		name := fmt.Sprintf("x%d", k)
+		g.node(name, "input", "x", nil, "()", "", g.describe(x))["role"] = "data"
+		if strings.Contains(c.args, name) {
+			g.names = append(g.names, name)
 		}
 	}
-	number := func(text string) (name string, value int64) {
-		d, err := ir.ParseDim(text)
-		if err != nil {
-			panic(err)
-		}
-		if at != nil {
-			return "", evaluated(ir.Shape{d}, at)[0]
-		}
-		n := node(fmt.Sprintf("z%d", len(nodes)), "size", "z", []string{}, "()", "")
-		n["size"] = d.String()
-		nodes = append(nodes, n)
-		return n["name"].(string), 0
-	}
-	replaced := func(e string) string {
-		over, under, float := strings.Cut(e[1:len(e)-1], ":")
-		name, n := number(over)
-		switch {
-		case float:
-			below, m := number(under)
-			if at != nil {
-				return strconv.FormatFloat(float64(n)/float64(m), 'g', -1, 64)
-			}
-			both := []string{name, below}
-			name = fmt.Sprintf("z%d", len(nodes))
-			nodes = append(nodes, node(name, "size", "<built-in function truediv>", both, "("+strings.Join(both, ", ")+")", ""))
-		case at != nil:
-			return strconv.FormatInt(n, 10)
-		}
-		names = append(names, name)
-		return name
-	}
-	args := sizedArg.ReplaceAllStringFunc(c.args, replaced)
-	kwargs = sizedArg.ReplaceAllStringFunc(kwargs, replaced)
+	args, kwargs := sizedArg.ReplaceAllStringFunc(c.args, g.argument), sizedArg.ReplaceAllStringFunc(kwargs, g.argument)
 	var outs []object
 	for _, x := range c.out {
-		outs = append(outs, describe(x))
+		outs = append(outs, g.describe(x))
 	}
 	kind := "memory"
 	if c.view {
 		kind = "view"
 	}
-	nodes = append(nodes, node("y", kind, c.target, names, args, kwargs, outs...))
+	g.node("y", kind, c.target, g.names, args, kwargs, outs...)
 	results := []string{"y"}
 	if len(outs) > 1 {
 		results = nil
 		for k := range outs {
 			name := fmt.Sprintf("y%d", k)
-			last = append(last, node(name, "view", "<built-in function getitem>", []string{"y"}, fmt.Sprintf("(y, %d)", k), "", outs[k]))
+			g.node(name, "view", "<built-in function getitem>", []string{"y"}, fmt.Sprintf("(y, %d)", k), "", outs[k])
 			results = append(results, name)
 		}
 	}
-	nodes = append(append(nodes, last...), node("output", "output", "output", results, "(("+strings.Join(results, ", ")+",),)", ""))
-	f := object{"name": "call", "world": 1, "groups": object{}, "nodes": nodes}
+	g.node("output", "output", "output", results, "(("+strings.Join(results, ", ")+",),)", "")
+	f := object{"name": "call", "world": 1, "groups": object{}, "nodes": g.nodes}
 	if at == nil {
 		symbols := object{}
 		for name, n := range c.values[0] {
