@@ -2,6 +2,7 @@ package interp
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/hostops"
@@ -34,17 +35,25 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 				}
 			}
 		}
+		if given != nil {
+			maps.Copy(out[r], given[r])
+		}
+		for found := inputs != nil; found; {
+			found = false
+			for _, s := range mod.Symbols() {
+				if _, has := out[r][s.Name]; has || read[s.Name] {
+					continue
+				}
+				if n, ok := symbolFromInputs(s.Name, slots, inputs[r], out[r]); ok {
+					out[r][s.Name], found = n, true
+				}
+			}
+		}
 		for _, s := range mod.Symbols() {
 			if read[s.Name] {
 				continue
 			}
-			n, ok := int64(0), false
-			if given != nil {
-				n, ok = given[r][s.Name]
-			}
-			if !ok && inputs != nil {
-				n, ok = symbolFromInputs(s.Name, slots, inputs[r])
-			}
+			n, ok := out[r][s.Name]
 			if !ok {
 				n = s.Hint
 			}
@@ -57,12 +66,16 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 	return out, nil
 }
 
-func symbolFromInputs(name string, slots []Slot, in []Tensor) (int64, bool) {
-	want := ir.Sym(name)
+// symbolFromInputs solves the first input dimension that gives a symbol, given those that are known.
+func symbolFromInputs(name string, slots []Slot, in []Tensor, known map[string]int64) (int64, bool) {
+	value := func(s string) (int64, bool) { v, ok := known[s]; return v, ok }
 	for i, s := range slots {
 		for j, d := range s.Type.Shape() {
-			if d.Equal(want) && j < len(in[i].Shape) {
-				return in[i].Shape[j], true
+			if j >= len(in[i].Shape) {
+				continue
+			}
+			if v, ok := d.Solve(name, in[i].Shape[j], value); ok {
+				return v, true
 			}
 		}
 	}

@@ -220,6 +220,30 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
+// Sizes that no input has alone follow from those that it has.
+func TestSolvedSymbols(t *testing.T) {
+	f := parse(t, `world 2
+sym a hint 1 max 9
+sym b hint 1 min 1 max 9
+func @f(%y: f32[a*b], %x: f32[2*b+1]) -> (f32[a,b]) {
+  %v = view %y : f32[a,b]
+  return %v
+}
+`)
+	on := func(n int64) [][]Tensor {
+		one := []Tensor{tensor(t, ir.F32, seq(0, 6), 6), tensor(t, ir.F32, seq(0, int(n)), n)}
+		return [][]Tensor{one, one}
+	}
+	if out := run(t, f, on(7), Options{}); !slices.Equal(out[0][0].Shape, []int64{2, 3}) {
+		t.Fatal(out[0][0].Shape)
+	}
+	for want, n := range map[string]int64{"symbol b is 0 on rank 0, outside 1..9": 1, "got f32[6], want": 6} {
+		if _, err := Run(context.Background(), f, on(n), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %s", n, err, want)
+		}
+	}
+}
+
 const inFlight = `world 2
 group @g = [[0, 1]]
 

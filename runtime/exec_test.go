@@ -305,6 +305,41 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
+// TestSolvedSymbols runs a program that no input's shape gives a symbol alone.
+func TestSolvedSymbols(t *testing.T) {
+	p, m := parse(t, `program @solved world 1
+sym a hint 1 max 9
+sym b hint 1 min 1 max 9
+stream @compute
+events 0
+arena 1024
+buffer %y at 0 size 324
+buffer %x at 512 size 76
+input y = %y: f32[a*b]
+input x = %x: f32[2*b+1]
+output v = %y: f32[a,b]
+body
+`)
+	err := local(t, 1, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		out, err := rt.Run(ctx, r, p, []rt.Value{f32(rt.Dims{6}, 0, 1, 2, 3, 4, 5), f32(rt.Dims{7}, make([]float32, 7)...)}, rt.Options{})
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(out[0].Shape, []int64{2, 3}) || !slices.Equal(numbers(out[0].Data), []float32{0, 1, 2, 3, 4, 5}) {
+			return fmt.Errorf("got %v %v", out[0].Shape, numbers(out[0].Data))
+		}
+		var bad *rt.SymbolError
+		_, err = rt.Run(ctx, r, p, []rt.Value{f32(rt.Dims{6}, make([]float32, 6)...), f32(rt.Dims{1}, 0)}, rt.Options{})
+		if !errors.As(err, &bad) || bad.Symbol != "b" || bad.Value != 0 || bad.Min != 1 || bad.Input != "x" {
+			return fmt.Errorf("b of 0: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestExecMisuse calls what a module does not have; the first error sticks.
 func TestExecMisuse(t *testing.T) {
 	mod := func() *rt.Module {

@@ -89,6 +89,10 @@ func (m *Module) reads(name string) bool {
 // symbols finds the value of every symbol on a rank but those that tensors hold.
 func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[string]int64, error) {
 	syms := make(map[string]int64, len(m.Symbols))
+	solved, from, err := m.fromShapes(inputs, given)
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range m.Symbols {
 		v, ok := given[s.Name]
 		if s.Read {
@@ -97,11 +101,10 @@ func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[
 			}
 			continue
 		}
-		input := ""
 		if !ok {
-			v, input = m.fromShapes(inputs, s.Name)
-			ok = input != ""
+			v, ok = solved[s.Name]
 		}
+		input := from[s.Name]
 		if !ok {
 			v = s.Hint
 		}
@@ -118,21 +121,59 @@ func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[
 	return syms, m.needs(rank, syms)
 }
 
-// fromShapes looks for an input dimension that is the symbol alone, and returns the
-// size there and the input's name, empty if there is none.
-func (m *Module) fromShapes(inputs []Value, name string) (int64, string) {
+// fromShapes finds the values of symbols in the shapes of inputs, with the inputs' names: dimensions
+// that are a symbol alone, then those that are solved for one, the others being known.
+func (m *Module) fromShapes(inputs []Value, given map[string]int64) (values map[string]int64, from map[string]string, err error) {
+	values, from = maps.Clone(given), map[string]string{}
+	if values == nil {
+		values = map[string]int64{}
+	}
+	set := func(symbol string, n int64, input string) {
+		if _, has := values[symbol]; !has {
+			values[symbol], from[symbol] = n, input
+		}
+	}
+	names := make(map[string]bool, len(m.Symbols)) // look-up only
+	for _, s := range m.Symbols {
+		names[s.Name] = true
+	}
+	m.eachDim(inputs, func(text string, n int64, input string) {
+		if names[text] {
+			set(text, n, input)
+		}
+	})
+	for before := -1; len(values) > before && len(values) < len(names); {
+		before = len(values)
+		m.eachDim(inputs, func(text string, n int64, input string) {
+			d, bad := dim.Parse(text)
+			if bad != nil {
+				err = fmt.Errorf("input %s: dimension %q: %w", input, text, bad)
+			}
+			for _, s := range d.Symbols(nil) {
+				if v, ok := d.Solve(s, n, func(s string) (int64, bool) { v, ok := values[s]; return v, ok }); ok {
+					set(s, v, input)
+				}
+			}
+		})
+	}
+	return values, from, err
+}
+
+// eachDim calls f for each dimension of inputs that have open ones, with its size.
+func (m *Module) eachDim(inputs []Value, f func(text string, n int64, input string)) {
 	for i, q := range m.Inputs {
 		for k, dims := range q.Dims {
 			shape := inputs[i].Shape
 			if w := inputs[i].Work; w != nil && k < len(w.tensors) {
 				shape = w.tensors[k].Shape
 			}
-			if d := slices.Index(dims, name); d >= 0 && len(shape) == len(dims) {
-				return shape[d], q.Name
+			for j := range dims {
+				if len(shape) == len(dims) {
+					f(dims[j], shape[j], q.Name)
+				}
 			}
 		}
 	}
-	return 0, ""
 }
 
 // tensor is tensor i of q with symbols evaluated, in the rank's arena.

@@ -298,6 +298,26 @@ func (d Dim) Eval(value func(sym string) (int64, bool)) (int64, bool) {
 	return total, true
 }
 
+// Solve returns the value of a symbol at which d is n, given values of the others; false if one has
+// none, if d is not linear in the symbol, or no whole number does.
+func (d Dim) Solve(sym string, n int64, value func(sym string) (int64, bool)) (int64, bool) {
+	var slope, rest []term
+	for _, t := range d.terms() {
+		left, has := t.without(term{factors: []factor{{key: sym}}})
+		if has {
+			slope = append(slope, left)
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	a, ok := fromTerms(slope).Eval(value)
+	b, ok2 := fromTerms(rest).Eval(value)
+	if !ok || !ok2 || a == 0 || (n-b)%a != 0 {
+		return 0, false
+	}
+	return (n - b) / a, true
+}
+
 // Symbols appends the names of d's symbols to names, without repeats.
 func (d Dim) Symbols(names []string) []string {
 	if d.e == nil {

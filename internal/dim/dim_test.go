@@ -88,6 +88,26 @@ func TestGiven(t *testing.T) {
 	}
 }
 
+func TestSolve(t *testing.T) {
+	value := func(s string) (int64, bool) { return 3, s == "b" }
+	for _, c := range []struct {
+		d    string
+		n    int64
+		want int64 // -1 for none
+	}{
+		{"a", 5, 5}, {"2*a+1", 7, 3}, {"2*a+1", 8, -1}, {"a*b", 12, 4}, {"a*b+b", 12, 3}, {"a*c", 12, -1}, {"a*a", 9, -1},
+		{"a//2", 2, -1}, {"a+a//2", 3, -1}, {"b", 3, -1}, {"7", 7, -1}, {"8-a", 2, 6}, {"a*(b//2)+1", 5, 4},
+	} {
+		d, err := Parse(c.d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := d.Solve("a", c.n, value); ok != (c.want >= 0) || ok && got != c.want {
+			t.Errorf("%s is %d: a is %d %v, want %d", c.d, c.n, got, ok, c.want)
+		}
+	}
+}
+
 func TestNotNegative(t *testing.T) {
 	for s, want := range map[string]bool{"0": true, "-1": false, "2*a+3": true, "a-1": false, "a*b": true, "(a+1)//2": true, "(a-1)//2": false, "b-a*(a-1)//2": false} {
 		d, err := Parse(s)
