@@ -90,8 +90,8 @@ type regionCase struct {
 
 var regionCases = []regionCase{
 	{
-		name: "vector",
-		text: `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
+		name:   "vector",
+		text:   `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
 		update: "neither of rows nor elementwise",
 	},
 	{
