@@ -88,12 +88,13 @@ func (m *Module) Symbols() []*Symbol { return m.syms }
 // Checks lists the checks in declaration order. The caller must not change the list.
 func (m *Module) Checks() []Check { return m.checks }
 
-// Zeros are the sizes that the checks say to be 0: neither they nor their negatives are negative.
-// What equals another size by one of them is told by [Dim.Given].
+// Zeros are the sizes that the checks say to be 0: neither they nor their negatives are negative,
+// by another check or by the bounds of symbols. What equals another size by one of them is told by [Dim.Given].
 func (m *Module) Zeros() []Dim {
 	var out []Dim
 	for i, c := range m.checks {
-		if slices.ContainsFunc(m.checks[:i], func(o Check) bool { return o.Size.Add(c.Size).Equal(D(0)) }) {
+		r, ok := m.Bounds(c.Size)
+		if ok && r.Max <= 0 || slices.ContainsFunc(m.checks[:i], func(o Check) bool { return o.Size.Add(c.Size).Equal(D(0)) }) {
 			out = append(out, c.Size)
 		}
 	}

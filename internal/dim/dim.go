@@ -217,8 +217,8 @@ func compareTerms(a, b term) int {
 }
 
 // Given returns d where zero is 0: the last of zero's products of most factors is replaced by the
-// rest of zero. d itself where that is no product, but for one symbol that equals another, and
-// where it does not stand alone, with coefficient 1 or -1.
+// rest of zero. d itself where that product has another coefficient than 1 or -1, or is one symbol of
+// a longer sum: sizes stay sums without differences.
 func (d Dim) Given(zero Dim) Dim {
 	ts := zero.terms()
 	last := 0
@@ -227,7 +227,7 @@ func (d Dim) Given(zero Dim) Dim {
 			last = i
 		}
 	}
-	if len(ts) < 2 || ts[last].coef != 1 && ts[last].coef != -1 || len(ts[last].factors) < 2 && (len(ts) > 2 || len(ts[0].factors) != 1 || len(ts[1].factors) != 1) {
+	if len(ts) < 2 || ts[last].coef != 1 && ts[last].coef != -1 || len(ts[last].factors) < 2 && len(ts) > 2 {
 		return d
 	}
 	lead := ts[last]

@@ -75,7 +75,7 @@ func TestGiven(t *testing.T) {
 	for _, c := range []struct{ d, zero, want string }{
 		{"c*d", "a*b-c*d", "a*b"}, {"2*c*d*e+c+1", "c*d-a*b", "2*a*b*e+c+1"}, {"c*d", "c*d-c-(a*b-a)", "a*b-a+c"},
 		{"b", "a-b", "a"}, {"b*b", "b-a", "a*a"}, {"b", "a+b-8", "b"}, {"b", "2*a-b", "2*a"}, {"a", "b-2*a", "a"},
-		{"c*d", "a*b-2*c*d", "c*d"}, {"3", "a-b", "3"}, {"a", "b", "a"}, {"c*c*d*d", "a*b-c*d", "a*a*b*b"},
+		{"c*d", "a*b-2*c*d", "c*d"}, {"3", "a-b", "3"}, {"4*e-8", "2-e", "0"}, {"e*a", "e-2", "2*a"}, {"a", "b", "a"}, {"c*c*d*d", "a*b-c*d", "a*a*b*b"},
 	} {
 		d, _ := Parse(c.d)
 		zero, err := Parse(c.zero)
