@@ -19,7 +19,7 @@ import (
 
 var (
 	duration = flag.Duration("progen.time", 0, "make programs for so long, with a new seed; 0: a fixed number of programs from a fixed seed")
-	programs = cases.Flag("progen.programs", 400, 2400, "how many programs to make without -progen.time")
+	programs = cases.Flag("progen.programs", 400, 1600, "how many programs to make without -progen.time")
 	seed     = flag.Uint64("progen.seed", 0, "first seed; 0 with -progen.time: one of the clock's")
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
