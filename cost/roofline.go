@@ -39,17 +39,7 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 // storedBytes is what reading a tensor moves: broadcast dimensions, of stride
 // zero, are read once.
 func storedBytes(t ir.Type) ir.Dim {
-	if t.Contiguous() {
-		return t.Bytes()
-	}
-	b := ir.D(int64(t.DType().Size()))
-	st := t.SymbolicStrides()
-	for i, d := range t.Shape() {
-		if !st[i].Equal(ir.D(0)) {
-			b = b.Mul(d)
-		}
-	}
-	return b
+	return t.Distinct().Mul(ir.D(int64(t.DType().Size())))
 }
 
 // sparseTraffic is the traffic of ops that touch a part of operand 0 only.

@@ -278,11 +278,7 @@ func (t *Tensor) SymbolicStrides() []dim.Dim {
 	if t.Strides != nil {
 		return t.Strides
 	}
-	out, row := make([]dim.Dim, len(t.Shape)), dim.New(1)
-	for i := len(out) - 1; i >= 0; i-- {
-		out[i], row = row, row.Mul(t.Shape[i])
-	}
-	return out
+	return dim.RowMajor(t.Shape)
 }
 
 // Extent is the number of bytes from element (0, 0, ...) to one past the last byte that

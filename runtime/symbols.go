@@ -124,25 +124,27 @@ func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[
 // fromShapes finds the values of symbols in the shapes of inputs, with the inputs' names: dimensions
 // that are a symbol alone, then those that are solved for one, the others being known.
 func (m *Module) fromShapes(inputs []Value, given map[string]int64) (values map[string]int64, from map[string]string, err error) {
+	open := map[string]bool{} // symbols without a value; look-up only
+	for _, s := range m.Symbols {
+		if _, has := given[s.Name]; !has && !s.Read {
+			open[s.Name] = true
+		}
+	}
+	if len(open) == 0 {
+		return given, nil, nil
+	}
 	values, from = maps.Clone(given), map[string]string{}
 	if values == nil {
 		values = map[string]int64{}
 	}
 	set := func(symbol string, n int64, input string) {
-		if _, has := values[symbol]; !has {
+		if open[symbol] {
+			delete(open, symbol)
 			values[symbol], from[symbol] = n, input
 		}
 	}
-	names := make(map[string]bool, len(m.Symbols)) // look-up only
-	for _, s := range m.Symbols {
-		names[s.Name] = true
-	}
-	m.eachDim(inputs, func(text string, n int64, input string) {
-		if names[text] {
-			set(text, n, input)
-		}
-	})
-	for before := -1; len(values) > before && len(values) < len(names); {
+	m.eachDim(inputs, set)
+	for before := -1; len(open) > 0 && len(values) > before; {
 		before = len(values)
 		m.eachDim(inputs, func(text string, n int64, input string) {
 			d, bad := dim.Parse(text)

@@ -116,6 +116,15 @@ func Sum(ds ...Dim) Dim {
 	return fromTerms(append(ts, New(n).terms()...))
 }
 
+// RowMajor returns the strides of a row-major tensor without gaps.
+func RowMajor(shape []Dim) []Dim {
+	out, row := make([]Dim, len(shape)), New(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		out[i], row = row, row.Mul(shape[i])
+	}
+	return out
+}
+
 // Sub returns d - o.
 func (d Dim) Sub(o Dim) Dim { return d.Add(o.Mul(New(-1))) }
 

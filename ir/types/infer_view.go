@@ -50,7 +50,7 @@ func inferView(c *operands) ([]Type, error) {
 func viewStrides(old Shape, strides []dim.Dim, to Shape) []dim.Dim {
 	one := dim.New(1)
 	if slices.ContainsFunc(old, dim.New(0).Equal) {
-		return rowStrides(to)
+		return dim.RowMajor(to)
 	}
 	out := make([]dim.Dim, len(to))
 	j := len(to) - 1

@@ -118,7 +118,7 @@ func (t Type) WithSymbolicStrides(strides []dim.Dim) Type {
 	if len(strides) != len(t.shape) {
 		return t
 	}
-	if sameLayout(t.shape, strides, rowStrides(t.shape)) {
+	if sameLayout(t.shape, strides, dim.RowMajor(t.shape)) {
 		t.strides = nil
 		return t
 	}
@@ -135,15 +135,6 @@ func (t Type) WithSymbolicStrides(strides []dim.Dim) Type {
 		}
 	}
 	return t
-}
-
-// rowStrides are the strides of a row-major layout.
-func rowStrides(s Shape) []dim.Dim {
-	out, row := make([]dim.Dim, len(s)), dim.New(1)
-	for i := len(s) - 1; i >= 0; i-- {
-		out[i], row = row, row.Mul(s[i])
-	}
-	return out
 }
 
 // WithDType returns the tensor type with another element type.
@@ -199,7 +190,7 @@ func (t Type) SymbolicStrides() []dim.Dim {
 	if t.strides != nil {
 		return t.strides
 	}
-	return rowStrides(t.shape)
+	return dim.RowMajor(t.shape)
 }
 
 // NonOverlapping reports whether every element of a tensor is known to have a place of its own.
@@ -232,6 +223,20 @@ func (t Type) NonOverlapping() bool {
 		axes = slices.Delete(axes, next, next+1)
 	}
 	return true
+}
+
+// Distinct is the number of elements, those that a stride of zero repeats counted once.
+func (t Type) Distinct() dim.Dim {
+	if t.strides == nil {
+		return t.shape.NumElems()
+	}
+	n := dim.New(1)
+	for i, s := range t.strides {
+		if !s.Equal(dim.New(0)) {
+			n = n.Mul(t.shape[i])
+		}
+	}
+	return n
 }
 
 // Bytes is numel * element size, summed over the tensors of an async type. It

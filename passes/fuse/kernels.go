@@ -79,16 +79,7 @@ func bytesTouched(n *ir.Node, v *ir.Value) int64 {
 
 // elements is how many elements v has, repeated ones counted once.
 func elements(v *ir.Value) int64 {
-	if v.Type().Contiguous() {
-		return v.Def().Func().Module().Hint(v.Type().Shape().NumElems())
-	}
-	count := ir.D(1)
-	for d, stride := range v.Type().SymbolicStrides() {
-		if !stride.Equal(ir.D(0)) {
-			count = count.Mul(v.Type().Shape()[d])
-		}
-	}
-	return v.Def().Func().Module().Hint(count)
+	return v.Def().Func().Module().Hint(v.Type().Distinct())
 }
 
 // copyCheap gives every reader of a constant, or of a conversion to a wider type,
