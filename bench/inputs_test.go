@@ -185,3 +185,45 @@ func TestOwnOfTheWorstRank(t *testing.T) {
 		t.Errorf("%g, want 3e-4", got)
 	}
 }
+
+// What is beyond its limit agrees where it is as close to what float64 gives as what is expected is, on the
+// rank in question; what is far from both does not.
+func TestAsFarFromFloat64(t *testing.T) {
+	f := parsed(t, "world 1\n\nfunc @far(%x: f32[4]) -> (f32[4]) {\n\t%y = add %x, %x : f32[4]\n\treturn %y\n}\n")
+	key := fingerprint.Key{Func: "mlp.fw", Output: 0}
+	prints := func(v float64) map[fingerprint.Key]fingerprint.Print {
+		x, err := interp.Fill(dtype.F32, v, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := fingerprint.Of(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[fingerprint.Key]fingerprint.Print{key: p}
+	}
+	for _, c := range []struct {
+		name             string
+		got, want, exact float64
+		ok, asExact      bool
+	}{
+		{"on the other side", 0.95, 1.05, 1, true, true},
+		{"exact", 1, 1.05, 1, true, true},
+		{"nearly twice as far", 1.099, 1.05, 1, true, true},
+		{"three times as far", 1.15, 1.05, 1, false, false},
+		{"far from both", 1.5, 1, 1, false, false},
+		{"within the limit", 1.01, 1, 1, true, false},
+		{"float64 overflows", 1.5, 1, math.Inf(1), false, false},
+		{"not a number", math.NaN(), 1.05, 1, false, false},
+	} {
+		j := &Job{pair: &step.Pair{Name: "mlp", Forward: f}}
+		j.prints = []*fingerprint.Set{{Prints: prints(c.want), Exact: prints(c.exact)}}
+		all, err := j.comparedPrints([]*fingerprint.Set{{Prints: prints(c.got)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != 1 || all[0].OK() != c.ok || all[0].Bound.Exact != c.asExact {
+			t.Errorf("%s: %+v, want ok %v, by float64 %v", c.name, all, c.ok, c.asExact)
+		}
+	}
+}

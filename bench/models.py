@@ -74,7 +74,7 @@ def peer_step(args, log, variants, prefix, names, *more):
 
 
 def prepare(args):
-    variants = "precise,traced,inductor" + (",overlap" if "overlap" in args.steps else "")
+    variants = "precise,exact,traced,inductor" + (",overlap" if "overlap" in args.steps else "")
 
     def of(name):
         peer_step(args, f"{name}.precise", variants, os.path.join(args.out, name), [name], "--reps", "3")

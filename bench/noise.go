@@ -40,13 +40,20 @@ func (j *Job) allowNoise(ctx context.Context, t *Console, all []step.Result) err
 
 // reportNoise counts the outputs that agree only as far as rounding errors can.
 func reportNoise(t *Console, all []step.Result) {
-	n := 0
+	noise, exact := 0, 0
 	for _, r := range all {
 		if r.Bound.Noise {
-			n++
+			noise++
+		}
+		if r.Bound.Exact {
+			exact++
 		}
 	}
-	if n > 0 {
-		fmt.Fprintf(t.Out, "%s: %d of them are rounding errors and nothing else: float64 gives other numbers\n", t.Colour("33", "note"), n)
+	note := t.Colour("33", "note")
+	if noise > 0 {
+		fmt.Fprintf(t.Out, "%s: %d of them are rounding errors and nothing else: float64 gives other numbers\n", note, noise)
+	}
+	if exact > 0 {
+		fmt.Fprintf(t.Out, "%s: %d of them are beyond their limits and as close to what float64 gives as what is expected is\n", note, exact)
 	}
 }

@@ -2,10 +2,12 @@
 
     torchrun --nproc-per-node 4 bench/peer_step.py [flags] OUT GRAPH.fw.graph.json.gz ...
 
-Each graph runs in up to five variants, each but the first in a CUDA graph of its own on every rank:
+Each graph runs in up to six variants, each but the first two in a CUDA graph of its own on every rank:
 
     precise    the nodes one after the other, as they were traced, but every collective that reduces works on float32 copies and
                rounds once: NCCL rounds bfloat16 sums at every hop. Not timed: its results are what others are compared with
+    exact      every number that is not an integer in float64, from the same inputs. Not timed: its results tell which digits of
+               the others' are not rounding. Fused attention has no float64, and graphs with it no such variant
     traced     the nodes one after the other, as they were traced
     compute    the same without its collectives (their results are fresh memory)
     inductor   compiled by Inductor
@@ -20,8 +22,8 @@ Beside GRAPH.fw.graph.json.gz its GRAPH.bw.graph.json.gz is run, if there is one
 of one. Forward inputs are made by fillrand.py, so that others can make them again; where a graph has routers of experts, such that
 these are decisive (routing.py): the line of the precise variant has the smallest "router_margin" of all tokens taken, experts,
 routers and ranks, and "router_close", the share of those below 1, which rounding could order otherwise, on the worst rank.
-OUT.rankR.safetensors receives a fingerprint (sketch.py) of every output of every graph of world rank R, precise or else traced, and
-how far the other variants' are from it at most; its metadata has the generator's settings.
+OUT.rankR.safetensors receives a fingerprint (sketch.py) of every output of every graph of world rank R, precise or else traced, how
+far the timed variants' are from it at most, and a fingerprint of the exact one; its metadata has the generator's settings.
 """
 import argparse
 import datetime
@@ -52,7 +54,8 @@ DTYPES = {
     "float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
     "int64": torch.int64, "int32": torch.int32, "int8": torch.int8, "uint8": torch.uint8, "bool": torch.bool,
 }
-EAGER = ("precise", "traced", "compute")
+EAGER = ("precise", "exact", "traced", "compute")
+UNTIMED = ("precise", "exact")
 COMPILED = ("inductor", "overlap")
 
 
@@ -73,6 +76,15 @@ def parse_args():
         if kind not in EAGER + COMPILED:
             p.error(f"no variant {kind}")
     return args
+
+
+class Doubles:
+    """Stands for torch in a graph's text: all floating-point types are float64."""
+
+    bfloat16 = float16 = float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
 
 
 class Step:
@@ -98,8 +110,8 @@ class Step:
         self.margins = []  # of the routers, as the precise variant ran
         self.module = self.build("traced")
 
-    def literal(self, text, names):
-        literals = {"torch": torch, "device": lambda *a, **k: self.device, "inf": math.inf, "nan": math.nan, "__builtins__": {}}
+    def literal(self, text, names, types=torch):
+        literals = {"torch": types, "device": lambda *a, **k: self.device, "inf": math.inf, "nan": math.nan, "__builtins__": {}}
         return eval(text, literals, names) if text else {}
 
     def build(self, kind):
@@ -109,7 +121,7 @@ class Step:
         routed = self.routed  # one object: the graph's code names it once
 
         def literal(text):
-            return self.literal(text, nodes)
+            return self.literal(text, nodes, Doubles() if kind == "exact" else torch)
 
         for n in self.graph["nodes"]:
             if n["kind"] == "input":
@@ -298,72 +310,6 @@ def timed(fn, token, reps):
     return times
 
 
-def norm(t):
-    """The 2-norm, in pieces: float64 copies of large tensors are larger."""
-    return math.sqrt(sum(p.double().square().sum().item() for p in t.reshape(-1).split(1 << 26)))
-
-
-def distances(want, got):
-    """The relative errors, in the 2-norm, of all outputs; 0 for those of integers."""
-    found = []
-    for a, b in zip(want, got):
-        rel = 0.0
-        if a is not None and b is not None and a is not b and a.is_floating_point() and a.numel():
-            pieces = zip(a.reshape(-1).split(1 << 26), b.reshape(-1).split(1 << 26))
-            squares = 0.0
-            for x, y in pieces:
-                d = torch.where(x == y, 0.0, x.double() - y.double())  # infinities may be equal
-                squares += d.square().sum().item()
-            finite = torch.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0) if not bool(a.isfinite().all()) else a
-            rel = math.sqrt(squares) / max(norm(finite), 1e-300)
-        found.append(min(rel, 1e30) if rel == rel else 1e30)
-    return found
-
-
-class Fingerprints:
-    """Those of one rank, in one file."""
-
-    def __init__(self, args, same):
-        self.meta = {"generator": "fillrand", "seed": str(args.seed), "same": same, "buckets": str(sketch.BUCKETS)}
-        self.routing = {}
-        self.tensors = {}
-
-    def routed(self, name, how):
-        """Says how the inputs of a graph were made for its routers."""
-        self.routing[name] = how
-        self.meta["routing"] = json.dumps(self.routing)
-
-    def add(self, name, outs, own):
-        for k, t in enumerate(outs):
-            if t is None:
-                continue
-            sums, stat = sketch.sketch(torch, t)
-            self.tensors[f"{name}/out{k}.sketch"] = sums.tolist()
-            self.tensors[f"{name}/out{k}.stat"] = [*stat.tolist(), 0.0]
-        self.far(name, own)
-
-    def far(self, name, rels):
-        """Notes how far results of another variant are off."""
-        for k, rel in enumerate(rels or ()):
-            stat = self.tensors.get(f"{name}/out{k}.stat")
-            if stat:
-                stat[-1] = max(stat[-1], rel)
-
-    def write(self, path):
-        header, data = {"__metadata__": self.meta}, []
-        at = 0
-        for name in sorted(self.tensors):
-            values = self.tensors[name]
-            header[name] = {"dtype": "F64", "shape": [len(values)], "data_offsets": [at, at + 8 * len(values)]}
-            data.append(struct.pack(f"<{len(values)}d", *values))
-            at += 8 * len(values)
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        with open(path + ".part", "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + b"".join(data))
-        os.replace(path + ".part", path)
-
-
 class Bench:
     def __init__(self, args):
         self.args = args
@@ -396,6 +342,8 @@ class Bench:
         """The function of a variant; None if this rank could not make it."""
         if kind in EAGER:
             module = step.build(kind)
+            if kind == "exact":
+                xs = [x.double() if x.is_floating_point() else x for x in xs]
             return lambda: module(*xs)
 
         def late(*_):
@@ -424,11 +372,11 @@ class Bench:
             torch.cuda.synchronize()
             row["compile_s"] = round(time.monotonic() - begin, 1)
             if want is not None:
-                rels = distances(want, outs)
+                rels = sketch.distances(torch, want, outs)
                 worst = max(rels, default=0.0)
                 row["rel"], row["rel_median"] = self.slowest(worst), self.slowest(statistics.median(rels) if rels else 0.0)
                 row["rel_output"] = rels.index(worst) if rels else -1
-        if kind != "precise":
+        if kind not in UNTIMED:
             times = timed(fn, self.token, self.args.reps)
             row["ms"] = round(self.slowest(statistics.median(times)), 4)
             row["min_ms"] = round(self.slowest(min(times)), 4)
@@ -467,8 +415,10 @@ class Bench:
         outs = results.get(None)
         if base in kinds and outs is not None:
             if self.args.out != "-":
-                prints = self.prints.setdefault(suffix, Fingerprints(self.args, same))
-                prints.add(step.name, outs, rels.get("traced"))
+                prints = self.prints.setdefault(suffix, sketch.Fingerprints(torch, self.args.seed, same))
+                prints.add(step.name, "out", outs)
+                prints.add(step.name, "exact", results.get("exact") or ())
+                prints.far(step.name, rels.get("traced"))
                 if step.routing and step.decisive:
                     prints.routed(step.name, step.routing.described(step.graph, self.rank))
                 prints.write(self.file(suffix))

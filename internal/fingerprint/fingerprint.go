@@ -19,7 +19,8 @@
 // FUNCTION/outK.sketch, f64, and FUNCTION/outK.stat, f64: the sum of squares, n, the
 // numbers of NaN, of positive and of negative infinities, and how far the recording
 // runtime's ordinary results are from these, if these were made with more care, else
-// 0. The metadata says how the inputs were made: generator, seed, same and, as JSON by
+// 0. FUNCTION/exactK.sketch and .stat are those of the same computation in float64, where there is
+// one. The metadata says how the inputs were made: generator, seed, same and, as JSON by
 // function, routing, as of package fillrand.
 package fingerprint
 
@@ -227,6 +228,8 @@ type Set struct {
 	Seed   uint32
 	Same   string
 	Prints map[Key]Print
+	// Exact has the prints of the results that float64 gives, from the same inputs, where they are known.
+	Exact map[Key]Print
 	// Routing says, by function, how this rank's inputs were made where routers of
 	// experts had to be made decisive.
 	Routing map[string]*fillrand.Routing
@@ -259,18 +262,25 @@ func (s *Set) Write(path string) error {
 		}
 		f.Metadata["routing"] = string(text)
 	}
-	for k, p := range s.Prints {
-		name := fmt.Sprintf("%s/out%d", k.Func, k.Output)
-		stat := []float64{p.Squares, float64(p.Elems), float64(p.NaN), float64(p.Inf[0]), float64(p.Inf[1]), p.Own}
-		for what, values := range map[string][]float64{".sketch": p.Sketch, ".stat": stat} {
-			t, err := interp.FromFloats(dtype.F64, values, int64(len(values)))
-			if err != nil {
-				return err
+	for what, prints := range s.kinds() {
+		for k, p := range prints {
+			name := fmt.Sprintf("%s/%s%d", k.Func, what, k.Output)
+			stat := []float64{p.Squares, float64(p.Elems), float64(p.NaN), float64(p.Inf[0]), float64(p.Inf[1]), p.Own}
+			for part, values := range map[string][]float64{".sketch": p.Sketch, ".stat": stat} {
+				t, err := interp.FromFloats(dtype.F64, values, int64(len(values)))
+				if err != nil {
+					return err
+				}
+				f.Tensors = append(f.Tensors, safetensors.Tensor{Name: name + part, DType: t.DType, Shape: t.Shape, Data: t.Data})
 			}
-			f.Tensors = append(f.Tensors, safetensors.Tensor{Name: name + what, DType: t.DType, Shape: t.Shape, Data: t.Data})
 		}
 	}
 	return safetensors.WriteFile(path, f)
+}
+
+// kinds lists the prints by how a file names them.
+func (s *Set) kinds() map[string]map[Key]Print {
+	return map[string]map[Key]Print{"out": s.Prints, "exact": s.Exact}
 }
 
 // Read reads a file.
@@ -279,7 +289,7 @@ func Read(path string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{Same: f.Metadata["same"], Prints: map[Key]Print{}}
+	s := &Set{Same: f.Metadata["same"], Prints: map[Key]Print{}, Exact: map[Key]Print{}}
 	seed, err := strconv.ParseUint(f.Metadata["seed"], 10, 32)
 	if err != nil || f.Metadata["generator"] != generator || f.Metadata["buckets"] != strconv.Itoa(Buckets) || s.Same != "data" && s.Same != "none" {
 		return nil, fmt.Errorf("%s: metadata %v are not those of fingerprints: want generator=%s, buckets=%d, a seed, and same=data or none", path, f.Metadata, generator, Buckets)
@@ -293,7 +303,7 @@ func Read(path string) (*Set, error) {
 		if !isStat {
 			continue
 		}
-		k, err := parseKey(name)
+		what, k, err := parseKey(name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -302,7 +312,7 @@ func Read(path string) (*Set, error) {
 			return nil, fmt.Errorf("%s: %s: want a .sketch of one dimension beside a .stat of %d, both f64", path, name, statistics)
 		}
 		v := interp.Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data}.Float64s()
-		s.Prints[k] = Print{Sketch: interp.Tensor{DType: sketch.DType, Shape: sketch.Shape, Data: sketch.Data}.Float64s(),
+		s.kinds()[what][k] = Print{Sketch: interp.Tensor{DType: sketch.DType, Shape: sketch.Shape, Data: sketch.Data}.Float64s(),
 			Squares: v[0], Elems: int64(v[1]), NaN: int64(v[2]), Inf: [2]int64{int64(v[3]), int64(v[4])}, Own: v[5]}
 	}
 	return s, nil
@@ -327,11 +337,13 @@ func (s *Set) readRouting(text string) error {
 	return nil
 }
 
-func parseKey(name string) (Key, error) {
-	fn, out, ok := strings.Cut(name, "/out")
-	n, err := strconv.Atoi(out)
-	if !ok || err != nil || n < 0 {
-		return Key{}, fmt.Errorf("tensor %s is not an output", name)
+// parseKey takes a name apart: FUNCTION/outK or FUNCTION/exactK.
+func parseKey(name string) (what string, k Key, err error) {
+	slash := strings.LastIndex(name, "/")
+	what = strings.TrimRight(name[slash+1:], "0123456789")
+	n, err := strconv.Atoi(name[slash+1+len(what):])
+	if slash < 0 || err != nil || what != "out" && what != "exact" {
+		return "", Key{}, fmt.Errorf("tensor %s is not an output", name)
 	}
-	return Key{fn, n}, nil
+	return what, Key{name[:slash], n}, nil
 }

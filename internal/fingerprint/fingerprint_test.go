@@ -160,12 +160,13 @@ func TestCompare(t *testing.T) {
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
-	s := &Set{Seed: 9, Same: "none", Prints: map[Key]Print{}}
+	s := &Set{Seed: 9, Same: "none", Prints: map[Key]Print{}, Exact: map[Key]Print{}}
 	for i, d := range []dtype.DType{dtype.BF16, dtype.I64} {
 		p := printOf(t, filled(t, d, 40, 40*int64(1+9*i)))
 		p.Own, p.NaN, p.Inf[0], p.Inf[1] = 0.01, 1, 2, 3
 		s.Prints[Key{"a.fw", i}] = p
 		s.Prints[Key{"b.bw", 7 * i}] = p
+		s.Exact[Key{"b.bw", 7 * i}] = printOf(t, filled(t, d, 41, 30))
 	}
 	if err := s.Write(path); err != nil {
 		t.Fatal(err)

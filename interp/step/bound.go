@@ -32,16 +32,19 @@ type Bound struct {
 	Rel   float64 // largest relative error in the 2-norm, 0 with Bits
 	Steps int     // operations that round on the way; 0 with Bits, and where the bound comes from elsewhere
 	Noise bool    // the result is rounding errors, see Noise.Allow
+	Exact bool    // float64 gives a result that is about as far from the other as from this one
 }
 
-// String is what the bound allows: "bits", "rounding", or the relative error and the number of
-// operations that round.
+// String is what the bound allows: "bits", "rounding", "float64", or the relative error and the number
+// of operations that round.
 func (b Bound) String() string {
 	switch {
 	case b.Bits:
 		return "bits"
 	case b.Noise:
 		return "rounding"
+	case b.Exact:
+		return "float64"
 	case b.Steps == 0:
 		return fmt.Sprintf("%.3g", b.Rel)
 	}
