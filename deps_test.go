@@ -102,6 +102,7 @@ var layers = []struct {
 	{"internal/report", []string{"ir", "cost", "sim", "passes"}},
 	{"program", []string{"internal/attr", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text"}},
 	{"lower", []string{"ir", "passes", "program", "internal/attr", "internal/dim", "internal/dtype", "internal/fusion", "internal/intmath", "internal/pack", "internal/place", "internal/prelude", "internal/text", "internal/window"}},
+	{"lower/cudagen/internal/index", []string{"internal/intmath"}},
 	{"lower/proof", []string{"ir", "equiv", "program", "internal/attr"}},
 	{"compile", []string{"ir", "equiv", "sharding", "cost", "sim", "passes", "lower", "program", "internal/place"}},
 	{"runtime", []string{"program", "internal/lifecycle", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops", "internal/randseed", "internal/rowmajor", "internal/stall"}},

@@ -10,6 +10,9 @@ func GCD(a, b int64) int64 {
 	return max(a, -a)
 }
 
+// Mod is the remainder of a by n > 0 that is not negative.
+func Mod(a, n int64) int64 { return (a%n + n) % n }
+
 // Product multiplies numbers: of sizes it is how many elements there are, of none 1.
 func Product(list []int64) int64 {
 	p := int64(1)

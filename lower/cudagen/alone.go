@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // unfusable writes the kernels of operations that no other can join; nil for others.
@@ -80,18 +81,18 @@ func (g *generator) constant(name string, n *ir.Node) (declared string, err erro
 	}
 	b.WriteString("\n};\n\n")
 	g.grid = (count + 255) / 256
-	i := g.x.newAtom("i", count-1, 1, g.top)
-	g.top.emit("const int i = blockIdx.x * 256 + threadIdx.x;")
-	g.top.emit("if (i >= %d) return;", count)
-	g.top.emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.offset(out, g.x.unravel(i.lin(), g.r.shape(out))).text(), ctype(out.Type().DType()), name)
+	i := g.x.NewAtom("i", count-1, 1, g.top)
+	g.top.Emit("const int i = blockIdx.x * 256 + threadIdx.x;")
+	g.top.Emit("if (i >= %d) return;", count)
+	g.top.Emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.offset(out, g.x.Unravel(i.Expr(), g.r.shape(out))), ctype(out.Type().DType()), name)
 	return b.String(), nil
 }
 
 // scatters reports whether n writes lines that one block can hold the positions of,
 // and nothing but the last value counts that is written at a position.
 func (g *generator) scatters(n *ir.Node) bool {
-	x, index := n.Arg(0), n.Arg(1)
-	shape, places := sizes(x), sizes(index)
+	x, positions := n.Arg(0), n.Arg(1)
+	shape, places := sizes(x), sizes(positions)
 	if len(shape) == 0 || len(shape) != len(places) || n.Attrs().Str("reduce", "") != "" || len(n.Args()) == 3 && n.Arg(2).Type().DType() != x.Type().DType() {
 		return false
 	}
@@ -106,10 +107,10 @@ func (g *generator) scatters(n *ir.Node) bool {
 
 // scatterLines finds for every position of a line the last place that writes it.
 func (g *generator) scatterLines(n *ir.Node) error {
-	x, index, v := n.Arg(0), n.Arg(1), n.Result(0)
+	x, positions, v := n.Arg(0), n.Arg(1), n.Result(0)
 	shape := sizes(x)
 	d := g.dim(n)
-	length, places := shape[d], sizes(index)[d]
+	length, places := shape[d], sizes(positions)[d]
 	others := slices.Clone(shape)
 	others[d] = 1
 	value := scalarOf(n.Attrs(), "value")
@@ -120,29 +121,29 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	f.block, f.lanes = 512, 512
 	f.big = intmath.Product(shape) > 1<<30
 	g.grid = intmath.Product(others)
-	g.ins = []*ir.Value{x, index}
-	row := g.x.newAtom("row", g.grid-1, 1, g.top)
+	g.ins = []*ir.Value{x, positions}
+	row := g.x.NewAtom("row", g.grid-1, 1, g.top)
 	at := func(v *ir.Value, name string, size int64) string {
-		to := g.x.unravel(row.lin(), fixed(others))
-		to[d] = g.x.newAtom(name, size-1, 1, g.top).lin()
-		return dot(to, v.Type().Strides()).text()
+		to := g.x.Unravel(row.Expr(), index.Fixed(others))
+		to[d] = g.x.NewAtom(name, size-1, 1, g.top).Expr()
+		return index.Dot(to, v.Type().Strides()).String()
 	}
 	e := value.literal(storageDomain(v.Type().DType()))
 	if len(n.Args()) == 3 {
 		g.ins = append(g.ins, n.Arg(2))
 		e = "load(in2 + " + at(n.Arg(2), "k", places) + ")"
 	}
-	g.top.emit("constexpr int lanes = LANES(512);")
-	g.top.emit("__shared__ int last[%d]; // place that writes a position, -1 for none", length)
-	g.top.emit("const int row = blockIdx.x, lane = threadIdx.x;")
-	g.top.emit("for (int j = lane; j < %d; j += lanes) last[j] = -1;", length)
-	g.top.emit("sync_block();")
-	g.top.emit("for (int k = lane; k < %d; k += lanes) atomic_max(last + position(load(in1 + %s), %d, false), k);", places, at(index, "k", places), length)
-	g.top.emit("sync_block();")
-	g.top.emit("for (int j = lane; j < %d; j += lanes) {", length)
-	g.top.emit("  const int k = last[j];")
-	g.top.emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", storageDomain(v.Type().DType()), e, at(x, "j", length))
-	g.top.emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", storageDomain(v.Type().DType()), v.Type().DType()))
-	g.top.emit("}")
+	g.top.Emit("constexpr int lanes = LANES(512);")
+	g.top.Emit("__shared__ int last[%d]; // place that writes a position, -1 for none", length)
+	g.top.Emit("const int row = blockIdx.x, lane = threadIdx.x;")
+	g.top.Emit("for (int j = lane; j < %d; j += lanes) last[j] = -1;", length)
+	g.top.Emit("sync_block();")
+	g.top.Emit("for (int k = lane; k < %d; k += lanes) atomic_max(last + position(load(in1 + %s), %d, false), k);", places, at(positions, "k", places), length)
+	g.top.Emit("sync_block();")
+	g.top.Emit("for (int j = lane; j < %d; j += lanes) {", length)
+	g.top.Emit("  const int k = last[j];")
+	g.top.Emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", storageDomain(v.Type().DType()), e, at(x, "j", length))
+	g.top.Emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", storageDomain(v.Type().DType()), v.Type().DType()))
+	g.top.Emit("}")
 	return nil
 }

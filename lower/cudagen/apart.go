@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // Indices of rows and of columns, each with a dimension of its own, name all pairs: the gradient of
@@ -60,26 +61,26 @@ func (g *generator) apartLists() {
 	}
 	for i, l := range g.f.apart {
 		k, spare := g.parameter(l.index), fmt.Sprintf("list%d", i)
-		g.top.emit("__shared__ int list%d[%d];", i, l.count)
+		g.top.Emit("__shared__ int list%d[%d];", i, l.count)
 		if digits(l.size) > 5 {
 			spare = fmt.Sprintf("spare%d", i)
-			g.top.emit("__shared__ int %s[%d];", spare, l.count)
+			g.top.Emit("__shared__ int %s[%d];", spare, l.count)
 		}
-		g.top.emit("sort_rows<%d, %d, %d, 1, 1>(list%d, %s, in%d, %d, %d, true, 0, %d, %d);  // %s", g.f.block, l.bits, digits(l.size), i, spare, k, l.count, l.size, l.size, l.count, l.index)
+		g.top.Emit("sort_rows<%d, %d, %d, 1, 1>(list%d, %s, in%d, %d, %d, true, 0, %d, %d);  // %s", g.f.block, l.bits, digits(l.size), i, spare, k, l.count, l.size, l.size, l.count, l.index)
 	}
 }
 
 // fromApart looks at the places of the element at hand, of which coords are known before list i.
-func (g *generator) fromApart(p *puts, coords []lin, i int, put func(s *scope, k lin) error) error {
+func (g *generator) fromApart(p *puts, coords []index.Expr, i int, put func(s *index.Scope, k index.Expr) error) error {
 	if i == len(g.f.apart) {
-		return put(g.before(), g.x.ravel(coords, p.indexShape))
+		return put(g.before(), g.x.Ravel(coords, p.indexShape))
 	}
 	l, e, k := g.f.apart[i], g.fresh("e"), g.fresh("k")
-	at := p.at[p.dims[slices.Index(p.index, l.index)]].text()
+	at := p.at[p.dims[slices.Index(p.index, l.index)]].String()
 	head := fmt.Sprintf("for (int %s = first_listed<%d>(list%d, %d, %s); %s < %d && list%d[%s] >> %d == %s; ++%s)", e, l.bits, i, l.count, at, e, l.count, i, e, l.bits, at, e)
-	return g.nested(p.at, head, func(s *scope) error {
-		s.emit("const int %s = list%d[%s] & %d;", k, i, e, int64(1)<<l.bits-1)
-		coords[l.d] = g.x.newAtom(k, l.count-1, 1, s).lin()
+	return g.nested(p.at, head, func(s *index.Scope) error {
+		s.Emit("const int %s = list%d[%s] & %d;", k, i, e, int64(1)<<l.bits-1)
+		coords[l.d] = g.x.NewAtom(k, l.count-1, 1, s).Expr()
 		return g.fromApart(p, coords, i+1, put)
 	})
 }

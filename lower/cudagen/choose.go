@@ -5,22 +5,23 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // segment is a part of a dimension that comes from a tensor, from an index on.
 type segment struct {
 	v          *ir.Value
-	from, size lin
+	from, size index.Expr
 }
 
 // cat is its operands one after the other.
-func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
+func (g *generator) cat(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	d := g.dim(n)
 	var parts []segment
 	for _, a := range n.Args() {
 		if a.Type().Rank() == len(at) && !elements(a).Equal(ir.D(0)) {
-			parts = append(parts, segment{a, lin{}, g.r.shape(a)[d].lin(g.x)})
+			parts = append(parts, segment{a, index.Expr{}, g.x.Size(g.r.shape(a)[d])})
 		}
 	}
 	return g.choose(v, at, d, parts)
@@ -29,27 +30,27 @@ func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 // choose takes a value from one of several tensors by the index along dimension d
 // and computes none of the others. Where all of a thread's consecutive elements
 // come from the same tensor, so do its loads.
-func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
+func (g *generator) choose(v *ir.Value, at []index.Expr, d int, parts []segment) (string, error) {
 	if p, begin, ok := segmentOf(v, at[d], parts); ok {
 		to := slices.Clone(at)
-		to[d] = at[d].add(1, p.from).add(-1, constant(begin))
+		to[d] = at[d].Add(1, p.from).Add(-1, index.Constant(begin))
 		return g.value(p.v, to)
 	}
 	outer := g.body
-	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.equal(lin{}) })
+	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.Equal(index.Expr{}) })
 	c := g.choiceOf(at[d], parts)
 	name := g.fresh("x")
-	outer.emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
+	outer.Emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
 	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
-	start := lin{}
+	start := index.Expr{}
 	var arms []arm
 	for _, p := range parts {
 		if p.v.Type().DType() != v.Type().DType() {
 			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
 		}
-		end := start.add(1, p.size)
-		s := newScope(outer)
-		test := fmt.Sprintf("%s >= %s && %s < %s", c.base.text(), start.text(), c.base.text(), end.text())
+		end := start.Add(1, p.size)
+		s := index.NewScope(outer)
+		test := fmt.Sprintf("%s >= %s && %s < %s", c.base, start, c.base, end)
 		to := slices.Clone(at)
 		to[d] = g.within(c, p, start, s)
 		n := len(g.guards)
@@ -63,11 +64,11 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 		if err != nil {
 			return "", err
 		}
-		s.emit("%s = %s;", name, t)
-		arms = append(arms, arm{fmt.Sprintf("if (%s < %s) {", c.base.text(), end.text()), s.lines})
+		s.Emit("%s = %s;", name, t)
+		arms = append(arms, arm{fmt.Sprintf("if (%s < %s) {", c.base, end), s.Lines})
 		start = end
 	}
-	outer.lines = branches(outer.lines, arms)
+	outer.Lines = branches(outer.Lines, arms)
 	return name, nil
 }
 
@@ -85,8 +86,8 @@ const maxArms = 8
 func branches(to []string, arms []arm) []string {
 	if len(arms) > maxArms {
 		half := len(arms) / 2
-		to = append(append(to, arms[half-1].head), indent(branches(nil, arms[:half]))...)
-		return append(append(append(to, "} else {"), indent(branches(nil, arms[half:]))...), "}")
+		to = append(append(to, arms[half-1].head), index.Indent(branches(nil, arms[:half]))...)
+		return append(append(append(to, "} else {"), index.Indent(branches(nil, arms[half:]))...), "}")
 	}
 	for i, a := range arms {
 		head := a.head
@@ -98,77 +99,78 @@ func branches(to []string, arms []arm) []string {
 		case i > 0:
 			head = "} else " + head
 		}
-		to = append(append(to, head), indent(a.lines)...)
+		to = append(append(to, head), index.Indent(a.lines)...)
 	}
 	return append(to, "}")
 }
 
 // segmentOf is the segment that has all elements which an index may mean, and where it begins.
-func segmentOf(v *ir.Value, at lin, parts []segment) (p segment, begin int64, ok bool) {
-	lo, hi := at.span()
+func segmentOf(v *ir.Value, at index.Expr, parts []segment) (p segment, begin int64, ok bool) {
+	lo, hi := at.Bounds()
 	for _, p := range parts {
-		if len(p.size.terms) > 0 {
+		size, known := p.size.Const()
+		if !known {
 			break
 		}
-		if lo >= begin && hi < begin+p.size.c && p.v.Type().DType() == v.Type().DType() {
+		if lo >= begin && hi < begin+size && p.v.Type().DType() == v.Type().DType() {
 			return p, begin, true
 		}
-		begin += p.size.c
+		begin += size
 	}
 	return segment{}, 0, false
 }
 
 // choice is the index by which one of several segments is chosen.
 type choice struct {
-	base  lin
+	base  index.Expr
 	early bool // known before the loop over a thread's consecutive elements
 	runs  bool // a thread's consecutive elements are in one segment, in order
 	many  bool // so many that a row of each is not read unless it is asked for
 }
 
-func (g *generator) choiceOf(at lin, parts []segment) choice {
+func (g *generator) choiceOf(at index.Expr, parts []segment) choice {
 	if g.elem == nil {
 		return choice{base: at, many: len(parts) > maxArms}
 	}
-	base, runs := at, at.depends(g.elem)
-	even, start := true, lin{}
+	base, runs := at, at.DependsOn(g.elem)
+	even, start := true, index.Expr{}
 	for _, p := range parts {
-		even = even && start.divisor()%g.width == 0 && p.from.divisor()%g.width == 0
-		start = start.add(1, p.size)
+		even = even && start.Divisor()%g.width == 0 && p.from.Divisor()%g.width == 0
+		start = start.Add(1, p.size)
 	}
-	if b := at.add(-1, g.elem.lin()); runs && even && !b.depends(g.elem) && b.divisor()%g.width == 0 {
+	if b := at.Add(-1, g.elem.Expr()); runs && even && !b.DependsOn(g.elem) && b.Divisor()%g.width == 0 {
 		base = b
 	}
-	early := !base.depends(g.elem) && base.early(g.elem.scope.depth)
+	early := !base.DependsOn(g.elem) && base.KnownBefore(g.elem.Scope.Depth)
 	return choice{base, early, runs && early, len(parts) > maxArms}
 }
 
 // within is the index in p, which begins at start, of what is chosen.
-func (g *generator) within(c choice, p segment, start lin, s *scope) lin {
-	if p.size.equal(constant(1)) && !c.many {
+func (g *generator) within(c choice, p segment, start index.Expr, s *index.Scope) index.Expr {
+	if p.size.Equal(index.Constant(1)) && !c.many {
 		return p.from
 	}
 	j := g.fresh("j")
 	front := s
-	_, most := p.from.add(1, p.size).span()
+	_, most := p.from.Add(1, p.size).Bounds()
 	most, mult := most-1, int64(1)
 	if c.runs {
 		most, mult = most-g.width+1, g.width
 	}
-	a := g.x.newAtom(j, most, mult, s)
+	a := g.x.NewAtom(j, most, mult, s)
 	if c.early {
 		front = g.before()
-		a.front = front
+		a.Front = front
 	}
-	front.emit("const %s %s = %s;", g.intType(), j, c.base.add(1, p.from).add(-1, start).text())
+	front.Emit("const %s %s = %s;", g.intType(), j, c.base.Add(1, p.from).Add(-1, start))
 	if c.runs {
-		return a.lin().add(1, g.elem.lin())
+		return a.Expr().Add(1, g.elem.Expr())
 	}
-	return a.lin()
+	return a.Expr()
 }
 
 // sliceScatter is operand 0 with a slice of one dimension taken from operand 1.
-func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
+func (g *generator) sliceScatter(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	d := g.dim(n)
 	if parts, ok := g.overwritten(v, d); ok {
@@ -176,40 +178,40 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	}
 	size, count := g.r.shape(v)[d], g.r.shape(n.Arg(1))[d]
 	start, step := n.Attrs().Int("start", 0), n.Attrs().Int("step", 1)
-	from := constant(max(0, min(start, size.n)))
+	from := index.Constant(max(0, min(start, size.N)))
 	switch {
-	case size.name != "":
+	case size.Name != "":
 		p := g.fresh("p")
-		g.top.emit("const %s %s = (%s)inside(%d, %s);", g.intType(), p, g.intType(), start, size.name)
-		from = g.x.newAtom(p, size.n, 1, g.top).lin()
+		g.top.Emit("const %s %s = (%s)inside(%d, %s);", g.intType(), p, g.intType(), start, size.Name)
+		from = g.x.NewAtom(p, size.N, 1, g.top).Expr()
 	case start < 0:
-		from = constant(max(0, start+size.n))
+		from = index.Constant(max(0, start+size.N))
 	}
-	if step == 1 || count.name == "" && count.n <= 1 {
-		length := count.lin(g.x)
-		end := from.add(1, length)
-		return g.choose(v, at, d, []segment{{n.Arg(0), lin{}, from}, {n.Arg(1), lin{}, length}, {n.Arg(0), end, size.lin(g.x).add(-1, end)}})
+	if step == 1 || count.Name == "" && count.N <= 1 {
+		length := g.x.Size(count)
+		end := from.Add(1, length)
+		return g.choose(v, at, d, []segment{{n.Arg(0), index.Expr{}, from}, {n.Arg(1), index.Expr{}, length}, {n.Arg(0), end, g.x.Size(size).Add(-1, end)}})
 	}
-	if j := at[d].add(-1, from); len(j.terms) == 0 && count.name == "" { // known here
+	if j, known := at[d].Add(-1, from).Const(); known && count.Name == "" {
 		x, to := n.Arg(0), slices.Clone(at)
-		if j.c >= 0 && j.c%step == 0 && j.c/step < count.n {
-			x, to[d] = n.Arg(1), constant(j.c/step)
+		if j >= 0 && j%step == 0 && j/step < count.N {
+			x, to[d] = n.Arg(1), index.Constant(j/step)
 		}
 		return g.renamed(v, x, to)
 	}
 	j, name := g.fresh("j"), g.fresh("x")
 	outer := g.body
-	outer.emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
-	outer.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, from).text())
-	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, count.lin(g.x).text())
+	outer.Emit("%s %s;  // %s", storageDomain(v.Type().DType()), name, v)
+	outer.Emit("const %s %s = %s;", g.intType(), j, at[d].Add(-1, from))
+	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, g.x.Size(count))
 	chain := []string{"if (" + test + ") {"}
 	for i, x := range []*ir.Value{n.Arg(1), n.Arg(0)} {
 		if x.Type().DType() != v.Type().DType() {
 			return "", unsupported(n, "%s from %s", v.Type().DType(), x.Type().DType())
 		}
-		s, to := newScope(outer), slices.Clone(at)
+		s, to := index.NewScope(outer), slices.Clone(at)
 		if i == 0 {
-			to[d] = g.x.newAtom(fmt.Sprintf("(%s / %d)", j, step), count.n-1, 1, s).lin()
+			to[d] = g.x.NewAtom(fmt.Sprintf("(%s / %d)", j, step), count.N-1, 1, s).Expr()
 		}
 		g.body = s
 		t, err := g.value(x, to)
@@ -217,10 +219,10 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		s.emit("%s = %s;", name, t)
-		chain = append(append(chain, indent(s.lines)...), [...]string{"} else {", "}"}[i])
+		s.Emit("%s = %s;", name, t)
+		chain = append(append(chain, index.Indent(s.Lines)...), [...]string{"} else {", "}"}[i])
 	}
-	outer.lines = append(outer.lines, chain...)
+	outer.Lines = append(outer.Lines, chain...)
 	return name, nil
 }
 
@@ -234,14 +236,14 @@ func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
 		from, size int64
 	}
 	size := g.r.shape(v)[d]
-	pieces := []piece{{v, 0, size.n}}
+	pieces := []piece{{v, 0, size.N}}
 	for base := v; ; {
 		n := base.Def()
 		if base != v && (g.r.Given(base) || n.Op() != ir.OpSliceScatter || g.dim(n) != d) {
 			break
 		}
 		count := g.r.shape(n.Arg(1))[d]
-		if size.name != "" || count.name != "" || n.Attrs().Int("step", 1) != 1 && count.n > 1 {
+		if size.Name != "" || count.Name != "" || n.Attrs().Int("step", 1) != 1 && count.N > 1 {
 			if base == v {
 				return nil, false
 			}
@@ -259,7 +261,7 @@ func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
 				continue
 			}
 			lo := min(max(p.from, start), p.from+p.size)
-			hi := min(max(lo, start+count.n), p.from+p.size)
+			hi := min(max(lo, start+count.N), p.from+p.size)
 			for _, q := range []piece{{rest, p.from, lo - p.from}, {n.Arg(1), lo - start, hi - lo}, {rest, hi, p.from + p.size - hi}} {
 				if q.size > 0 {
 					next = append(next, q)
@@ -270,7 +272,7 @@ func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
 	}
 	var parts []segment
 	for _, p := range pieces {
-		parts = append(parts, segment{p.v, constant(p.from), constant(p.size)})
+		parts = append(parts, segment{p.v, index.Constant(p.from), index.Constant(p.size)})
 	}
 	return parts, true
 }

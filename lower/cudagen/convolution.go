@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // convolution adds the products of a window in the order of the host's kernel. Where the
@@ -58,7 +59,7 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 		return !numbers || v.Type().Strides() == nil
 	}) && !fusion.HasDynamicSize(c.w)
 	shape := g.r.shape(c.out)
-	c.windows = g.x.times(g.x.count(shape[2:]), shape[0]).text()
+	c.windows = g.x.Times(g.x.Count(shape[2:]), shape[0]).String()
 	for _, d := range c.dims {
 		if d.Base > 1 {
 			c.dilated++
@@ -101,11 +102,11 @@ func product(sum, a, b string) string {
 }
 
 // times is a multiple of a variable, to be added to an index.
-func times(v string, k lin) string {
-	if k.equal(lin{}) {
+func times(v string, k index.Expr) string {
+	if k.Equal(index.Expr{}) {
 		return ""
 	}
-	return fmt.Sprintf(" + %s * %s", v, k.paren())
+	return fmt.Sprintf(" + %s * %s", v, k.Paren())
 }
 
 // direct has a thread for each element of the result.
@@ -114,36 +115,36 @@ func (c *convolution) direct(g *generator) {
 	count, t := intmath.Product(sizes(c.out)), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
-	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	g.top.emit("if (i >= %s) return;", g.x.count(shape).text())
-	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), shape)
+	g.top.Emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
+	g.top.Emit("if (i >= %s) return;", g.x.Count(shape))
+	at := g.x.Unravel(g.x.NewAtom("i", count-1, 1, g.top).Expr(), shape)
 	for d, e := range at {
-		g.top.emit("const %s o%d = %s;", t, d, e.text())
+		g.top.Emit("const %s o%d = %s;", t, d, e)
 	}
 	x, w := "0"+times("o0", g.stride(c.x, 0)), "0"+times("o1", g.stride(c.w, 0))
 	if c.groups > 1 || c.batches > 1 {
 		d, each := 1, ws[1]
 		if c.batches > 1 {
-			d, each = 0, extent{n: c.batch}
+			d, each = 0, index.Extent{N: c.batch}
 		}
-		g.top.emit("const %s part = o1 / %d;", t, c.rows)
-		x += times("part", g.x.times(g.stride(c.x, d), each))
+		g.top.Emit("const %s part = o1 / %d;", t, c.rows)
+		x += times("part", g.x.Times(g.stride(c.x, d), each))
 	}
-	g.top.emit("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
-	g.top.emit("const %s* w = in1 + (%s);", ctype(c.w.Type().DType()), w)
-	g.top.emit("%s sum = 0;", c.dom)
-	g.top.emit("for (int c = 0; c < %s; ++c) {", ws[1].lin(g.x).text())
+	g.top.Emit("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
+	g.top.Emit("const %s* w = in1 + (%s);", ctype(c.w.Type().DType()), w)
+	g.top.Emit("%s sum = 0;", c.dom)
+	g.top.Emit("for (int c = 0; c < %s; ++c) {", g.x.Size(ws[1]))
 	in, pad := "", []string{}
-	x, w = fmt.Sprintf("c * (%s)%s", t, g.stride(c.x, 1).paren()), fmt.Sprintf("c * (%s)%s", t, g.stride(c.w, 1).paren())
+	x, w = fmt.Sprintf("c * (%s)%s", t, g.stride(c.x, 1).Paren()), fmt.Sprintf("c * (%s)%s", t, g.stride(c.w, 1).Paren())
 	for d, k := range c.dims {
 		in += "  "
-		g.top.emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
-		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
+		g.top.Emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
+		g.top.Emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
 		if k.Base > 1 {
-			g.top.emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
-			g.top.emit("%s  p%d /= %d;", in, d, k.Base)
+			g.top.Emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
+			g.top.Emit("%s  p%d /= %d;", in, d, k.Base)
 		}
-		pad = append(pad, fmt.Sprintf("p%d >= 0 && p%d < %s", d, d, xs[2+d].lin(g.x).text()))
+		pad = append(pad, fmt.Sprintf("p%d >= 0 && p%d < %s", d, d, g.x.Size(xs[2+d])))
 		x += times(fmt.Sprintf("p%d", d), g.stride(c.x, 2+d))
 		w += times(fmt.Sprintf("k%d", d), g.stride(c.w, 2+d))
 	}
@@ -151,13 +152,13 @@ func (c *convolution) direct(g *generator) {
 	if len(pad) > 0 {
 		load = fmt.Sprintf("%s ? %s : (%s)0", strings.Join(pad, " && "), load, c.dom)
 	}
-	g.top.emit("%s  sum = add_of(sum, mul_of(%s, (%s)load(w + %s))); // each rounded, as on the host", in, load, c.dom, w)
+	g.top.Emit("%s  sum = add_of(sum, mul_of(%s, (%s)load(w + %s))); // each rounded, as on the host", in, load, c.dom, w)
 	for range c.dims {
-		g.top.emit("%s}", in)
+		g.top.Emit("%s}", in)
 		in = in[2:]
 	}
-	g.top.emit("}")
-	g.top.emit("store(out0 + %s, %s);", g.offset(c.out, at).text(), rounded("sum", c.dom, c.out.Type().DType()))
+	g.top.Emit("}")
+	g.top.Emit("store(out0 + %s, %s);", g.offset(c.out, at), rounded("sum", c.dom, c.out.Type().DType()))
 }
 
 // tiled has a block for a tile of 64 rows and 64 windows, of which each thread has 4 of each.
@@ -171,7 +172,7 @@ func (c *convolution) tiled(g *generator) {
 	g.f.block, g.f.lanes = 256, 256
 	g.grid = c.groups * c.batches * rowTiles * tiles
 	sx, sw, so := c.x.Type().Strides(), c.w.Type().Strides(), c.out.Type().Strides()
-	e := g.top.emit
+	e := g.top.Emit
 	e("constexpr int lanes = LANES(256), across = lanes == 1 ? 1 : 16, each = %d / across;", side)
 	e("__shared__ %s rows[%d][%d], columns[%d][%d];", c.dom, depth, side, depth, side)
 	e("const int lane = threadIdx.x %% lanes, part = blockIdx.x / %d;", rowTiles*tiles)
@@ -183,9 +184,9 @@ func (c *convolution) tiled(g *generator) {
 	x, first := "0", ""
 	switch {
 	case c.groups > 1:
-		x += times("part", constant(sizes(c.w)[1]*sx[1]))
+		x += times("part", index.Constant(sizes(c.w)[1]*sx[1]))
 	case c.batches > 1:
-		x += times("part", constant(c.batch*sx[0]))
+		x += times("part", index.Constant(c.batch*sx[0]))
 	}
 	e("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
 	e("const %s* w = in1 + (%s)(part * %d + row) * %d;", ctype(c.w.Type().DType()), t, c.rows, sw[0])
@@ -210,9 +211,9 @@ func (c *convolution) tiled(g *generator) {
 		e("    const %s p%d = %s;", t, d, place(c.dims[d], at, quotient(tap, tapStride, c.dims[d].Size)))
 		stride, tapStride = stride*shape[2+d], tapStride*c.dims[d].Size
 		inside += fmt.Sprintf(" && p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d])
-		offset += times(fmt.Sprintf("p%d", d), constant(sx[2+d]))
+		offset += times(fmt.Sprintf("p%d", d), index.Constant(sx[2+d]))
 	}
-	offset += times(fmt.Sprintf("(o / %d)", stride), constant(sx[0]))
+	offset += times(fmt.Sprintf("(o / %d)", stride), index.Constant(sx[0]))
 	e("    columns[j / %d][j %% %d] = %s ? (%s)load(x + (%s)) : (%s)0;", side, side, inside, c.dom, offset, c.dom)
 	e("  }")
 	e("  sync_block();")
@@ -231,10 +232,10 @@ func (c *convolution) tiled(g *generator) {
 	e("    if (o >= windows) break;")
 	rest, stride = "o", 1
 	for d := len(c.dims) - 1; d >= 0; d-- {
-		first += times(quotient(rest, stride, shape[2+d]), constant(so[2+d]))
+		first += times(quotient(rest, stride, shape[2+d]), index.Constant(so[2+d]))
 		stride *= shape[2+d]
 	}
-	first += times(fmt.Sprintf("(o / %d)", stride), constant(so[0]))
+	first += times(fmt.Sprintf("(o / %d)", stride), index.Constant(so[0]))
 	e("    store(out0 + (part * %d + r) * (%s)%d%s, %s);", c.rows, t, so[1], first, rounded("sum[i][j]", c.dom, c.out.Type().DType()))
 	e("  }")
 	e("}")
@@ -244,7 +245,7 @@ func (c *convolution) tiled(g *generator) {
 func (c *convolution) tapOffset(q string, taps int64, sw []int64) string {
 	out, stride := "", int64(1)
 	for d := len(c.dims) - 1; d >= 0; d-- {
-		out += times(quotient(q, stride, c.dims[d].Size), constant(sw[2+d]))
+		out += times(quotient(q, stride, c.dims[d].Size), index.Constant(sw[2+d]))
 		stride *= c.dims[d].Size
 	}
 	return fmt.Sprintf(" + %s / %d * %d", q, taps, sw[1]) + out

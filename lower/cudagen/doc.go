@@ -21,7 +21,7 @@
 // for the results at the current index, and every operation asks for its operands
 // at the index that it needs: an elementwise operation at the same one, a permutation,
 // a slice or a cat at another, a gather at one that it has loaded. Indices are
-// sums of multiples of loop variables, quotients and remainders (expr.go), so that
+// sums of multiples of loop variables, quotients and remainders (internal/index), so that
 // inverse reshapes cancel, and so that the generator can tell which tensors
 // are contiguous along a thread's walk: those are accessed 16 bytes at a time.
 //
@@ -49,7 +49,7 @@
 //
 // Dynamic sizes are parameters of the kernel (sized.go), and the number of blocks of a launch is an
 // expression over them. Indices are formed as usual: a product, a quotient or
-// a remainder by such a size is an atom of its own (expr.go). Work is divided by the
+// a remainder by such a size is an atom of its own. Work is divided by the
 // bounds. Where the size is a number of independent rows, or everything is
 // elementwise on one shape, the kernel is that of the bounds, cut off at the last
 // row or element (bounds.go). An update of rows at indices fuses with elementwise

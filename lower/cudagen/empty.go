@@ -48,17 +48,17 @@ func (g *generator) nothing(n *ir.Node) error {
 			g.ins = append(g.ins, v)
 		}
 	}
-	count := g.x.count(g.r.shape(v))
-	_, most := count.span()
+	count := g.x.Count(g.r.shape(v))
+	_, most := count.Bounds()
 	g.f.big = most > 1<<30 || extentOf(v) > 1<<30
 	t := g.intType()
 	g.grid = (most + 255) / 256
-	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	g.top.emit("if (i >= %s) return;", count.text())
-	at := g.x.unravel(g.x.newAtom("i", most-1, 1, g.top).lin(), g.r.shape(v))
+	g.top.Emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
+	g.top.Emit("if (i >= %s) return;", count)
+	at := g.x.Unravel(g.x.NewAtom("i", most-1, 1, g.top).Expr(), g.r.shape(v))
 	if copied {
-		e = "load(in0 + " + g.offset(n.Arg(0), at).text() + ")"
+		e = "load(in0 + " + g.offset(n.Arg(0), at).String() + ")"
 	}
-	g.top.emit("store(out0 + %s, %s);", g.offset(v, at).text(), rounded("("+string(dom)+")"+e, dom, dt))
+	g.top.Emit("store(out0 + %s, %s);", g.offset(v, at), rounded("("+string(dom)+")"+e, dom, dt))
 	return nil
 }

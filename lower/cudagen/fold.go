@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // level is how many folds have to be finished one after the other before the
@@ -38,7 +39,7 @@ func (g *generator) level(n *ir.Node, seen map[*ir.Node]int) int {
 }
 
 // inRow checks that an index of the result of a fold is the row at hand.
-func (g *generator) inRow(n *ir.Node, at []lin) error {
+func (g *generator) inRow(n *ir.Node, at []index.Expr) error {
 	keep := len(at) == len(g.f.shape)
 	k := 0
 	for d := range g.f.shape {
@@ -49,8 +50,8 @@ func (g *generator) inRow(n *ir.Node, at []lin) error {
 		if keep {
 			e = at[d]
 		}
-		if !e.equal(g.rowIndex[k]) {
-			return unsupported(n, "it is read at another row (%s) than the one at hand (%s)", e.text(), g.rowIndex[k].text())
+		if !e.Equal(g.rowIndex[k]) {
+			return unsupported(n, "it is read at another row (%s) than the one at hand (%s)", e, g.rowIndex[k])
 		}
 		k++
 	}
@@ -58,7 +59,7 @@ func (g *generator) inRow(n *ir.Node, at []lin) error {
 }
 
 // folded is the result of a reduction for the row at hand.
-func (g *generator) folded(v *ir.Value, at []lin) (string, error) {
+func (g *generator) folded(v *ir.Value, at []index.Expr) (string, error) {
 	if err := g.inRow(v.Def(), at); err != nil {
 		return "", err
 	}
@@ -155,13 +156,13 @@ func (g *generator) join(accs []accumulator) {
 		switch {
 		case g.f.lanes == 1:
 		case g.f.columns:
-			g.top.emit("fold_columns<lanes, rows>(%s, %s());", a.name, a.functor)
+			g.top.Emit("fold_columns<lanes, rows>(%s, %s());", a.name, a.functor)
 		default:
-			g.top.emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
+			g.top.Emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
 		}
 	}
 	if g.f.cluster > 1 && len(all) > 0 {
-		g.top.emit("fold_cluster<cluster, %d>(%s);", g.f.rowsPerBlock, strings.Join(all, ", "))
+		g.top.Emit("fold_cluster<cluster, %d>(%s);", g.f.rowsPerBlock, strings.Join(all, ", "))
 	}
 }
 
@@ -279,7 +280,7 @@ func (g *generator) accumulate(r reduction) (accumulator, error) {
 			return a, err
 		}
 	}
-	e := a.term(r, x, g.position().text(), top)
+	e := a.term(r, x, g.position().String(), top)
 	at := ""
 	if g.f.columns {
 		at = "[v]"
@@ -291,7 +292,7 @@ func (g *generator) accumulate(r reduction) (accumulator, error) {
 	} else {
 		g.sums = append(g.sums, fmt.Sprintf("%s %s = %s;  // %s", a.typ, a.name, init, statement(n)))
 	}
-	g.body.emit("%s%s = %s()(%s%s, %s);", a.name, at, a.functor, a.name, at, e)
+	g.body.Emit("%s%s = %s()(%s%s, %s);", a.name, at, a.functor, a.name, at, e)
 	return a, nil
 }
 
@@ -305,9 +306,9 @@ func (g *generator) accumulateOnline(n *ir.Node, x operand) accumulator {
 		at = "v"
 	}
 	pre := g.before()
-	pre.emit("f32 %s[%d];", run, g.width)
-	g.body.emit("%s[%s] = %s;", run, at, x.text)
-	pre.after = append(pre.after, fmt.Sprintf("online_step(%s, %s);", a.name, run))
+	pre.Emit("f32 %s[%d];", run, g.width)
+	g.body.Emit("%s[%s] = %s;", run, at, x.text)
+	pre.After = append(pre.After, fmt.Sprintf("online_step(%s, %s);", a.name, run))
 	return a
 }
 
@@ -361,10 +362,10 @@ func onlinePairs(r *region, f *form) map[*ir.Node]*ir.Node {
 func (g *generator) finish(r reduction, a accumulator) string {
 	home := g.top
 	if g.f.columns && g.elem != nil {
-		home = g.elem.scope
+		home = g.elem.Scope
 	}
 	key := fmt.Sprintf("fold %s %d", r.n.Name(), r.part)
-	if t, ok := home.memo[key]; ok {
+	if t, ok := home.Memo[key]; ok {
 		return t
 	}
 	saved := g.body
@@ -391,29 +392,29 @@ func (g *generator) finish(r reduction, a accumulator) string {
 		if r.part == 1 && n.Op() == ir.OpLogSoftmax {
 			e = "soft_log(" + e + ")"
 		}
-		home.emit("const %s %s = %s;", softType(n), text, e)
+		home.Emit("const %s %s = %s;", softType(n), text, e)
 	default:
 		text = g.define(n.Result(0), rounded(s, domain(a.typ), t))
 	}
-	home.memo[key] = text
+	home.Memo[key] = text
 	return text
 }
 
 // inFull checks that an index is the element at hand of what is reduced.
-func (g *generator) inFull(n *ir.Node, at []lin) error {
+func (g *generator) inFull(n *ir.Node, at []index.Expr) error {
 	for d, e := range g.full() {
-		if !at[d].equal(e) {
-			return unsupported(n, "it is read at another element (%s) than the one at hand (%s)", at[d].text(), e.text())
+		if !at[d].Equal(e) {
+			return unsupported(n, "it is read at another element (%s) than the one at hand (%s)", at[d], e)
 		}
 	}
 	return nil
 }
 
 // softmax is exp(x - largest) / sum, or its logarithm x - largest - log(sum).
-func (g *generator) softmax(v *ir.Value, at []lin) (string, error) {
+func (g *generator) softmax(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	for d, e := range at { // any element of the row at hand will do
-		if !g.f.isReduced[d] && !e.equal(g.rowIndex[g.keptBefore(d)]) {
+		if !g.f.isReduced[d] && !e.Equal(g.rowIndex[g.keptBefore(d)]) {
 			return "", unsupported(n, "it is read at another row than the one at hand")
 		}
 	}
@@ -449,7 +450,7 @@ func (g *generator) keptBefore(d int) int {
 
 // cumsum adds the element at hand to a running sum. Its one lane walks the
 // columns in order.
-func (g *generator) cumsum(v *ir.Value, at []lin) (string, error) {
+func (g *generator) cumsum(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	if err := g.inFull(n, at); err != nil {
 		return "", err
@@ -464,6 +465,6 @@ func (g *generator) cumsum(v *ir.Value, at []lin) (string, error) {
 	}
 	s := g.fresh("s")
 	g.sums = append(g.sums, fmt.Sprintf("%s %s = 0;  // %s", dom, s, statement(n)))
-	g.body.emit("%s = add_of(%s, %s);", s, s, x.in(dom))
+	g.body.Emit("%s = add_of(%s, %s);", s, s, x.in(dom))
 	return g.define(v, rounded(s, dom, v.Type().DType())), nil
 }

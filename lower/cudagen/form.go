@@ -147,7 +147,7 @@ func (g *generator) numElems(s ir.Shape) ir.Dim {
 }
 
 // length spells the number of columns.
-func (g *generator) length() string { return g.x.count(g.r.extents(g.f.reducedSizes)).text() }
+func (g *generator) length() string { return g.x.Count(g.r.extents(g.f.reducedSizes)).String() }
 
 // of is how many elements there are of a shape whose size 0 is the bound of rows.
 func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(intmath.Product(shape[1:]))) }

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/prelude"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // Prelude is the source that every kernel comes after.
@@ -130,7 +131,7 @@ func (g *generator) finished(name, body string) *Kernel {
 }
 
 // text is what the kernel's own scope holds.
-func (g *generator) text() string { return strings.Join(indent(g.top.lines), "\n") + "\n" }
+func (g *generator) text() string { return strings.Join(index.Indent(g.top.Lines), "\n") + "\n" }
 
 // attributes of the kernel's function.
 func (f *form) attributes() string {

@@ -6,52 +6,11 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // errWide says that a region cannot be computed several elements at once.
 var errWide = fmt.Errorf("single elements only: %w", ErrUnsupported)
-
-// scope is a run of statements. Those of an inner scope see the variables of the
-// outer ones.
-type scope struct {
-	depth  int
-	parent *scope
-	lines  []string
-	after  []string // statements after the inner loop
-	memo   map[string]string
-	kept   map[string]string // loads that stay in registers: of a loop over a row, and at the top of all that are written
-}
-
-func newScope(parent *scope) *scope {
-	s := &scope{parent: parent, memo: map[string]string{}, kept: map[string]string{}}
-	if parent != nil {
-		s.depth = parent.depth + 1
-	}
-	return s
-}
-
-func (s *scope) emit(format string, args ...any) {
-	s.lines = append(s.lines, fmt.Sprintf(format, args...))
-}
-
-// find looks a value up in s and the scopes around it.
-func (s *scope) find(key string) (string, bool) {
-	for ; s != nil; s = s.parent {
-		if t, ok := s.memo[key]; ok {
-			return t, true
-		}
-	}
-	return "", false
-}
-
-// indent returns lines one level deeper.
-func indent(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = "  " + l
-	}
-	return out
-}
 
 // generator writes one kernel. Values are computed where they are asked for, at
 // the index at which they are asked for, in the outermost scope in which that
@@ -59,21 +18,21 @@ func indent(lines []string) []string {
 type generator struct {
 	r     *region
 	f     *form
-	x     *indices
+	x     *index.Builder
 	width int64 // consecutive elements that a thread handles at once
 
-	top      *scope // the kernel's own
-	body     *scope // statements for one element
-	row      *atom  // of a form with rows; the first of the rows that a thread handles at once
-	col      *atom  // first of the columns that a thread handles at once, or of the elements
-	elem     *atom  // index among them, nil if width is 1 or where a row is handled as a whole
-	wide     *atom  // elem in loops
-	rowIndex []lin  // index of the row among the dimensions that are kept
-	index    []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
-	half     int64  // with form.half: which half of the innermost dimension is at hand
-	onePass  bool   // with rows: what is written for each column needs no reduction, so that one loop reduces and writes
-	written  bool   // by that loop
-	vectors  int    // loads and stores of several elements
+	top      *index.Scope // the kernel's own
+	body     *index.Scope // statements for one element
+	row      *index.Atom  // of a form with rows; the first of the rows that a thread handles at once
+	col      *index.Atom  // first of the columns that a thread handles at once, or of the elements
+	elem     *index.Atom  // index among them, nil if width is 1 or where a row is handled as a whole
+	wide     *index.Atom  // elem in loops
+	rowIndex []index.Expr // index of the row among the dimensions that are kept
+	index    []index.Expr // without rows: index of the element at hand in form.shape, if its order is not row-major
+	half     int64        // with form.half: which half of the innermost dimension is at hand
+	onePass  bool         // with rows: what is written for each column needs no reduction, so that one loop reduces and writes
+	written  bool         // by that loop
+	vectors  int          // loads and stores of several elements
 
 	ins     []*ir.Value
 	inIndex map[*ir.Value]int
@@ -82,18 +41,20 @@ type generator struct {
 	sums    []string              // what the loop under construction begins with
 	pairs   map[*ir.Node]*ir.Node // reductions that one loop computes together, see onlinePairs; look-up only
 
-	guards []guard   // around the statement at hand, and maybe others
-	kept   int64     // bytes of loads that stay in registers
-	probe  *[]access // collects what is read instead of writing a kernel
-	walk   []*atom   // then an atom for each dimension
+	guards []guard // around the statement at hand, and maybe others
+	kept   int64   // bytes of loads that stay in registers
+	// Arrays of registers that hold loads, by address: of finished walks over a row, and of the walk at hand.
+	seats, walkSeats map[string]string
+	probe            *[]access     // collects what is read instead of writing a kernel
+	walk             []*index.Atom // then an atom for each dimension
 
 	grid int64
 	need ir.Dim // blocks that find something to do, of sizes known at run time only
 }
 
 func newGenerator(r *region, f *form) *generator {
-	top := newScope(nil)
-	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inIndex: map[*ir.Value]int{}, folds: map[reduction]accumulator{}}
+	top, seats := index.NewScope(nil), map[string]string{}
+	return &generator{r: r, f: f, width: f.width, x: index.NewBuilder(top), top: top, inIndex: map[*ir.Value]int{}, folds: map[reduction]accumulator{}, seats: seats, walkSeats: seats}
 }
 
 // fresh names a new variable.
@@ -141,53 +102,53 @@ func (g *generator) elements() error {
 		return err
 	}
 	g.apartLists()
-	s := newScope(g.top)
+	s := index.NewScope(g.top)
 	times := ""
 	if f.width > 1 {
 		times = fmt.Sprintf(" * %d", f.width)
 	}
 	switch m := f.listRow / run; {
 	case f.shares():
-		s.emit("const %s i = %s%s;", t, f.sorted.unit(), times)
+		s.Emit("const %s i = %s%s;", t, f.sorted.unit(), times)
 	case f.sorted != nil && f.sorted.stride > 1:
-		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.sorted.stride, run, times)
+		s.Emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.sorted.stride, run, times)
 	case f.list != nil && f.listStride > 0 && m > 1:
-		s.emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listStride, f.listRow, m, run, times)
+		s.Emit("const %s i = ((%s)blockIdx.x + k / %d * %d) * %d + k %% %d * %d + threadIdx.x%s;", t, t, m, f.listStride, f.listRow, m, run, times)
 	case f.list != nil && f.listStride > 0:
-		s.emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.listStride, f.listRow, times)
+		s.Emit("const %s i = ((%s)blockIdx.x + k * %d) * %d + threadIdx.x%s;", t, t, f.listStride, f.listRow, times)
 	case f.trips > 1:
-		s.emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
+		s.Emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
 	default:
-		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
+		s.Emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
 	switch {
 	case f.dynamic:
 		there := g.numElems(g.r.outs[0].Type().Shape())
 		g.need = divUp(there, run*f.trips)
-		g.top.emit("const i64 count = %s;", cppProduct(there))
-		s.emit("if (i >= count) return;")
+		g.top.Emit("const i64 count = %s;", cppProduct(there))
+		s.Emit("if (i >= count) return;")
 	case count%(run*f.trips) != 0 && !f.shares():
-		s.emit("if (i >= %d) return;", count)
+		s.Emit("if (i >= %d) return;", count)
 	}
-	g.col = g.x.newAtom("i", count-f.width, f.width, s)
+	g.col = g.x.NewAtom("i", count-f.width, f.width, s)
 	if f.width > 1 {
-		g.elem = g.x.newAtom("v", f.width-1, 1, s)
+		g.elem = g.x.NewAtom("v", f.width-1, 1, s)
 	}
 	if f.order != nil || f.half > 0 {
 		g.reorder()
 	}
 	done, err := g.perElement(s, g.everyResult)
-	s.lines = append(s.lines, done...)
+	s.Lines = append(s.Lines, done...)
 	if f.trips > 1 {
 		unroll := min(f.trips, 4)
 		if f.list != nil && (f.listStride > 0 || f.sorted != nil) {
 			unroll = 1 // most rows are not listed
 		}
-		g.top.emit("#pragma unroll %d", unroll)
-		g.top.emit("for (int k = 0; k < %d; ++k) {", f.trips)
-		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
+		g.top.Emit("#pragma unroll %d", unroll)
+		g.top.Emit("for (int k = 0; k < %d; ++k) {", f.trips)
+		g.top.Braced(s.Lines)
 	} else {
-		g.top.lines = append(g.top.lines, s.lines...)
+		g.top.Lines = append(g.top.Lines, s.Lines...)
 	}
 	return err
 }
@@ -198,7 +159,7 @@ func (g *generator) everyResult() error {
 	if g.f.half == 0 {
 		at := g.position()
 		if g.index != nil {
-			at = g.x.ravel(g.index, fixed(g.f.shape))
+			at = g.x.Ravel(g.index, index.Fixed(g.f.shape))
 		}
 		return g.everyResultAt(at)
 	}
@@ -207,17 +168,17 @@ func (g *generator) everyResult() error {
 	for g.half = range int64(2) {
 		d := len(first) - 1
 		g.index = slices.Clone(first)
-		g.index[d] = g.index[d].add(1, constant(g.half*g.f.half))
-		if err := g.everyResultAt(g.x.ravel(g.index, fixed(g.f.shape))); err != nil {
+		g.index[d] = g.index[d].Add(1, index.Constant(g.half*g.f.half))
+		if err := g.everyResultAt(g.x.Ravel(g.index, index.Fixed(g.f.shape))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *generator) everyResultAt(at lin) error {
+func (g *generator) everyResultAt(at index.Expr) error {
 	for k, v := range g.r.outs {
-		if err := g.put(k, v, g.x.unravel(at, g.r.shape(v))); err != nil {
+		if err := g.put(k, v, g.x.Unravel(at, g.r.shape(v))); err != nil {
 			return err
 		}
 	}
@@ -240,32 +201,32 @@ func (g *generator) reorder() {
 			shape[i] = g.f.half
 		}
 	}
-	walk := g.x.unravel(g.position(), fixed(shape))
-	g.index = make([]lin, len(shape))
+	walk := g.x.Unravel(g.position(), index.Fixed(shape))
+	g.index = make([]index.Expr, len(shape))
 	for i, d := range order {
 		g.index[d] = walk[i]
 	}
 }
 
 // position is the element at hand in row-major order, or its column.
-func (g *generator) position() lin {
+func (g *generator) position() index.Expr {
 	if g.elem == nil || g.f.columns {
-		return g.col.lin()
+		return g.col.Expr()
 	}
-	return g.col.lin().add(1, g.elem.lin())
+	return g.col.Expr().Add(1, g.elem.Expr())
 }
 
 // rowPosition is the row at hand.
-func (g *generator) rowPosition() lin {
+func (g *generator) rowPosition() index.Expr {
 	if g.elem == nil || !g.f.columns {
-		return g.row.lin()
+		return g.row.Expr()
 	}
-	return g.row.lin().add(1, g.elem.lin())
+	return g.row.Expr().Add(1, g.elem.Expr())
 }
 
 // perElement builds the statements for each of a thread's consecutive elements
 // and returns what comes after the loads of outer.
-func (g *generator) perElement(outer *scope, fill func() error) ([]string, error) {
+func (g *generator) perElement(outer *index.Scope, fill func() error) ([]string, error) {
 	saved := g.body
 	defer func() { g.body = saved }()
 	if g.elem == nil {
@@ -273,16 +234,16 @@ func (g *generator) perElement(outer *scope, fill func() error) ([]string, error
 		if err := fill(); err != nil {
 			return nil, err
 		}
-		return outer.after, nil
+		return outer.After, nil
 	}
-	g.body = newScope(outer)
-	was := g.elem.scope // of a loop that waits for this one
-	g.elem.scope = g.body
-	defer func() { g.elem.scope = was }()
+	g.body = index.NewScope(outer)
+	was := g.elem.Scope // of a loop that waits for this one
+	g.elem.Scope = g.body
+	defer func() { g.elem.Scope = was }()
 	if err := fill(); err != nil {
 		return nil, err
 	}
-	return append(g.eachElement(g.body.lines), outer.after...), nil
+	return append(g.eachElement(g.body.Lines), outer.After...), nil
 }
 
 // eachElement is the loop over a thread's consecutive elements.
@@ -291,15 +252,15 @@ func (g *generator) eachElement(lines []string) []string {
 		return nil
 	}
 	out := []string{"#pragma unroll", fmt.Sprintf("for (int v = 0; v < %d; ++v) {", g.width)}
-	return append(append(out, indent(lines)...), "}")
+	return append(append(out, index.Indent(lines)...), "}")
 }
 
 // before is the scope in which the loop over a thread's consecutive elements stands, or that of
 // the statements at hand where these are not in that loop.
-func (g *generator) before() *scope {
+func (g *generator) before() *index.Scope {
 	if g.elem != nil {
-		for s := g.body; s != nil; s = s.parent {
-			if s == g.elem.scope.parent {
+		for s := g.body; s != nil; s = s.Parent {
+			if s == g.elem.Scope.Parent {
 				return s
 			}
 		}
@@ -309,9 +270,9 @@ func (g *generator) before() *scope {
 
 // nested writes a loop, or a block, that computes what is at an index before the statements
 // for the element at hand. Within it fill computes single elements again.
-func (g *generator) nested(at []lin, head string, fill func(s *scope) error) error {
+func (g *generator) nested(at []index.Expr, head string, fill func(s *index.Scope) error) error {
 	outer := g.before()
-	s := newScope(outer)
+	s := index.NewScope(outer)
 	savedBody := g.body
 	done, err := g.perElement(s, func() error { return fill(s) })
 	g.body = savedBody
@@ -321,13 +282,13 @@ func (g *generator) nested(at []lin, head string, fill func(s *scope) error) err
 	if c := g.condition(at...); c != "" && g.elem != nil {
 		head = "if (" + c + ") " + head
 	}
-	outer.emit("%s {", head)
-	outer.lines = append(append(outer.lines, indent(append(s.lines, done...))...), "}")
+	outer.Emit("%s {", head)
+	outer.Braced(append(s.Lines, done...))
 	return nil
 }
 
 // put computes result k at an index and stores it.
-func (g *generator) put(k int, v *ir.Value, at []lin) error {
+func (g *generator) put(k int, v *ir.Value, at []index.Expr) error {
 	text, err := g.value(v, at)
 	if err != nil {
 		return err
@@ -335,38 +296,38 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 	off := g.offset(v, at)
 	g.accessed(v, off)
 	if base, ok := g.vector(v, off); ok {
-		pre := g.elem.scope.parent
+		pre := g.elem.Scope.Parent
 		name := fmt.Sprintf("w%d", k)
 		if g.half > 0 {
 			name += "b"
 		}
 		t := ctype(v.Type().DType())
-		pre.emit("vec<%s, %d> %s;", t, g.width, name)
-		g.body.emit("store(%s.at + v, %s);", name, text)
-		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name)
+		pre.Emit("vec<%s, %d> %s;", t, g.width, name)
+		g.body.Emit("store(%s.at + v, %s);", name, text)
+		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base, name)
 		if g.f.limits != nil && intmath.Product(sizes(v)[1:])%g.width != 0 {
-			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base.text(), name)
+			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base, name)
 		}
-		pre.after = append(pre.after, store)
+		pre.After = append(pre.After, store)
 		g.vectors++
 		return nil
 	}
-	g.body.emit("store(out%d + %s, %s);", k, off.text(), text)
+	g.body.Emit("store(out%d + %s, %s);", k, off, text)
 	return nil
 }
 
 // vector reports whether a thread's elements at off are contiguous in
 // memory, aligned, and where the first of them is.
-func (g *generator) vector(v *ir.Value, off lin) (base lin, ok bool) {
+func (g *generator) vector(v *ir.Value, off index.Expr) (base index.Expr, ok bool) {
 	if g.elem == nil {
-		return lin{}, false
+		return index.Expr{}, false
 	}
-	base = off.add(-1, g.elem.lin())
-	if len(base.terms) != len(off.terms)-1 || base.divisor()%g.width != 0 {
-		return lin{}, false
+	base = off.Add(-1, g.elem.Expr())
+	if off.Coefficient(g.elem) != 1 || base.Divisor()%g.width != 0 {
+		return index.Expr{}, false
 	}
-	if !base.early(g.elem.scope.depth) {
-		return lin{}, false
+	if !base.KnownBefore(g.elem.Scope.Depth) {
+		return index.Expr{}, false
 	}
 	size := int64(v.Type().DType().Size())
 	return base, g.r.aligned(v, min(16, g.width*size))

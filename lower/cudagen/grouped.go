@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // groupedMatmul is a product for each group of rows, of columns or of inner indices. A
@@ -14,14 +15,14 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 	const tile, depth = 64, 16
 	a, b, ends, out := n.Arg(0), n.Arg(1), n.Arg(2), n.Result(0)
 	sa, sb, so := g.r.shape(a), g.r.shape(b), g.r.shape(out)
-	text := func(e extent) string { return e.lin(g.x).text() }
+	text := func(e index.Extent) string { return g.x.Size(e).String() }
 	inner := sa[len(sa)-1]
 	rows, cols := text(so[len(so)-2]), text(so[len(so)-1])
-	groups, distance := text(g.r.shape(ends)[0]), g.stride(ends, 0).paren()
+	groups, distance := text(g.r.shape(ends)[0]), g.stride(ends, 0).Paren()
 	matrices := func(v *ir.Value) (group, first, second string) { // strides
 		s, t := g.r.shape(v), make([]string, v.Type().Rank())
 		for d := range t {
-			t[d] = g.stride(v, d).paren()
+			t[d] = g.stride(v, d).Paren()
 		}
 		if len(s) == 3 {
 			return t[0], t[1], t[2]
@@ -35,8 +36,8 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 	dom := domainOf(a.Type().DType(), b.Type().DType(), out.Type().DType())
 	g.ins = []*ir.Value{a, b, ends}
 	g.f.block, g.f.lanes = 256, 256
-	e := g.top.emit
-	tiles := func(e extent) int64 { return (e.n + tile - 1) / tile }
+	e := g.top.Emit
+	tiles := func(e index.Extent) int64 { return (e.N + tile - 1) / tile }
 	grouped, other, of, over := so[0], so[len(so)-1], "row", "col" // by groups of rows
 	switch {
 	case len(sa) == len(sb):
@@ -49,7 +50,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 	e("const int lane = threadIdx.x %% 256;")
 	if len(sa) == len(sb) {
 		down, across := tiles(so[len(so)-2]), tiles(so[len(so)-1])
-		g.grid = g.r.shape(ends)[0].n * down * across
+		g.grid = g.r.shape(ends)[0].N * down * across
 		e("const int group = blockIdx.x / %d;", down*across)
 		e("if (group >= %s) return;", groups)
 		e("const i64 row = blockIdx.x / %d %% %d * %d, col = blockIdx.x %% %d * %d, row_end = %s, col_end = %s;", across, down, tile, across, tile, rows, cols)
@@ -57,7 +58,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 		e("const i64 end = position(load(in2 + group * %s), %s + 1, false);", distance, text(grouped))
 		e("if (end < begin) __trap();")
 	} else {
-		g.grid = (grouped.n/tile + g.r.shape(ends)[0].n + 1) * tiles(other)
+		g.grid = (grouped.N/tile + g.r.shape(ends)[0].N + 1) * tiles(other)
 		e("const i64 %s = blockIdx.x %% %d * %d, %s_end = %s;", over, tiles(other), tile, over, text(other))
 		e("i64 %s = blockIdx.x / %d * %d, %s_end = 0;", of, tiles(other), tile, of)
 		e("int group = 0;")
@@ -84,7 +85,7 @@ func (g *generator) groupedMatmul(n *ir.Node) {
 // tileProduct adds the product of what gather has loaded, ends the loop over inner indices,
 // and stores the sums.
 func (g *generator) tileProduct(depth int, store string) {
-	e := g.top.emit
+	e := g.top.Emit
 	e("  sync_block();")
 	e("  for (int u = 0; u < 256 / lanes; ++u) {")
 	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
@@ -104,7 +105,7 @@ func (g *generator) tileProduct(depth int, store string) {
 
 // gather loads a tile of an operand in which neighbouring threads take what is contiguous.
 func (g *generator) gather(to, from, base, outer, inner string, dom domain, tile, depth int) {
-	e := g.top.emit
+	e := g.top.Emit
 	e("  for (int t = lane; t < %d; t += lanes) {", tile*depth)
 	if inner == "1" {
 		e("    const int i = t / %d, k = t %% %d;", depth, depth)

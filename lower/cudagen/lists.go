@@ -7,6 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // planList lets blocks have whole rows of an index_put along the first dimension,
@@ -18,15 +19,15 @@ func (f *form) planList(r *region) {
 		return
 	}
 	for _, n := range r.nodes {
-		index, ok := fusion.UpdatesRows(n)
+		positions, ok := fusion.UpdatesRows(n)
 		if !ok || len(r.sizes) > 0 {
 			continue
 		}
 		shape := sizes(n.Arg(0))
-		places := intmath.Product(sizes(index))
+		places := intmath.Product(sizes(positions))
 		row := intmath.Product(shape) / max(shape[0], 1)
 		const most = math.MaxInt32 / 8192 // a list has a place times the rows of a block, which are 8192 at most
-		if f.list != nil || intmath.Product(shape) != f.count || !r.Given(index) || places > most || places < 64 || f.big && row > 1<<30 {
+		if f.list != nil || intmath.Product(shape) != f.count || !r.Given(positions) || places > most || places < 64 || f.big && row > 1<<30 {
 			continue
 		}
 		width := commonPowerOfTwo(f.width, row) // a thread's consecutive elements are of one row
@@ -77,29 +78,29 @@ func (g *generator) lists() error {
 	if n == nil || g.probe != nil {
 		return nil
 	}
-	index, _ := fusion.UpdatesRows(n)
+	positions, _ := fusion.UpdatesRows(n)
 	wrap := n.Op() != ir.OpIndexAdd
-	k := g.parameter(index)
+	k := g.parameter(positions)
 	if g.f.sorted != nil {
 		g.sortedLists()
 		return nil
 	}
 	span := int64(g.f.block) * g.f.width * g.f.trips
-	g.top.emit("__shared__ int list[%d];", g.f.listCapacity)
+	g.top.Emit("__shared__ int list[%d];", g.f.listCapacity)
 	low, stride := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows), ""
 	if g.f.listRow > span {
 		low = fmt.Sprintf("(i64)blockIdx.x / %d", g.f.listRow/span)
 	} else if g.f.listStride > 0 {
 		low, stride = "blockIdx.x", fmt.Sprintf(", %d", g.f.listStride)
 	}
-	g.top.emit("const i64 low = %s;", low)
+	g.top.Emit("const i64 low = %s;", low)
 	capacity := ""
 	if g.f.overflows() {
 		capacity = fmt.Sprintf(", %d", g.f.listCapacity)
 	}
-	g.top.emit("const int listed = list_rows<%d%s>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, stride, k, g.f.listIndices, sizes(n.Arg(0))[0], wrap, g.f.listRows, capacity, index)
+	g.top.Emit("const int listed = list_rows<%d%s>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, stride, k, g.f.listIndices, sizes(n.Arg(0))[0], wrap, g.f.listRows, capacity, positions)
 	if g.f.listStride > 0 {
-		g.top.emit("const unsigned some = rows_listed<%d>(list, listed, %d);", g.f.block, g.f.listRows)
+		g.top.Emit("const unsigned some = rows_listed<%d>(list, listed, %d);", g.f.block, g.f.listRows)
 	}
 	return nil
 }
@@ -108,17 +109,17 @@ func (g *generator) lists() error {
 func (f *form) overflows() bool { return f.listCapacity < f.listIndices }
 
 // listed reports whether the block's list holds the indices of an element.
-func (g *generator) listed(n *ir.Node, at []lin) bool {
+func (g *generator) listed(n *ir.Node, at []index.Expr) bool {
 	if g.f.list != n || g.probe != nil {
 		return false
 	}
-	row, _ := g.x.divmod(g.position(), g.f.listRow)
-	return at[0].equal(row)
+	row, _ := g.x.DivMod(g.position(), g.f.listRow)
+	return at[0].Equal(row)
 }
 
 // fromList looks at the indices that the block has listed, several at a time so that
 // their values are on their way together.
-func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
+func (g *generator) fromList(p *puts, put func(s *index.Scope, k index.Expr) error) error {
 	batch, first := 4, "0"
 	if g.f.listStride > 0 { // one row at a time: its values alone are on their way
 		batch, first = 8, fmt.Sprintf("some >> %s & 1 ? 0 : listed", g.f.rowOfTrip())
@@ -127,7 +128,7 @@ func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 		batch /= 2 // of a register file's worth
 	}
 	e := g.fresh("e")
-	return g.nested(p.at, fmt.Sprintf("for (int %s = %s; %s < listed; %s += %d)", e, first, e, e, batch), func(s *scope) error {
+	return g.nested(p.at, fmt.Sprintf("for (int %s = %s; %s < listed; %s += %d)", e, first, e, e, batch), func(s *index.Scope) error {
 		for u := range batch {
 			at := e
 			if u > 0 {
@@ -150,5 +151,5 @@ func (g *generator) ofRow(p *puts, at string) string {
 	case g.f.listStride > 0:
 		return fmt.Sprintf(" && list[%s] %% %d == %s", at, g.f.listRows, g.f.rowOfTrip())
 	}
-	return fmt.Sprintf(" && list[%s] %% %d == %s - low", at, g.f.listRows, p.at[0].text())
+	return fmt.Sprintf(" && list[%s] %% %d == %s - low", at, g.f.listRows, p.at[0])
 }

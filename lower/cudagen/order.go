@@ -5,12 +5,13 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // access is an element of a tensor in memory that a kernel reads or writes.
 type access struct {
 	size, span int64 // bytes of an element, and of all elements
-	off        lin
+	off        index.Expr
 }
 
 // arrange finds the order in which threads walk the results. The innermost dimension is the one along
@@ -36,9 +37,9 @@ func (f *form) arrange(r *region) error {
 		for d := range f.shape {
 			switch {
 			case f.shape[d] == 1:
-			case slices.Contains(a.off.terms, term{1, g.walk[d]}):
+			case a.off.Coefficient(g.walk[d]) == 1:
 				contiguous[d] += a.span
-			case a.span >= small && !a.off.depends(g.walk[d]):
+			case a.span >= small && !a.off.DependsOn(g.walk[d]):
 				shared[d] += a.size
 			}
 		}
@@ -73,13 +74,13 @@ func (f *form) arrange(r *region) error {
 func (g *generator) accesses() ([]access, error) {
 	g.body = g.top
 	g.probe = &[]access{}
-	g.index = make([]lin, len(g.f.shape))
-	g.walk = make([]*atom, len(g.f.shape))
+	g.index = make([]index.Expr, len(g.f.shape))
+	g.walk = make([]*index.Atom, len(g.f.shape))
 	for d, n := range g.f.shape {
-		g.walk[d] = g.x.newAtom(string(rune('a'+d%26)), n-1, 1, g.top)
-		g.index[d] = g.walk[d].lin()
+		g.walk[d] = g.x.NewAtom(string(rune('a'+d%26)), n-1, 1, g.top)
+		g.index[d] = g.walk[d].Expr()
 	}
-	g.col = g.x.newAtom("i", g.f.count-1, 1, g.top)
+	g.col = g.x.NewAtom("i", g.f.count-1, 1, g.top)
 	if err := g.everyResult(); err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (g *generator) accesses() ([]access, error) {
 }
 
 // accessed notes what is read or written while accesses are collected.
-func (g *generator) accessed(v *ir.Value, off lin) {
+func (g *generator) accessed(v *ir.Value, off index.Expr) {
 	if g.probe == nil {
 		return
 	}
@@ -103,27 +104,27 @@ func (g *generator) accessed(v *ir.Value, off lin) {
 
 // inMemoryOrder is the index of the element of v that comes after pos others in memory, where v's
 // elements are dense there, else the one at row-major position pos.
-func (g *generator) inMemoryOrder(v *ir.Value, pos lin) []lin {
+func (g *generator) inMemoryOrder(v *ir.Value, pos index.Expr) []index.Expr {
 	strides, shape := v.Type().Strides(), g.r.shape(v)
 	if strides == nil { // of sizes known at run time only
-		return g.x.unravel(pos, shape)
+		return g.x.Unravel(pos, shape)
 	}
 	order := make([]int, len(shape))
 	for d := range order {
 		order[d] = d
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(strides[b], strides[a]) })
-	dense, walk := int64(1), make([]extent, len(shape))
+	dense, walk := int64(1), make([]index.Extent, len(shape))
 	for i := len(order) - 1; i >= 0; i-- {
 		d := order[i]
-		if shape[d].n > 1 && strides[d] != dense {
-			return g.x.unravel(pos, shape)
+		if shape[d].N > 1 && strides[d] != dense {
+			return g.x.Unravel(pos, shape)
 		}
-		dense *= shape[d].n
+		dense *= shape[d].N
 		walk[i] = shape[d]
 	}
-	at := make([]lin, len(shape))
-	for i, e := range g.x.unravelOuterFirst(pos, walk) {
+	at := make([]index.Expr, len(shape))
+	for i, e := range g.x.UnravelOuterFirst(pos, walk) {
 		at[order[i]] = e
 	}
 	return at

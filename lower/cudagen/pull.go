@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // What is written at positions that a tensor holds is pulled: every element of the
@@ -13,8 +14,8 @@ import (
 
 // single is what a statement computes if the index at hand is the same for all of
 // a thread's consecutive elements: it leaves their loop alone.
-func (g *generator) single(at []lin) func() {
-	if g.elem == nil || slices.ContainsFunc(at, func(e lin) bool { return e.depends(g.elem) }) {
+func (g *generator) single(at []index.Expr) func() {
+	if g.elem == nil || slices.ContainsFunc(at, func(e index.Expr) bool { return e.DependsOn(g.elem) }) {
 		return func() {}
 	}
 	saved := g.elem
@@ -24,18 +25,18 @@ func (g *generator) single(at []lin) func() {
 
 // running declares a variable for each of a thread's elements that starts as an
 // element of x, and returns what names the one at hand.
-func (g *generator) running(v, x *ir.Value, at []lin, dom domain) (string, error) {
+func (g *generator) running(v, x *ir.Value, at []index.Expr, dom domain) (string, error) {
 	name, k, n := g.fresh("s"), "[0]", int64(1)
 	if g.elem != nil {
 		k, n = "[v]", g.width
 	}
-	g.before().emit("%s %s[%d];  // %s", dom, name, n, v)
-	err := g.nested(at, "", func(*scope) error {
+	g.before().Emit("%s %s[%d];  // %s", dom, name, n, v)
+	err := g.nested(at, "", func(*index.Scope) error {
 		o, err := g.operand(x, at)
 		if err != nil {
 			return err
 		}
-		g.body.emit("%s%s = %s;", name, k, o.in(dom))
+		g.body.Emit("%s%s = %s;", name, k, o.in(dom))
 		return nil
 	})
 	return name + k, err
@@ -43,7 +44,7 @@ func (g *generator) running(v, x *ir.Value, at []lin, dom domain) (string, error
 
 // indexPut is index_put and index_add: operand 0 with values written, or added, at
 // positions of some dimensions.
-func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
+func (g *generator) indexPut(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	defer g.single(at)()
 	p, put, err := g.startPuts(v, at)
@@ -52,7 +53,7 @@ func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
 	}
 	switch listed := g.listed(n, at); {
 	case g.f.apart != nil && g.probe == nil:
-		err = g.fromApart(p, make([]lin, len(p.indexShape)), 0, put)
+		err = g.fromApart(p, make([]index.Expr, len(p.indexShape)), 0, put)
 	case !listed:
 		err = g.fromIndex(p, "", put)
 	case g.f.sorted != nil:
@@ -72,7 +73,7 @@ func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
 
 // startPuts declares what an element of an index_put or index_add begins as; put lets the
 // value of a place join it.
-func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope, k lin) error, err error) {
+func (g *generator) startPuts(v *ir.Value, at []index.Expr) (p *puts, put func(s *index.Scope, k index.Expr) error, err error) {
 	n := v.Def()
 	x := n.Arg(0)
 	p = &puts{n: n, values: n.Arg(1), index: n.Args()[2:], dims: n.Attrs().Ints("dims"), wrap: true, at: at, shape: g.r.shape(x)}
@@ -95,7 +96,7 @@ func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope
 	}
 	p.broadcastIndices(g.r)
 	p.sum, err = g.running(v, x, at, p.dom)
-	return p, func(s *scope, k lin) error {
+	return p, func(s *index.Scope, k index.Expr) error {
 		o, err := g.operand(p.values, p.valueAt(g, k))
 		if err != nil {
 			return err
@@ -107,7 +108,7 @@ func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope
 		if add {
 			e = fmt.Sprintf("add_of(%s, %s)", p.sum, e)
 		}
-		g.body.emit("%s%s = %s;", p.test, p.sum, e)
+		g.body.Emit("%s%s = %s;", p.test, p.sum, e)
 		return nil
 	}, err
 }
@@ -119,12 +120,12 @@ type puts struct {
 	index      []*ir.Value
 	dims       []int64 // that index gives positions of
 	wrap       bool
-	at         []lin    // the element
-	shape      []extent // of the result
-	indexShape []extent // what the indices broadcast to
-	test       string   // condition that is known for single elements only
-	sum        string   // what the element is so far
-	dom        domain   // in which it is held
+	at         []index.Expr   // the element
+	shape      []index.Extent // of the result
+	indexShape []index.Extent // what the indices broadcast to
+	test       string         // condition that is known for single elements only
+	sum        string         // what the element is so far
+	dom        domain         // in which it is held
 }
 
 // broadcastIndices finds the shape that the indices broadcast to.
@@ -135,7 +136,7 @@ func (p *puts) broadcastIndices(r *region) {
 			p.indexShape = append(slices.Clone(s[:more]), p.indexShape...)
 		}
 		for d := range s {
-			if at := len(p.indexShape) - len(s) + d; p.indexShape[at] == (extent{n: 1}) {
+			if at := len(p.indexShape) - len(s) + d; p.indexShape[at] == (index.Extent{N: 1}) {
 				p.indexShape[at] = s[d]
 			}
 		}
@@ -146,51 +147,51 @@ func (p *puts) broadcastIndices(r *region) {
 func (p *puts) count() int64 {
 	n := int64(1)
 	for _, s := range p.indexShape {
-		n *= s.n
+		n *= s.N
 	}
 	return n
 }
 
 // valueAt is the index of the value for the element at hand that index k names.
-func (p *puts) valueAt(g *generator, k lin) []lin {
+func (p *puts) valueAt(g *generator, k index.Expr) []index.Expr {
 	front := 0
 	if last := len(p.dims) - 1; p.dims[last]-p.dims[0] == int64(last) {
 		front = int(p.dims[0])
 	}
-	var rest []lin
+	var rest []index.Expr
 	for d, e := range p.at {
 		if !slices.Contains(p.dims, int64(d)) {
 			rest = append(rest, e)
 		}
 	}
-	all := slices.Concat(rest[:front], g.x.unravel(k, p.indexShape), rest[front:])
+	all := slices.Concat(rest[:front], g.x.Unravel(k, p.indexShape), rest[front:])
 	return broadcast(all, sizes(p.values))
 }
 
 // counter is the type of what counts to the number of elements of a shape.
-func (g *generator) counter(shape []extent) string {
-	if hasDynamicSize(shape) {
+func (g *generator) counter(shape []index.Extent) string {
+	if index.HasDynamic(shape) {
 		return g.intType()
 	}
 	return "int"
 }
 
 // fromIndex looks at every place, on a condition.
-func (g *generator) fromIndex(p *puts, cond string, put func(s *scope, k lin) error) error {
+func (g *generator) fromIndex(p *puts, cond string, put func(s *index.Scope, k index.Expr) error) error {
 	name := g.fresh("k")
-	return g.nested(p.at, fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.indexShape), name, name, g.x.count(p.indexShape).text(), name), func(s *scope) error {
-		k := g.x.newAtom(name, p.count()-1, 1, s).lin()
-		coords := g.x.unravel(k, p.indexShape)
+	return g.nested(p.at, fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.indexShape), name, name, g.x.Count(p.indexShape), name), func(s *index.Scope) error {
+		k := g.x.NewAtom(name, p.count()-1, 1, s).Expr()
+		coords := g.x.Unravel(k, p.indexShape)
 		for i, v := range p.index {
 			q, err := g.pos(p.n, slices.Index(p.n.Args(), v), broadcast(coords, sizes(v)), p.shape[p.dims[i]], p.wrap)
 			if err != nil {
 				return err
 			}
 			e := p.at[p.dims[i]]
-			if g.elem != nil && e.depends(g.elem) {
-				p.test += fmt.Sprintf("if (%s == %s) ", q.text(), e.text())
+			if g.elem != nil && e.DependsOn(g.elem) {
+				p.test += fmt.Sprintf("if (%s == %s) ", q, e)
 			} else {
-				s.emit("if (%s != %s) continue;", q.text(), e.text())
+				s.Emit("if (%s != %s) continue;", q, e)
 			}
 		}
 		return put(s, k)
@@ -216,7 +217,7 @@ func scatterFunction(n *ir.Node) (name string, ok bool) {
 }
 
 // scatter writes values along one dimension.
-func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
+func (g *generator) scatter(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	x := n.Arg(0)
 	d := g.dim(n)
@@ -233,16 +234,16 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	var tests []string // that the element has indices at all
 	for i, e := range at {
 		if i != d && places[i] != shape[i] {
-			tests = append(tests, fmt.Sprintf("%s < %s", e.text(), places[i].lin(g.x).text()))
+			tests = append(tests, fmt.Sprintf("%s < %s", e, g.x.Size(places[i])))
 		}
 	}
 	to := slices.Clone(at)
-	if places[d] == (extent{n: 1}) && tests == nil {
+	if places[d] == (index.Extent{N: 1}) && tests == nil {
 		old, err := g.operand(x, at)
 		if err != nil {
 			return "", err
 		}
-		to[d] = constant(0)
+		to[d] = index.Constant(0)
 		p, err := g.pos(n, 1, to, shape[d], false)
 		if err != nil {
 			return "", err
@@ -251,7 +252,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return g.define(v, rounded(fmt.Sprintf("%s == %s ? %s : %s", p.text(), at[d].text(), e, old.in(dom)), dom, dt)), nil
+		return g.define(v, rounded(fmt.Sprintf("%s == %s ? %s : %s", p, at[d], e, old.in(dom)), dom, dt)), nil
 	}
 	if tests != nil && g.elem != nil { // what is beyond the indices must not be looked for
 		return "", errWide
@@ -262,22 +263,22 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		return "", err
 	}
 	name := g.fresh("k")
-	head := fmt.Sprintf("for (%s %s = 0; %s < %s; ++%s)", g.counter(places[d:d+1]), name, name, places[d].lin(g.x).text(), name)
+	head := fmt.Sprintf("for (%s %s = 0; %s < %s; ++%s)", g.counter(places[d:d+1]), name, name, g.x.Size(places[d]), name)
 	for _, t := range tests {
 		head = "if (" + t + ") " + head
 	}
-	err = g.nested(at, head, func(s *scope) error {
-		to[d] = g.x.newAtom(name, places[d].n-1, 1, s).lin()
+	err = g.nested(at, head, func(s *index.Scope) error {
+		to[d] = g.x.NewAtom(name, places[d].N-1, 1, s).Expr()
 		p, err := g.pos(n, 1, to, shape[d], false)
 		if err != nil {
 			return err
 		}
-		test := fmt.Sprintf("if (%s == %s) ", p.text(), at[d].text())
+		test := fmt.Sprintf("if (%s == %s) ", p, at[d])
 		e, err := join(sum, to)
 		if err != nil {
 			return err
 		}
-		g.body.emit("%s%s = %s;", test, sum, e)
+		g.body.Emit("%s%s = %s;", test, sum, e)
 		return nil
 	})
 	if err != nil {
@@ -288,7 +289,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 
 // scattered returns what gives the element that was old once the value of the place at
 // index `to` has joined it.
-func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to []lin) (string, error), err error) {
+func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to []index.Expr) (string, error), err error) {
 	function, ok := scatterFunction(n)
 	if !ok {
 		return nil, unsupported(n, "reduce=%s", n.Attrs().Str("reduce", ""))
@@ -297,7 +298,7 @@ func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to 
 	if len(n.Args()) < 3 && !value.set {
 		return nil, unsupported(n, "neither a value nor a tensor of them")
 	}
-	return func(old string, to []lin) (string, error) {
+	return func(old string, to []index.Expr) (string, error) {
 		e := value.literal(dom)
 		if len(n.Args()) == 3 {
 			o, err := g.operand(n.Arg(2), to)

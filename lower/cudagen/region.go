@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // ErrUnsupported is what every error is that says that a region cannot become one
@@ -91,34 +92,25 @@ func (r *region) aligned(v *ir.Value, bytes int64) bool {
 
 // extent is a size as the kernel has it. Those that are known at run time only are its
 // parameters, in order of appearance.
-func (r *region) extent(d ir.Dim) extent {
+func (r *region) extent(d ir.Dim) index.Extent {
 	if n, ok := d.Const(); ok {
-		return extent{n: n}
+		return index.Extent{N: n}
 	}
 	i := slices.IndexFunc(r.sizes, d.Equal)
 	if i < 0 {
 		i = len(r.sizes)
 		r.sizes = append(r.sizes, d)
 	}
-	return extent{bound(r.nodes[0], d), fmt.Sprintf("m%d", i)}
+	return index.Extent{N: bound(r.nodes[0], d), Name: fmt.Sprintf("m%d", i)}
 }
 
 // shape is the sizes of v as the kernel has them.
-func (r *region) shape(v *ir.Value) []extent { return r.extents(v.Type().Shape()) }
+func (r *region) shape(v *ir.Value) []index.Extent { return r.extents(v.Type().Shape()) }
 
-func (r *region) extents(s ir.Shape) []extent {
-	out := make([]extent, len(s))
+func (r *region) extents(s ir.Shape) []index.Extent {
+	out := make([]index.Extent, len(s))
 	for i, d := range s {
 		out[i] = r.extent(d)
-	}
-	return out
-}
-
-// fixed are sizes that are numbers.
-func fixed(shape []int64) []extent {
-	out := make([]extent, len(shape))
-	for i, n := range shape {
-		out[i] = extent{n: n}
 	}
 	return out
 }
@@ -136,7 +128,7 @@ func (r *region) named(s ir.Shape) ir.Dim {
 }
 
 // strides are those of v as the kernel has them, nil of what is row-major.
-func (r *region) strides(v *ir.Value) []extent {
+func (r *region) strides(v *ir.Value) []index.Extent {
 	if v.Type().Contiguous() {
 		return nil
 	}
@@ -144,26 +136,26 @@ func (r *region) strides(v *ir.Value) []extent {
 }
 
 // offset is the place of an element of v.
-func (g *generator) offset(v *ir.Value, at []lin) lin {
+func (g *generator) offset(v *ir.Value, at []index.Expr) index.Expr {
 	if st := v.Type().Strides(); st != nil {
-		return dot(at, st)
+		return index.Dot(at, st)
 	}
 	if v.Type().Contiguous() {
-		return g.x.ravel(at, g.r.shape(v))
+		return g.x.Ravel(at, g.r.shape(v))
 	}
-	e := lin{}
+	e := index.Expr{}
 	for d, s := range g.r.strides(v) {
-		e = e.add(1, g.x.times(at[d], s))
+		e = e.Add(1, g.x.Times(at[d], s))
 	}
 	return e
 }
 
 // stride is the distance of neighbours in dimension d of v.
-func (g *generator) stride(v *ir.Value, d int) lin {
+func (g *generator) stride(v *ir.Value, d int) index.Expr {
 	if v.Type().Contiguous() {
-		return g.x.count(g.r.shape(v)[d+1:])
+		return g.x.Count(g.r.shape(v)[d+1:])
 	}
-	return g.r.strides(v)[d].lin(g.x)
+	return g.x.Size(g.r.strides(v)[d])
 }
 
 // bound is the largest value that a size of a node's function can have.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // rows is the form with reductions: a row's threads walk its columns as often as
@@ -19,7 +20,7 @@ func (g *generator) rows() error {
 		runs /= f.width
 	}
 	g.grid = (runs + int64(f.rowsPerBlock) - 1) / int64(f.rowsPerBlock) * int64(f.cluster)
-	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.rowsPerBlock)
+	g.top.Emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.rowsPerBlock)
 	block := g.clusterBlock()
 	row, lane, times := "threadIdx.x / lanes", "threadIdx.x % lanes", ""
 	if f.columns {
@@ -34,49 +35,49 @@ func (g *generator) rows() error {
 	if f.dynamic {
 		there := g.numElems(f.keptSizes)
 		g.need = divUp(there, int64(f.rowsPerBlock))
-		g.top.emit("const %s count = (%s)(%s);", t, t, cppProduct(there))
-		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
+		g.top.Emit("const %s count = (%s)(%s);", t, t, cppProduct(there))
+		g.top.Emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
 	}
 	switch {
 	case f.rowsPerBlock == 1 && !f.columns:
 		lane = "threadIdx.x"
-		g.top.emit("const %s row = %s;", t, block)
+		g.top.Emit("const %s row = %s;", t, block)
 	case f.dynamic:
-		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
-		g.top.emit("const bool live = at < count;")
-		g.top.emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
+		g.top.Emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
+		g.top.Emit("const bool live = at < count;")
+		g.top.Emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
 	case runs%int64(f.rowsPerBlock) != 0:
-		g.top.emit("const %s at = (%s)%s * rows + %s;", t, t, block, row)
-		g.top.emit("const bool live = at < %d;", runs)
-		g.top.emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
+		g.top.Emit("const %s at = (%s)%s * rows + %s;", t, t, block, row)
+		g.top.Emit("const bool live = at < %d;", runs)
+		g.top.Emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
 	default:
-		g.top.emit("const %s row = ((%s)%s * rows + %s)%s;", t, t, block, row, times)
+		g.top.Emit("const %s row = ((%s)%s * rows + %s)%s;", t, t, block, row, times)
 	}
 	lanes := g.rowLanes()
 	if f.cluster > 1 {
 		lane = "rank * lanes + " + lane
 	}
-	g.top.emit("const int lane = %s;", lane)
+	g.top.Emit("const int lane = %s;", lane)
 	if f.cached > 0 {
-		g.top.emit("constexpr int trips = %d / %s;", f.length/f.width, lanes)
+		g.top.Emit("constexpr int trips = %d / %s;", f.length/f.width, lanes)
 	}
 	most, mult := f.count-1, int64(1)
 	if f.columns {
 		most, mult = f.count-f.width, f.width
 	}
-	g.row = g.x.newAtom("row", most, mult, g.top)
+	g.row = g.x.NewAtom("row", most, mult, g.top)
 	most, mult = f.length-1, 1
 	if !f.columns {
 		most, mult = f.length-f.width, f.width
 	}
-	g.col = g.x.newAtom("c", most, mult, g.top)
+	g.col = g.x.NewAtom("c", most, mult, g.top)
 	if f.width > 1 {
-		g.elem = g.x.newAtom("v", f.width-1, 1, g.top)
+		g.elem = g.x.NewAtom("v", f.width-1, 1, g.top)
 		g.wide = g.elem
 	}
-	g.rowIndex = g.x.unravel(g.rowPosition(), g.r.extents(f.keptSizes))
+	g.rowIndex = g.x.Unravel(g.rowPosition(), g.r.extents(f.keptSizes))
 	if n := g.r.nodes[0]; f.dynamicLength && n.Op() == ir.OpArgmax {
-		g.top.emit("if (%s == 0) __trap(); // nothing is the largest of none", g.length())
+		g.top.Emit("if (%s == 0) __trap(); // nothing is the largest of none", g.length())
 	}
 	g.onePass = g.oneWalk()
 	if err := g.rowOutputs(); err != nil {
@@ -90,9 +91,9 @@ func (g *generator) clusterBlock() string {
 	if g.f.cluster == 1 {
 		return "blockIdx.x"
 	}
-	g.top.emit("constexpr int cluster = CLUSTER_SIZE(%d);", g.f.cluster)
-	g.top.emit("const int rank = blockIdx.x %% %d;", g.f.cluster)
-	g.top.emit("if (rank >= cluster) return; // a device without clusters")
+	g.top.Emit("constexpr int cluster = CLUSTER_SIZE(%d);", g.f.cluster)
+	g.top.Emit("const int rank = blockIdx.x %% %d;", g.f.cluster)
+	g.top.Emit("if (rank >= cluster) return; // a device without clusters")
 	return fmt.Sprintf("(blockIdx.x / %d)", g.f.cluster)
 }
 
@@ -106,7 +107,7 @@ func (g *generator) rowLanes() string {
 
 // rowOutputs stores the results that have one element for each row.
 func (g *generator) rowOutputs() error {
-	s := newScope(g.top)
+	s := index.NewScope(g.top)
 	if !g.f.columns {
 		g.elem = nil // a row at a time
 		defer func() { g.elem = g.wide }()
@@ -118,7 +119,7 @@ func (g *generator) rowOutputs() error {
 				continue
 			}
 			none = false
-			if err := g.put(k, v, g.x.unravel(g.rowPosition(), g.r.shape(v))); err != nil {
+			if err := g.put(k, v, g.x.Unravel(g.rowPosition(), g.r.shape(v))); err != nil {
 				return err
 			}
 		}
@@ -127,8 +128,8 @@ func (g *generator) rowOutputs() error {
 	if err != nil || none {
 		return err
 	}
-	g.top.emit("if (lane == 0%s) {", g.live())
-	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
+	g.top.Emit("if (lane == 0%s) {", g.live())
+	g.top.Braced(append(s.Lines, done...))
 	return nil
 }
 
@@ -163,7 +164,7 @@ func (g *generator) putFull() error {
 		if !v.Type().Shape().Equal(g.f.walked) {
 			// All of one shape at one index, so that a result may be in place of an operand of others.
 			alike := slices.IndexFunc(g.r.outs, func(u *ir.Value) bool { return u.Type().Shape().Equal(v.Type().Shape()) })
-			at = g.inMemoryOrder(g.r.outs[alike], g.x.ravel(at, g.r.extents(g.f.walked)))
+			at = g.inMemoryOrder(g.r.outs[alike], g.x.Ravel(at, g.r.extents(g.f.walked)))
 		}
 		if err := g.put(k, v, at); err != nil {
 			return err
@@ -194,9 +195,9 @@ func (g *generator) oneWalk() bool {
 }
 
 // full is the index of the element at hand in the shape that is reduced.
-func (g *generator) full() []lin {
-	col := g.x.unravelOuterFirst(g.position(), g.r.extents(g.f.reducedSizes))
-	at := make([]lin, len(g.f.shape))
+func (g *generator) full() []index.Expr {
+	col := g.x.UnravelOuterFirst(g.position(), g.r.extents(g.f.reducedSizes))
+	at := make([]index.Expr, len(g.f.shape))
 	k, r := 0, 0
 	for d := range at {
 		if g.f.isReduced[d] {
@@ -213,12 +214,14 @@ func (g *generator) full() []lin {
 // loop appends a walk over the columns to the kernel; in the last one nothing is
 // kept for another.
 func (g *generator) loop(more string, last bool, fill func() error) error {
-	savedScope, savedSums, savedBody, savedKept, savedElem := g.col.scope, g.sums, g.body, g.kept, g.elem
-	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
+	savedScope, savedSums, savedBody, savedKept, savedElem, savedSeats := g.col.Scope, g.sums, g.body, g.kept, g.elem, g.walkSeats
+	defer func() {
+		maps.Copy(g.seats, g.walkSeats) // not before: a fold that this loop reads is computed before it
+		g.col.Scope, g.sums, g.body, g.elem, g.walkSeats = savedScope, savedSums, savedBody, savedElem, savedSeats
+	}()
 	g.elem = g.wide
-	s := newScope(g.top)
-	defer func() { maps.Copy(g.top.kept, s.kept) }() // not before: a fold that this loop reads is computed before it
-	g.col.scope, g.sums = s, nil
+	s := index.NewScope(g.top)
+	g.col.Scope, g.sums, g.walkSeats = s, nil, map[string]string{}
 	if last {
 		g.kept = keepBytes // full
 	}
@@ -230,31 +233,31 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 		return err
 	}
 	f, t := g.f, g.intType()
-	g.top.lines = append(g.top.lines, g.sums...)
+	g.top.Lines = append(g.top.Lines, g.sums...)
 	if f.cached > 0 {
 		times := ""
 		if f.width > 1 {
 			times = fmt.Sprintf(" * %d", f.width)
 		}
 		if more != "" {
-			g.top.emit("if (live) {")
+			g.top.Emit("if (live) {")
 		}
-		g.top.emit("#pragma unroll")
-		g.top.emit("for (int k = 0; k < trips; ++k) {")
-		g.top.emit("  const %s c = (k * %s + lane)%s;", t, g.rowLanes(), times)
+		g.top.Emit("#pragma unroll")
+		g.top.Emit("for (int k = 0; k < trips; ++k) {")
+		g.top.Emit("  const %s c = (k * %s + lane)%s;", t, g.rowLanes(), times)
 	} else {
 		begin, step := "lane", g.rowLanes()
 		if f.width > 1 && !f.columns {
 			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("%s * %d", step, f.width)
 		}
 		if !f.serial {
-			g.top.emit("#pragma unroll %d", unrolled(append(s.lines[:len(s.lines):len(s.lines)], done...)))
+			g.top.Emit("#pragma unroll %d", unrolled(append(s.Lines[:len(s.Lines):len(s.Lines)], done...)))
 		}
-		g.top.emit("for (%s c = %s; c < %s%s; c += %s) {", t, begin, g.length(), more, step)
+		g.top.Emit("for (%s c = %s; c < %s%s; c += %s) {", t, begin, g.length(), more, step)
 	}
-	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
+	g.top.Braced(append(s.Lines, done...))
 	if f.cached > 0 && more != "" {
-		g.top.emit("}")
+		g.top.Emit("}")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // scans reports whether a block should make the running sums of a line together: lines are
@@ -30,30 +31,30 @@ func (g *generator) scan(n *ir.Node) {
 	d := g.dim(n)
 	shape := g.r.shape(x)
 	others, outer := slices.Clone(shape), slices.Clone(x.Type().Shape())
-	others[d], outer[d] = extent{n: 1}, ir.D(1)
-	lines := g.x.count(others)
-	_, most := lines.span()
+	others[d], outer[d] = index.Extent{N: 1}, ir.D(1)
+	lines := g.x.Count(others)
+	_, most := lines.Bounds()
 	lanes := int64(256)
-	for lanes > 32 && lanes*each/2 >= shape[d].n {
+	for lanes > 32 && lanes*each/2 >= shape[d].N {
 		lanes /= 2
 	}
 	f := g.f
 	f.block, f.lanes, f.big = int(lanes), int(lanes), max(extentOf(x), extentOf(v)) > 1<<30
 	g.grid, g.ins = most, []*ir.Value{x}
 	dom := domainOf(x.Type().DType(), v.Type().DType())
-	sum, size, t := sumType(dom), shape[d].lin(g.x).text(), g.intType()
-	e := g.top.emit
+	sum, size, t := sumType(dom), g.x.Size(shape[d]).String(), g.intType()
+	e := g.top.Emit
 	e("constexpr int lanes = LANES(%d), each = lanes == 1 ? 1 : %d;", lanes, each)
 	e("const %s row = blockIdx.x;", t)
-	if hasDynamicSize(others) {
+	if index.HasDynamic(others) {
 		g.need = g.r.named(outer)
-		e("if (row >= %s) return;", lines.text())
+		e("if (row >= %s) return;", lines)
 	}
-	row := g.x.newAtom("row", most-1, 1, g.top)
+	row := g.x.NewAtom("row", most-1, 1, g.top)
 	at := func(v *ir.Value) string {
-		to := g.x.unravel(row.lin(), others)
-		to[d] = g.x.newAtom("j", shape[d].n-1, 1, g.top).lin()
-		return g.offset(v, to).text()
+		to := g.x.Unravel(row.Expr(), others)
+		to[d] = g.x.NewAtom("j", shape[d].N-1, 1, g.top).Expr()
+		return g.offset(v, to).String()
 	}
 	result := "add_of(add_of(carry, before), part[v])"
 	if sum == "sum32" {

@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // Sizes that are known at run time only are parameters of the kernel. Its grid is that
@@ -59,7 +60,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	x, v := n.Arg(0), n.Result(0)
 	shape := r.shape(x)
 	rowsPerBlock := int64(8)
-	for rowsPerBlock > 1 && shape[0].n/rowsPerBlock < 2*manyBlocks {
+	for rowsPerBlock > 1 && shape[0].N/rowsPerBlock < 2*manyBlocks {
 		rowsPerBlock /= 2
 	}
 	f := &form{block: 256, width: 1, lanes: 1, dynamic: true}
@@ -76,73 +77,73 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 		f.width = commonPowerOfTwo(f.width, innermostSize(x.Type().Shape()[1:]))
 	}
 	g := newGenerator(r, f)
-	index, _ := fusion.UpdatesRows(n)
-	g.ins, g.inIndex[index] = []*ir.Value{index}, 0
-	t, rows, indices := g.intType(), shape[0].lin(g.x).text(), g.x.count(r.shape(index)).text()
+	positions, _ := fusion.UpdatesRows(n)
+	g.ins, g.inIndex[positions] = []*ir.Value{positions}, 0
+	t, rows, indices := g.intType(), g.x.Size(shape[0]).String(), g.x.Count(r.shape(positions)).String()
 	wrap := n.Op() != ir.OpIndexAdd
-	list := func(s *scope, first, some string) {
-		s.emit("sync_block();")
-		s.emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, rowsPerBlock)
+	list := func(s *index.Scope, first, some string) {
+		s.Emit("sync_block();")
+		s.Emit("listed = list_rows<256>(list, in0 + %s, %s, %s, %v, row0, %d);", first, some, rows, wrap, rowsPerBlock)
 	}
-	g.grid, g.need = (shape[0].n+rowsPerBlock-1)/rowsPerBlock, divUp(r.named(x.Type().Shape()[:1]), rowsPerBlock)
-	g.top.emit("__shared__ int list[%d];", capacity)
-	g.top.emit("const %s columns = %s, indices = %s, row0 = (%s)blockIdx.x * %d;", t, g.x.count(shape[1:]).text(), indices, t, rowsPerBlock)
-	g.top.emit("const bool fits = indices <= %d;", capacity)
-	g.top.emit("const %s end = row0 + %d < %s ? row0 + %d : %s;", t, rowsPerBlock, rows, rowsPerBlock, rows)
-	g.top.emit("int listed = 0;")
-	g.top.emit("if (fits) {")
-	first := newScope(g.top)
+	g.grid, g.need = (shape[0].N+rowsPerBlock-1)/rowsPerBlock, divUp(r.named(x.Type().Shape()[:1]), rowsPerBlock)
+	g.top.Emit("__shared__ int list[%d];", capacity)
+	g.top.Emit("const %s columns = %s, indices = %s, row0 = (%s)blockIdx.x * %d;", t, g.x.Count(shape[1:]), indices, t, rowsPerBlock)
+	g.top.Emit("const bool fits = indices <= %d;", capacity)
+	g.top.Emit("const %s end = row0 + %d < %s ? row0 + %d : %s;", t, rowsPerBlock, rows, rowsPerBlock, rows)
+	g.top.Emit("int listed = 0;")
+	g.top.Emit("if (fits) {")
+	first := index.NewScope(g.top)
 	list(first, "0", "(int)indices")
-	g.top.lines = append(append(g.top.lines, indent(first.lines)...), "}")
-	each := newScope(g.top)
-	s := newScope(each)
-	s.emit("const bool mine = c0 + threadIdx.x * %d < columns;", f.width)
-	s.emit("const %s c = mine ? c0 + threadIdx.x * %d : columns - %d; // all threads help to list", t, f.width, f.width)
-	g.row = g.x.newAtom("row", shape[0].n-1, 1, each)
-	g.col = g.x.newAtom("c", intmath.Product(sizes(x))/shape[0].n-f.width, f.width, s)
+	g.top.Braced(first.Lines)
+	each := index.NewScope(g.top)
+	s := index.NewScope(each)
+	s.Emit("const bool mine = c0 + threadIdx.x * %d < columns;", f.width)
+	s.Emit("const %s c = mine ? c0 + threadIdx.x * %d : columns - %d; // all threads help to list", t, f.width, f.width)
+	g.row = g.x.NewAtom("row", shape[0].N-1, 1, each)
+	g.col = g.x.NewAtom("c", intmath.Product(sizes(x))/shape[0].N-f.width, f.width, s)
 	if f.width > 1 {
-		g.elem = g.x.newAtom("v", f.width-1, 1, s)
+		g.elem = g.x.NewAtom("v", f.width-1, 1, s)
 	}
 	done, err := g.perElement(s, func() error {
-		at := append([]lin{g.row.lin()}, g.x.unravel(g.position(), shape[1:])...)
-		return g.updateRow(v, at, func(s *scope, p *puts, put func(s *scope, k lin) error) error {
-			s.emit("if (!fits) {")
-			again := newScope(s)
+		at := append([]index.Expr{g.row.Expr()}, g.x.Unravel(g.position(), shape[1:])...)
+		return g.updateRow(v, at, func(s *index.Scope, p *puts, put func(s *index.Scope, k index.Expr) error) error {
+			s.Emit("if (!fits) {")
+			again := index.NewScope(s)
 			list(again, "first", fmt.Sprintf("indices - first < %d ? (int)(indices - first) : %d", capacity, capacity))
-			s.lines = append(append(s.lines, indent(again.lines)...), "}")
-			return g.nested(p.at, "for (int e = 0; e < listed; ++e)", func(s *scope) error {
+			s.Braced(again.Lines)
+			return g.nested(p.at, "for (int e = 0; e < listed; ++e)", func(s *index.Scope) error {
 				at := "list[e]"
 				if rowsPerBlock > 1 {
-					s.emit("if (list[e] %% %d != row - row0) continue;", rowsPerBlock)
+					s.Emit("if (list[e] %% %d != row - row0) continue;", rowsPerBlock)
 					at = fmt.Sprintf("list[e] / %d", rowsPerBlock)
 				}
-				s.emit("const %s k = first + %s;", t, at)
-				return put(s, g.x.newAtom("k", p.count()-1, 1, s).lin())
+				s.Emit("const %s k = first + %s;", t, at)
+				return put(s, g.x.NewAtom("k", p.count()-1, 1, s).Expr())
 			})
 		}, fmt.Sprintf("for (%s first = 0; first < indices; first += %d)", t, capacity))
 	})
 	if err != nil {
 		return nil, err
 	}
-	each.emit("for (%s c0 = 0; c0 < columns; c0 += %d) {", t, 256*f.width)
-	each.lines = append(append(each.lines, indent(append(s.lines, done...))...), "}")
-	g.top.emit("for (%s row = row0; row < end; ++row) {", t)
-	g.top.lines = append(append(g.top.lines, indent(each.lines)...), "}")
+	each.Emit("for (%s c0 = 0; c0 < columns; c0 += %d) {", t, 256*f.width)
+	each.Braced(append(s.Lines, done...))
+	g.top.Emit("for (%s row = row0; row < end; ++row) {", t)
+	g.top.Braced(each.Lines)
 	return g.finished(name, g.text()), nil
 }
 
 // updateRow updates the elements at hand of row at, over all lists, and stores what
 // follows from them.
-func (g *generator) updateRow(v *ir.Value, at []lin, fill func(s *scope, p *puts, put func(s *scope, k lin) error) error, head string) error {
+func (g *generator) updateRow(v *ir.Value, at []index.Expr, fill func(s *index.Scope, p *puts, put func(s *index.Scope, k index.Expr) error) error, head string) error {
 	p, put, err := g.startPuts(v, at)
 	if err != nil {
 		return err
 	}
-	if err := g.nested(p.at, head, func(s *scope) error { return fill(s, p, put) }); err != nil {
+	if err := g.nested(p.at, head, func(s *index.Scope) error { return fill(s, p, put) }); err != nil {
 		return err
 	}
-	return g.nested(p.at, "if (mine)", func(*scope) error {
-		g.body.memo[valueKey(v, at)] = g.define(v, rounded(p.sum, p.dom, v.Type().DType()))
+	return g.nested(p.at, "if (mine)", func(*index.Scope) error {
+		g.body.Memo[valueKey(v, at)] = g.define(v, rounded(p.sum, p.dom, v.Type().DType()))
 		for k, v := range g.r.outs {
 			if err := g.put(k, v, at); err != nil {
 				return err

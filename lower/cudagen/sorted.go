@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // A block that has many rows, or parts of rows, sorts the positions of an update by row, so
@@ -70,10 +71,10 @@ func (f *form) planSorted(r *region) bool {
 	if n == nil || len(r.sizes) > 0 || f.limits != nil || f.half > 0 {
 		return false
 	}
-	index, _ := fusion.UpdatesRows(n)
+	positions, _ := fusion.UpdatesRows(n)
 	shape := sizes(n.Arg(0))
-	places, row := intmath.Product(sizes(index)), intmath.Product(shape)/max(shape[0], 1)
-	if intmath.Product(shape) != f.count || !r.Given(index) || places < 64 || places > 1<<30 || f.big || row > 1<<24 {
+	places, row := intmath.Product(sizes(positions)), intmath.Product(shape)/max(shape[0], 1)
+	if intmath.Product(shape) != f.count || !r.Given(positions) || places < 64 || places > 1<<30 || f.big || row > 1<<24 {
 		return false
 	}
 	f.list, f.listRow, f.listIndices, f.listStride = n, row, places, 0
@@ -185,7 +186,7 @@ func (f *form) planSpread() bool {
 // sortRows is a call that sorts n positions from one on.
 func (g *generator) sortRows(from, n string) string {
 	f, s := g.f, g.f.sorted
-	index, _ := fusion.UpdatesRows(f.list)
+	positions, _ := fusion.UpdatesRows(f.list)
 	group, spare := int64(1), "list"
 	if s.stride > 1 {
 		group = int64(f.block) * f.width / f.listRow
@@ -194,39 +195,39 @@ func (g *generator) sortRows(from, n string) string {
 		spare = "spare"
 	}
 	return fmt.Sprintf("sort_rows<%d, %d, %d, %d, %d>(list, %s, in%d%s, %s, %d, %v, low, %d, %d);  // %s", f.block, s.bits, digits(s.rows), group, s.stride,
-		spare, g.inIndex[index], from, n, sizes(f.list.Arg(0))[0], f.list.Op() != ir.OpIndexAdd, s.rows, f.listCapacity, index)
+		spare, g.inIndex[positions], from, n, sizes(f.list.Arg(0))[0], f.list.Op() != ir.OpIndexAdd, s.rows, f.listCapacity, positions)
 }
 
 // sortedLists writes what a block does first.
 func (g *generator) sortedLists() {
 	f, s := g.f, g.f.sorted
-	g.top.emit("__shared__ int list[%d];", f.listCapacity)
+	g.top.Emit("__shared__ int list[%d];", f.listCapacity)
 	if digits(s.rows) > 5 {
-		g.top.emit("__shared__ int spare[%d];", f.listCapacity)
+		g.top.Emit("__shared__ int spare[%d];", f.listCapacity)
 	}
 	span := int64(f.block) * f.width
 	if !f.shares() {
 		if s.stride == 1 {
 			span *= f.trips
 		}
-		g.top.emit("const i64 low = (i64)blockIdx.x * %d / %d;", span, f.listRow)
-		g.top.emit("const int listed = %s", g.sortRows("", fmt.Sprint(f.listIndices)))
+		g.top.Emit("const i64 low = (i64)blockIdx.x * %d / %d;", span, f.listRow)
+		g.top.Emit("const int listed = %s", g.sortRows("", fmt.Sprint(f.listIndices)))
 		return
 	}
 	block := "(int)blockIdx.x"
 	if s.parts > 1 {
-		g.top.emit("constexpr int parts = PARTS(%d);", s.parts)
-		g.top.emit("const int part = blockIdx.x %% %d;", s.parts)
-		g.top.emit("if (part >= parts) return;")
+		g.top.Emit("constexpr int parts = PARTS(%d);", s.parts)
+		g.top.Emit("const int part = blockIdx.x %% %d;", s.parts)
+		g.top.Emit("if (part >= parts) return;")
 		block = fmt.Sprintf("(int)(blockIdx.x / %d)", s.parts)
 	}
-	g.top.emit("constexpr int lanes = LANES(%d), shares = SHARES(%d);", s.lanes, s.lanes)
-	g.top.emit("const int unit = %s * %d + threadIdx.x %% %d, lane = threadIdx.x / %d;", block, s.cols, s.cols, s.cols)
-	g.top.emit("const i64 low = %s * %d / %d;", block, s.cols*f.width, f.listRow)
+	g.top.Emit("constexpr int lanes = LANES(%d), shares = SHARES(%d);", s.lanes, s.lanes)
+	g.top.Emit("const int unit = %s * %d + threadIdx.x %% %d, lane = threadIdx.x / %d;", block, s.cols, s.cols, s.cols)
+	g.top.Emit("const i64 low = %s * %d / %d;", block, s.cols*f.width, f.listRow)
 }
 
 // fromSorted looks at the positions of the row at hand.
-func (g *generator) fromSorted(p *puts, put func(s *scope, k lin) error) error {
+func (g *generator) fromSorted(p *puts, put func(s *index.Scope, k index.Expr) error) error {
 	f, s := g.f, g.f.sorted
 	if !f.shares() {
 		if err := g.walkSorted(p, "", "", 1, put); err != nil || !f.overflows() {
@@ -244,38 +245,38 @@ func (g *generator) fromSorted(p *puts, put func(s *scope, k lin) error) error {
 	if f.listIndices%s.chunk == 0 {
 		count = fmt.Sprint(s.chunk)
 	}
-	g.before().emit("if (%s) for (%s& s : %s) s = 0; // one share has what is there", others, p.dom, sums)
-	err := g.nested(p.at, fmt.Sprintf("for (int first = %s; first < %s; first += %s)", first, all, step), func(in *scope) error {
-		in.emit("const int listed = %s", g.sortRows(" + first", count))
+	g.before().Emit("if (%s) for (%s& s : %s) s = 0; // one share has what is there", others, p.dom, sums)
+	err := g.nested(p.at, fmt.Sprintf("for (int first = %s; first < %s; first += %s)", first, all, step), func(in *index.Scope) error {
+		in.Emit("const int listed = %s", g.sortRows(" + first", count))
 		return g.walkSorted(p, "lane", "first + ", s.lanes, put)
 	})
 	if err != nil {
 		return err
 	}
-	g.before().emit("fold_columns<lanes, %d>(%s, Sum());", s.cols, sums)
+	g.before().Emit("fold_columns<lanes, %d>(%s, Sum());", s.cols, sums)
 	mine := "lane > 0"
 	if s.parts > 1 {
-		g.before().emit("fold_cluster<parts, %d>(%s, Sum());", s.cols, sums)
+		g.before().Emit("fold_cluster<parts, %d>(%s, Sum());", s.cols, sums)
 		mine += " || part > 0"
 	}
 	if s.units%s.cols != 0 {
 		mine += fmt.Sprintf(" || unit >= %d", s.units)
 	}
-	g.before().emit("if (%s) return;", mine)
+	g.before().Emit("if (%s) return;", mine)
 	return nil
 }
 
 // walkSorted looks at those listed positions of the row at hand that are a lane's, several at a
 // time so that their values are on their way together.
-func (g *generator) walkSorted(p *puts, lane, first string, lanes int64, put func(s *scope, k lin) error) error {
+func (g *generator) walkSorted(p *puts, lane, first string, lanes int64, put func(s *index.Scope, k index.Expr) error) error {
 	f, s := g.f, g.f.sorted
 	e, ofRow, begin, step, batch := g.fresh("e"), "", "0", "", 4
 	if s.rows > 1 {
 		row := g.fresh("r")
 		if s.stride > 1 {
-			g.before().emit("const int %s = k * %d + (int)threadIdx.x * %d / %d;", row, int64(f.block)*f.width/f.listRow, f.width, f.listRow)
+			g.before().Emit("const int %s = k * %d + (int)threadIdx.x * %d / %d;", row, int64(f.block)*f.width/f.listRow, f.width, f.listRow)
 		} else {
-			g.before().emit("const int %s = (int)(%s - low);", row, p.at[0].text())
+			g.before().Emit("const int %s = (int)(%s - low);", row, p.at[0])
 		}
 		begin, ofRow = fmt.Sprintf("first_listed<%d>(list, listed, %s)", s.bits, row), fmt.Sprintf(" && list[%%s] >> %d == %s", s.bits, row)
 	}
@@ -286,7 +287,7 @@ func (g *generator) walkSorted(p *puts, lane, first string, lanes int64, put fun
 	if g.width*int64(p.values.Type().DType().Size()) > 16 {
 		batch /= 2 // of a register file's worth
 	}
-	return g.nested(p.at, fmt.Sprintf("for (int %s = %s; %s; %s += %d%s)", e, begin, there(e), e, batch, step), func(in *scope) error {
+	return g.nested(p.at, fmt.Sprintf("for (int %s = %s; %s; %s += %d%s)", e, begin, there(e), e, batch, step), func(in *index.Scope) error {
 		for u := range batch {
 			at := e
 			if u > 0 {
@@ -301,13 +302,13 @@ func (g *generator) walkSorted(p *puts, lane, first string, lanes int64, put fun
 }
 
 // listedPlace lets the value of a place join an element, on a condition.
-func (g *generator) listedPlace(s *scope, p *puts, cond, place string, put func(s *scope, k lin) error) error {
+func (g *generator) listedPlace(s *index.Scope, p *puts, cond, place string, put func(s *index.Scope, k index.Expr) error) error {
 	defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
 	name, here := g.fresh("k"), g.fresh("h")
-	s.emit("const bool %s = %s;", here, cond)
-	s.emit("const int %s = %s ? %s : 0;", name, here, place)
-	k := g.x.newAtom(name, p.count()-1, 1, s)
+	s.Emit("const bool %s = %s;", here, cond)
+	s.Emit("const int %s = %s ? %s : 0;", name, here, place)
+	k := g.x.NewAtom(name, p.count()-1, 1, s)
 	g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here, k})
 	p.test = "if (" + here + ") "
-	return put(s, k.lin())
+	return put(s, k.Expr())
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // A gradient of a pick along a dimension has one number in each row and zeros else.
@@ -78,16 +79,16 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 	g.elem, g.body = nil, g.top
 	d := g.dim(s)
 	at := g.unreduced()
-	at[d] = constant(0)
-	p, err := g.pos(s, 1, at, extent{n: g.f.length}, false)
+	at[d] = index.Constant(0)
+	p, err := g.pos(s, 1, at, index.Extent{N: g.f.length}, false)
 	if err != nil {
 		return false, err
 	}
 	other := g.fresh("p")
-	g.top.emit("const %s %s = %s + 1 < %d ? %s + 1 : 0;", g.intType(), other, p.text(), g.f.length, p.text())
+	g.top.Emit("const %s %s = %s + 1 < %d ? %s + 1 : 0;", g.intType(), other, p, g.f.length, p)
 	a := accumulator{name: g.fresh("s"), typ: "sum32"}
 	sum := "(sum32)0"
-	for _, e := range []lin{g.x.newAtom(other, g.f.length-1, 1, g.top).lin(), p} {
+	for _, e := range []index.Expr{g.x.NewAtom(other, g.f.length-1, 1, g.top).Expr(), p} {
 		at := slices.Clone(at)
 		at[d] = e
 		x, err := g.value(n.Arg(0), at)
@@ -96,15 +97,15 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 		}
 		sum = fmt.Sprintf("Sum()(%s, (sum32)%s)", sum, x)
 	}
-	g.top.emit("const sum32 %s = %s;  // %s", a.name, sum, statement(n))
+	g.top.Emit("const sum32 %s = %s;  // %s", a.name, sum, statement(n))
 	g.folds[r] = a
 	return true, nil
 }
 
 // unreduced is the index of the row at hand in the shape that is reduced, without
 // a column.
-func (g *generator) unreduced() []lin {
-	at := make([]lin, len(g.f.shape))
+func (g *generator) unreduced() []index.Expr {
+	at := make([]index.Expr, len(g.f.shape))
 	k := 0
 	for d := range at {
 		if !g.f.isReduced[d] {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
 // reduction is one fold of a node: softmax takes two.
@@ -16,7 +17,7 @@ type reduction struct {
 }
 
 // value returns the expression of v at an index, a variable or a literal.
-func (g *generator) value(v *ir.Value, at []lin) (string, error) {
+func (g *generator) value(v *ir.Value, at []index.Expr) (string, error) {
 	v = g.r.same(v)
 	n := v.Def()
 	if !g.r.Given(v) {
@@ -28,12 +29,12 @@ func (g *generator) value(v *ir.Value, at []lin) (string, error) {
 		}
 	}
 	key := valueKey(v, at)
-	if t, ok := g.body.find(key); ok {
+	if t, ok := g.body.Find(key); ok {
 		return t, nil
 	}
 	home := g.home(at)
 	saved := g.body
-	if home.depth < g.body.depth {
+	if home.Depth < g.body.Depth {
 		g.body = home
 		defer func() { g.body = saved }()
 	}
@@ -47,24 +48,24 @@ func (g *generator) value(v *ir.Value, at []lin) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	home.memo[key] = t
+	home.Memo[key] = t
 	return t, nil
 }
 
-func valueKey(v *ir.Value, at []lin) string {
+func valueKey(v *ir.Value, at []index.Expr) string {
 	var b strings.Builder
 	b.WriteString(v.Name())
 	for _, e := range at {
-		b.WriteString(" " + e.text())
+		b.WriteString(" " + e.String())
 	}
 	return b.String()
 }
 
 // home is the scope in which an index is known.
-func (g *generator) home(at []lin) *scope {
+func (g *generator) home(at []index.Expr) *index.Scope {
 	s := g.top
 	for _, e := range at {
-		if t := e.scope(); t != nil && t.depth > s.depth {
+		if t := e.Scope(); t != nil && t.Depth > s.Depth {
 			s = t
 		}
 	}
@@ -72,7 +73,7 @@ func (g *generator) home(at []lin) *scope {
 }
 
 // operand returns v at an index as an operand of an operation.
-func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
+func (g *generator) operand(v *ir.Value, at []index.Expr) (operand, error) {
 	t, err := g.value(v, at)
 	return operand{t, storageDomain(v.Type().DType())}, err
 }
@@ -89,7 +90,7 @@ func (g *generator) parameter(v *ir.Value) int {
 
 // load reads a tensor in memory. A thread's consecutive elements come by one load,
 // and what is read in a walk over a row that others follow stays with the thread.
-func (g *generator) load(v *ir.Value, off lin) string {
+func (g *generator) load(v *ir.Value, off index.Expr) string {
 	g.accessed(v, off)
 	k := g.parameter(v)
 	name := g.fresh("x")
@@ -97,43 +98,43 @@ func (g *generator) load(v *ir.Value, off lin) string {
 	note := "  // " + v.String()
 	base, ok := g.vector(v, off)
 	if !ok {
-		g.body.emit("const %s %s = load(in%d + %s);%s", t, name, k, off.text(), note)
+		g.body.Emit("const %s %s = load(in%d + %s);%s", t, name, k, off, note)
 		return name
 	}
 	g.vectors++
 	pre, cond := g.before(), g.condition(off)
 	run := "v" + name
-	key := fmt.Sprintf("%d %s", k, base.text())
-	seat, kept := g.col.scope.kept[key]
+	key := fmt.Sprintf("%d %s", k, base)
+	seat, kept := g.walkSeats[key]
 	if !kept {
-		seat, kept = g.top.kept[key]
+		seat, kept = g.seats[key]
 	}
 	bytes := g.f.cached * g.width * int64(v.Type().DType().Size())
 	switch {
 	case cond != "":
-		pre.emit("vec<%s, %d> %s;%s", ctype(v.Type().DType()), g.width, run, note)
-		pre.emit("if (%s) %s = load_vec<%d>(in%d + %s);", cond, run, g.width, k, base.text())
+		pre.Emit("vec<%s, %d> %s;%s", ctype(v.Type().DType()), g.width, run, note)
+		pre.Emit("if (%s) %s = load_vec<%d>(in%d + %s);", cond, run, g.width, k, base)
 	case kept:
 		run = seat + "[k]"
-	case g.f.cached > 0 && g.col.scope == pre && g.kept+bytes <= keepBytes:
+	case g.f.cached > 0 && g.col.Scope == pre && g.kept+bytes <= keepBytes:
 		g.kept += bytes
-		pre.kept[key] = run
+		g.walkSeats[key] = run
 		g.sums = append(g.sums, fmt.Sprintf("vec<%s, %d> %s[trips];%s", ctype(v.Type().DType()), g.width, run, note))
 		run += "[k]"
-		pre.emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base.text())
+		pre.Emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base)
 	default:
-		pre.emit("const auto %s = load_vec<%d>(in%d + %s);%s", run, g.width, k, base.text(), note)
+		pre.Emit("const auto %s = load_vec<%d>(in%d + %s);%s", run, g.width, k, base, note)
 	}
-	g.body.emit("const %s %s = load(%s.at + v);", t, name, run)
+	g.body.Emit("const %s %s = load(%s.at + v);", t, name, run)
 	return name
 }
 
 // throughView turns an index of a view into one of what it is a view of.
-func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
+func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	x := n.Arg(0)
 	shape := sizes(x)
-	in := make([]lin, len(shape))
+	in := make([]index.Expr, len(shape))
 	dim := func() int {
 		d := n.Attrs().Int("dim", 0)
 		if d < 0 {
@@ -145,7 +146,7 @@ func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
 	case ir.OpAlias:
 		in = at
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze:
-		in = g.x.unravel(g.x.ravel(at, g.r.shape(v)), g.r.shape(x))
+		in = g.x.Unravel(g.x.Ravel(at, g.r.shape(v)), g.r.shape(x))
 	case ir.OpPermute:
 		for i, d := range n.Attrs().Ints("dims") {
 			if d < 0 {
@@ -158,16 +159,16 @@ func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
 	case ir.OpSlice:
 		copy(in, at)
 		d := dim()
-		in[d] = constant(n.Attrs().Int("start", 0)).add(n.Attrs().Int("step", 1), at[d])
+		in[d] = index.Constant(n.Attrs().Int("start", 0)).Add(n.Attrs().Int("step", 1), at[d])
 	case ir.OpSplit:
 		copy(in, at)
 		before := int64(0)
 		for _, s := range n.Attrs().Ints("sizes")[:v.Index()] {
 			before += s
 		}
-		in[dim()] = at[dim()].add(1, constant(before))
+		in[dim()] = at[dim()].Add(1, index.Constant(before))
 	case ir.OpSelect:
-		in = slices.Insert(slices.Clone(at), dim(), constant(n.Attrs().Int("index", 0)))
+		in = slices.Insert(slices.Clone(at), dim(), index.Constant(n.Attrs().Int("index", 0)))
 	default:
 		return "", unsupported(n, "a view by strides of a computed tensor")
 	}
@@ -175,8 +176,8 @@ func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
 }
 
 // broadcast is the index of an operand of the given shape for an index of the result.
-func broadcast(at []lin, shape []int64) []lin {
-	in := make([]lin, len(shape))
+func broadcast(at []index.Expr, shape []int64) []index.Expr {
+	in := make([]index.Expr, len(shape))
 	pad := len(at) - len(shape)
 	for d, n := range shape {
 		if n != 1 {
@@ -187,7 +188,7 @@ func broadcast(at []lin, shape []int64) []lin {
 }
 
 // compute emits the statements of one operation of the region.
-func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
+func (g *generator) compute(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	switch n.Op() {
 	case ir.OpFull:
@@ -244,12 +245,12 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 // define emits the variable of a value.
 func (g *generator) define(v *ir.Value, e string) string {
 	name := g.fresh("x")
-	g.body.emit("const %s %s = %s;  // %s", storageDomain(v.Type().DType()), name, e, v)
+	g.body.Emit("const %s %s = %s;  // %s", storageDomain(v.Type().DType()), name, e, v)
 	return name
 }
 
 // renamed gives v the expression of what it is a copy of.
-func (g *generator) renamed(v, of *ir.Value, at []lin) (string, error) {
+func (g *generator) renamed(v, of *ir.Value, at []index.Expr) (string, error) {
 	if v.Type().DType() != of.Type().DType() {
 		return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), of.Type().DType())
 	}
@@ -268,13 +269,13 @@ func (g *generator) dim(n *ir.Node) int {
 	return int(d)
 }
 
-func (g *generator) iota(v *ir.Value, at []lin) (string, error) {
+func (g *generator) iota(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	start, step := scalarOf(n.Attrs(), "start"), scalarOf(n.Attrs(), "step")
 	if !step.set {
 		step = scalarArg{set: true, i: 1, f: 1}
 	}
-	return g.define(v, iotaText(start, step, at[0].text(), v.Type().DType())), nil
+	return g.define(v, iotaText(start, step, at[0].String(), v.Type().DType())), nil
 }
 
 // iotaText is element i of evenly spaced numbers.
@@ -290,21 +291,21 @@ func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
 // guard is a condition under which a scope is entered that a thread knows before
 // it handles single elements.
 type guard struct {
-	in   *scope
+	in   *index.Scope
 	test string
-	of   *atom // what the condition is about; nil: all that is in the scope
+	of   *index.Atom // what the condition is about; nil: all that is in the scope
 }
 
 // condition is the conjunction of the guards around the computation of what is at an index.
 // What does not depend on that which a guard is about is computed once for all of the scope,
 // also where the guard does not hold.
-func (g *generator) condition(at ...lin) string {
+func (g *generator) condition(at ...index.Expr) string {
 	var tests []string
 	for _, c := range g.guards {
-		if c.of != nil && !slices.ContainsFunc(at, func(e lin) bool { return e.depends(c.of) }) {
+		if c.of != nil && !slices.ContainsFunc(at, func(e index.Expr) bool { return e.DependsOn(c.of) }) {
 			continue
 		}
-		for s := g.body; s != nil; s = s.parent {
+		for s := g.body; s != nil; s = s.Parent {
 			if s == c.in {
 				tests = append(tests, c.test)
 				break
@@ -315,35 +316,25 @@ func (g *generator) condition(at ...lin) string {
 }
 
 // pos loads a position from operand k at an index and bounds it.
-func (g *generator) pos(n *ir.Node, k int, at []lin, size extent, wrap bool) (lin, error) {
+func (g *generator) pos(n *ir.Node, k int, at []index.Expr, size index.Extent, wrap bool) (index.Expr, error) {
 	t, err := g.value(n.Arg(k), at)
 	if err != nil {
-		return lin{}, err
+		return index.Expr{}, err
 	}
 	home := g.home(at)
 	key := fmt.Sprintf("position %s %v %v", t, size, wrap)
-	name, ok := home.find(key)
+	name, ok := home.Find(key)
 	if !ok {
 		name = g.fresh("p")
-		home.emit("const %s %s = position(%s, %s, %v);", g.intType(), name, t, size.lin(g.x).text(), wrap)
-		home.memo[key] = name
+		home.Emit("const %s %s = position(%s, %s, %v);", g.intType(), name, t, g.x.Size(size), wrap)
+		home.Memo[key] = name
 	}
-	key = "atom " + name
-	if a := g.x.key[key]; a != nil {
-		a.scope = home
-		return a.lin(), nil
-	}
-	a := g.x.newAtom(name, size.n-1, 1, home)
-	for _, e := range at {
-		a.arg = a.arg.add(1, e)
-	}
-	g.x.key[key] = a
-	return a.lin(), nil
+	return g.x.Loaded(name, size.N-1, home, at).Expr(), nil
 }
 
 // indexed is index and embedding: index tensors take the place of dimensions,
 // together where these are adjacent, in front where they are not.
-func (g *generator) indexed(v *ir.Value, at []lin) (string, error) {
+func (g *generator) indexed(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	x := n.Arg(0)
 	dims, wrap := []int64{0}, false
@@ -363,7 +354,7 @@ func (g *generator) indexed(v *ir.Value, at []lin) (string, error) {
 	}
 	idx := at[front : front+rank]
 	rest := slices.Concat(at[:front], at[front+rank:])
-	to := make([]lin, x.Type().Rank())
+	to := make([]index.Expr, x.Type().Rank())
 	for d := range to {
 		k := slices.Index(dims, int64(d))
 		if k < 0 {

@@ -28,38 +28,38 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	count, t := intmath.Product(shape), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
-	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if all := g.x.count(g.r.shape(out)); fusion.HasDynamicSize(out) || count%256 != 0 {
-		g.top.emit("if (i >= %s) return;", all.text())
+	g.top.Emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
+	if all := g.x.Count(g.r.shape(out)); fusion.HasDynamicSize(out) || count%256 != 0 {
+		g.top.Emit("if (i >= %s) return;", all)
 	}
-	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), g.r.shape(out))
-	g.top.emit("%s found = %s;", typ, init)
+	at := g.x.Unravel(g.x.NewAtom("i", count-1, 1, g.top).Expr(), g.r.shape(out))
+	g.top.Emit("%s found = %s;", typ, init)
 	pad, offsets, number := "", make([]string, len(g.ins)), "0"
 	for d, w := range dims {
 		p := fmt.Sprintf("p%d", d)
 		pad = strings.Repeat("  ", d)
 		begin, next := "0", fmt.Sprintf("++k%d", d)
 		if w.Base > 1 && w.Dilation == 1 && !w.Reverse { // of places between elements none is looked at
-			o := "(" + at[d].text() + ")"
-			begin = fmt.Sprintf("(%d - (%s * %d + %d) %% %d) %% %d", w.Base, o, w.Stride, mod(-w.Low, w.Base), w.Base, w.Base)
+			o := "(" + at[d].String() + ")"
+			begin = fmt.Sprintf("(%d - (%s * %d + %d) %% %d) %% %d", w.Base, o, w.Stride, intmath.Mod(-w.Low, w.Base), w.Base, w.Base)
 			next = fmt.Sprintf("k%d += %d", d, w.Base)
 		}
-		g.top.emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
-		g.top.emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].text()+")", fmt.Sprintf("k%d", d)))
+		g.top.Emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
+		g.top.Emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].String()+")", fmt.Sprintf("k%d", d)))
 		if w.Base > 1 {
 			if begin == "0" {
-				g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
+				g.top.Emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
 			}
-			g.top.emit("%s  %s /= %d;", pad, p, w.Base)
+			g.top.Emit("%s  %s /= %d;", pad, p, w.Base)
 		}
-		g.top.emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.r.shape(x)[d].lin(g.x).text())
+		g.top.Emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.x.Size(g.r.shape(x)[d]))
 		number = fmt.Sprintf("(%s) * %d + k%d", number, w.Size, d)
 		for i, v := range g.ins {
 			offsets[i] += times(p, g.stride(v, d))
 		}
 	}
 	if len(g.ins) > 1 {
-		g.top.emit("%s  if (load(in1%s) != %s) continue;", pad, offsets[1], number)
+		g.top.Emit("%s  if (load(in1%s) != %s) continue;", pad, offsets[1], number)
 	}
 	term := fmt.Sprintf("(%s)load(in0%s)", typ, offsets[0])
 	result := "found"
@@ -67,14 +67,14 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 		term, result = fmt.Sprintf("%s{load(in0%s), %s}", typ, offsets[0], number), "(found.at < 0 ? 0 : found.at)"
 		dom = domI64
 	}
-	g.top.emit("%s  found = %s()(found, %s);", pad, functor, term)
+	g.top.Emit("%s  found = %s()(found, %s);", pad, functor, term)
 	for d := range dims {
-		g.top.emit("%s}", strings.Repeat("  ", len(dims)-1-d))
+		g.top.Emit("%s}", strings.Repeat("  ", len(dims)-1-d))
 	}
 	if typ == "sum32" {
 		result = "(f32)" + result
 	}
-	g.top.emit("store(out0 + %s, %s);", g.offset(out, at).text(), rounded(result, dom, out.Type().DType()))
+	g.top.Emit("store(out0 + %s, %s);", g.offset(out, at), rounded(result, dom, out.Type().DType()))
 	return nil
 }
 
