@@ -7,7 +7,8 @@ Each graph runs in up to six variants, each but the first two in a CUDA graph of
     precise    the nodes one after the other, as they were traced, but every collective that reduces works on float32 copies and
                rounds once: NCCL rounds bfloat16 sums at every hop. Not timed: its results are what others are compared with
     exact      every number that is not an integer in float64, from the same inputs. Not timed: its results tell which digits of
-               the others' are not rounding. Fused attention has no float64, and graphs with it no such variant
+               the others' are not rounding. Operators without float64 are in float32; graphs with attention that has neither have
+               no such variant
     traced     the nodes one after the other, as they were traced
     compute    the same without its collectives (their results are fresh memory)
     inductor   compiled by Inductor
@@ -45,6 +46,7 @@ import torch  # noqa: E402 (the number of threads is read on import)
 import torch.distributed as dist  # noqa: E402
 import torch.fx as fx  # noqa: E402
 import torch._inductor.inductor_prims  # noqa: E402, F401 (registers prims.fma, which traced graphs may have)
+from torch.utils._pytree import tree_map  # noqa: E402
 
 import fillrand  # noqa: E402
 import routing  # noqa: E402
@@ -141,6 +143,8 @@ class Step:
                         target = PRECISE.get(n["target"].split(".")[1], target)
                 elif n["kind"] == "wait" and (kind == "compute" or args[0] in done):
                     target = same
+                if kind == "exact" and target is not operator.getitem:
+                    target = widest(target)
                 made = g.call_function(target, args, kwargs)
                 if target in (all_reduce_precise, reduce_scatter_precise, same):
                     done.add(made)
@@ -242,6 +246,22 @@ PRECISE = {"all_reduce": all_reduce_precise, "reduce_scatter_tensor": reduce_sca
 def dense(g, x):
     """A tensor, or a list of tensors, of a graph as a collective takes them."""
     return [dense(g, y) for y in x] if isinstance(x, (list, tuple)) else g.call_method("contiguous", (x,))
+
+
+def widest(op):
+    """An operator of float64 numbers, computed in float32 where it has no float64."""
+    def narrow(x):
+        if isinstance(x, torch.Tensor):
+            return x.float() if x.dtype == torch.float64 else x
+        return torch.float32 if x is torch.float64 else x
+
+    def call(*args, **kwargs):
+        try:
+            return op(*args, **kwargs)
+        except (NotImplementedError, RuntimeError):
+            outs = op(*tree_map(narrow, args), **tree_map(narrow, kwargs))
+            return tree_map(lambda t: t.double() if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t, outs)
+    return call
 
 
 def fresh(x, shape):

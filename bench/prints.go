@@ -105,9 +105,10 @@ const (
 	// Inputs handed on must be the same numbers; sums of them are rounded in another
 	// order.
 	inputLimit = 1e-12
-	// The loss is the mean of thousands of tokens' in float32: on steps of real shapes
-	// 2.5e-5 was the most.
+	// The loss is the mean of lossMean or more tokens' in float32: on steps of real shapes
+	// 2.5e-5 was the most. See meanLimit for that of fewer samples.
 	lossLimit = 2e-4
+	lossMean  = 4096
 	// One rounding to bfloat16 is an error of 2^-8 at most and of about 0.0015 in the
 	// 2-norm. A hundred independent ones, as on the way of a gradient through four
 	// layers, make 0.015; 0.0127 was the most on steps of real shapes, and PyTorch's own
@@ -150,9 +151,22 @@ func printLimit(s interp.Slot, backward bool, elems int64, own float64) float64 
 	case n.Op() == ir.OpInput:
 		return inputLimit
 	case elems == 1:
-		limit = lossLimit
+		limit = meanLimit(n)
 	}
 	return max(limit, ownLimit(own))
+}
+
+// meanLimit is the limit of one number that is the mean of others: their errors are independent, and
+// that of a mean of sixteen images is sixteen times that of 4,096 tokens.
+func meanLimit(n *ir.Node) float64 {
+	for len(n.Args()) > 0 {
+		of := n.Args()[0].Viewed()
+		if elems, ok := of.Type().Shape().NumElems().Const(); ok && elems > 1 {
+			return lossLimit * math.Sqrt(max(1, lossMean/float64(elems)))
+		}
+		n = of.Def()
+	}
+	return lossLimit
 }
 
 // own is how far the recording runtime's other runs are off in an output, on the rank where it is
