@@ -60,7 +60,7 @@ var layers = []struct {
 	{"internal/forwarding", []string{"ir", "internal/attr"}},
 	{"internal/fusion", []string{"ir", "internal/intmath"}},
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
-	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/intmath", "internal/randseed", "internal/safetensors"}},
+	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dim", "internal/dtype", "internal/hostops", "internal/intmath", "internal/randseed", "internal/safetensors"}},
 	{"equiv", []string{"ir", "internal/attr", "internal/dim", "internal/intmath"}},
 	{"equiv/internal/scalar", []string{"ir", "internal/attr"}},
 	{"equiv/internal/layout", []string{"ir", "internal/intmath"}},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -17,6 +18,12 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 	for _, n := range f.SizeReads() {
 		for _, s := range n.Attrs().Strs(ir.SymbolsKey) {
 			read[s] = true
+		}
+	}
+	var wanted []string // from the caller or the inputs
+	for _, s := range mod.Symbols() {
+		if !read[s.Name] {
+			wanted = append(wanted, s.Name)
 		}
 	}
 	if given != nil && len(given) != mod.World {
@@ -34,20 +41,10 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 					return nil, fmt.Errorf("interp: rank %d is given symbol %s, which the module does not declare", r, name)
 				}
 			}
-		}
-		if given != nil {
 			maps.Copy(out[r], given[r])
 		}
-		for found := inputs != nil; found; {
-			found = false
-			for _, s := range mod.Symbols() {
-				if _, has := out[r][s.Name]; has || read[s.Name] {
-					continue
-				}
-				if n, ok := symbolFromInputs(s.Name, slots, inputs[r], out[r]); ok {
-					out[r][s.Name], found = n, true
-				}
-			}
+		if inputs != nil {
+			solve(wanted, slots, inputs[r], out[r])
 		}
 		for _, s := range mod.Symbols() {
 			if read[s.Name] {
@@ -66,20 +63,17 @@ func resolveSymbols(f *ir.Func, ranks []int, slots []Slot, inputs [][]Tensor, gi
 	return out, nil
 }
 
-// symbolFromInputs solves the first input dimension that gives a symbol, given those that are known.
-func symbolFromInputs(name string, slots []Slot, in []Tensor, known map[string]int64) (int64, bool) {
-	value := func(s string) (int64, bool) { v, ok := known[s]; return v, ok }
+// solve adds the values of symbols that the shapes of a rank's inputs give.
+func solve(wanted []string, slots []Slot, in []Tensor, values map[string]int64) {
+	var sizes []dim.Equation
 	for i, s := range slots {
 		for j, d := range s.Type.Shape() {
-			if j >= len(in[i].Shape) {
-				continue
-			}
-			if v, ok := d.Solve(name, in[i].Shape[j], value); ok {
-				return v, true
+			if j < len(in[i].Shape) {
+				sizes = append(sizes, dim.Equation{Size: d, Value: in[i].Shape[j]})
 			}
 		}
 	}
-	return 0, false
+	dim.Solve(sizes, wanted, values)
 }
 
 // input binds the caller's tensors in the layout that the input declares.

@@ -121,48 +121,19 @@ func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[
 	return syms, m.needs(rank, syms)
 }
 
-// fromShapes finds the values of symbols in the shapes of inputs, with the inputs' names: dimensions
-// that are a symbol alone, then those that are solved for one, the others being known.
+// fromShapes finds the values of symbols in the shapes of inputs, with the inputs' names.
 func (m *Module) fromShapes(inputs []Value, given map[string]int64) (values map[string]int64, from map[string]string, err error) {
-	open := map[string]bool{} // symbols without a value; look-up only
+	var open []string // without a value
 	for _, s := range m.Symbols {
 		if _, has := given[s.Name]; !has && !s.Read {
-			open[s.Name] = true
+			open = append(open, s.Name)
 		}
 	}
 	if len(open) == 0 {
 		return given, nil, nil
 	}
-	values, from = maps.Clone(given), map[string]string{}
-	if values == nil {
-		values = map[string]int64{}
-	}
-	set := func(symbol string, n int64, input string) {
-		if open[symbol] {
-			delete(open, symbol)
-			values[symbol], from[symbol] = n, input
-		}
-	}
-	m.eachDim(inputs, set)
-	for before := -1; len(open) > 0 && len(values) > before; {
-		before = len(values)
-		m.eachDim(inputs, func(text string, n int64, input string) {
-			d, bad := dim.Parse(text)
-			if bad != nil {
-				err = fmt.Errorf("input %s: dimension %q: %w", input, text, bad)
-			}
-			for _, s := range d.Symbols(nil) {
-				if v, ok := d.Solve(s, n, func(s string) (int64, bool) { v, ok := values[s]; return v, ok }); ok {
-					set(s, v, input)
-				}
-			}
-		})
-	}
-	return values, from, err
-}
-
-// eachDim calls f for each dimension of inputs that have open ones, with its size.
-func (m *Module) eachDim(inputs []Value, f func(text string, n int64, input string)) {
+	var sizes []dim.Equation
+	var of []string // the inputs that have them
 	for i, q := range m.Inputs {
 		for k, dims := range q.Dims {
 			shape := inputs[i].Shape
@@ -170,12 +141,23 @@ func (m *Module) eachDim(inputs []Value, f func(text string, n int64, input stri
 				shape = w.tensors[k].Shape
 			}
 			for j := range dims {
-				if len(shape) == len(dims) {
-					f(dims[j], shape[j], q.Name)
+				if len(shape) != len(dims) {
+					continue
 				}
+				d, err := dim.Parse(dims[j])
+				if err != nil {
+					return nil, nil, fmt.Errorf("input %s: dimension %q: %w", q.Name, dims[j], err)
+				}
+				sizes, of = append(sizes, dim.Equation{Size: d, Value: shape[j]}), append(of, q.Name)
 			}
 		}
 	}
+	values, from = map[string]int64{}, map[string]string{}
+	maps.Copy(values, given)
+	for s, i := range dim.Solve(sizes, open, values) {
+		from[s] = of[i]
+	}
+	return values, from, nil
 }
 
 // tensor is tensor i of q with symbols evaluated, in the rank's arena.
