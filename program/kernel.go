@@ -93,26 +93,30 @@ func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
 	if k.Sizes == 0 {
 		return k.Body, nil
 	}
-	at := func(ts []BodyTensor) ([]BodyTensor, error) {
-		out := slices.Clone(ts)
-		for i := range out {
-			for _, list := range []*[]int64{&out[i].Shape, &out[i].Strides} {
+	body, err := BodyAt(k.Body, sizes)
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+	}
+	return body, nil
+}
+
+// BodyAt returns a body with given sizes in place of SizeParam. The error says which size is
+// missing or negative.
+func BodyAt(body []BodyStep, sizes []int64) ([]BodyStep, error) {
+	out := slices.Clone(body)
+	for i := range out {
+		for _, ts := range [2]*[]BodyTensor{&out[i].Ins, &out[i].Outs} {
+			*ts = slices.Clone(*ts)
+			for j := range *ts {
+				t := &(*ts)[j]
 				var err error
-				if *list, err = SizesAt(*list, sizes); err != nil {
-					return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+				if t.Shape, err = sizesAt(t.Shape, sizes); err != nil {
+					return nil, err
+				}
+				if t.Strides, err = sizesAt(t.Strides, sizes); err != nil {
+					return nil, err
 				}
 			}
-		}
-		return out, nil
-	}
-	out := slices.Clone(k.Body)
-	for i := range out {
-		var err error
-		if out[i].Ins, err = at(out[i].Ins); err != nil {
-			return nil, err
-		}
-		if out[i].Outs, err = at(out[i].Outs); err != nil {
-			return nil, err
 		}
 	}
 	return out, nil
@@ -143,9 +147,9 @@ func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
 	return min(n, grid), nil
 }
 
-// SizesAt returns a shape or strides with the given sizes in place of SizeParam. The error says which
+// sizesAt returns a shape or strides with the given sizes in place of SizeParam. The error says which
 // size is missing or negative.
-func SizesAt(list, sizes []int64) ([]int64, error) {
+func sizesAt(list, sizes []int64) ([]int64, error) {
 	if !slices.ContainsFunc(list, func(n int64) bool { return n < 0 }) {
 		return list, nil
 	}

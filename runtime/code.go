@@ -35,7 +35,7 @@ func (c *Code) at(sizes []int64) (*Code, error) {
 		return c, nil
 	}
 	out := *c
-	out.Sizes, out.Blocks, out.Body = 0, "", slices.Clone(c.Body)
+	out.Sizes, out.Blocks = 0, ""
 	if c.Blocks != "" {
 		blocks, err := dim.Parse(c.Blocks)
 		if err == nil {
@@ -45,27 +45,9 @@ func (c *Code) at(sizes []int64) (*Code, error) {
 			return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
 		}
 	}
-	at := func(ts []CodeTensor) ([]CodeTensor, error) {
-		ts = slices.Clone(ts)
-		for i := range ts {
-			for _, list := range []*[]int64{&ts[i].Shape, &ts[i].Strides} {
-				var err error
-				if *list, err = program.SizesAt(*list, sizes); err != nil {
-					return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
-				}
-			}
-		}
-		return ts, nil
-	}
-	for i := range out.Body {
-		s := &out.Body[i]
-		var err error
-		if s.Outs, err = at(s.Outs); err != nil {
-			return nil, err
-		}
-		if s.Ins, err = at(s.Ins); err != nil {
-			return nil, err
-		}
+	var err error
+	if out.Body, err = program.BodyAt(c.Body, sizes); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
 	}
 	return &out, nil
 }
@@ -77,43 +59,27 @@ type sized struct {
 }
 
 // CodeStep is one operation of a Code.
-type CodeStep struct {
-	Op        string
-	Attrs     Attrs
-	Node      string // IR node, for errors
-	Outs, Ins []CodeTensor
-}
+type CodeStep = program.BodyStep
 
-// CodeTensor is a tensor of a Code's body: a window on a parameter of the launch,
-// operands first and then results, or, with Param -1, on temporary memory that only
-// this launch sees. Off counts bytes from element (0, 0, ...) of the parameter, or
-// from the start of the temporary.
-type CodeTensor struct {
-	Param   int
-	Temp    int // of Param -1
-	Off     int64
-	DType   DType
-	Shape   []int64 // sizes; those that a launch gives are N
-	Strides []int64 // elements; nil: row-major without gaps
-}
+// CodeTensor is a tensor of a Code's body.
+type CodeTensor = program.BodyTensor
 
 // Cs is a list of tensors of a body.
 type Cs = []CodeTensor
 
 // P is a window on parameter n of a launch; strides nil: row-major without gaps.
 func P(n int, off int64, d DType, shape, strides Dims) CodeTensor {
-	return CodeTensor{Param: n, Off: off, DType: d, Shape: shape, Strides: strides}
+	return CodeTensor{Param: n, Offset: off, DType: d, Shape: shape, Strides: strides}
 }
 
 // T is a window on temporary n; strides nil: row-major without gaps.
 func T(n int, off int64, d DType, shape, strides Dims) CodeTensor {
-	return CodeTensor{Param: -1, Temp: n, Off: off, DType: d, Shape: shape, Strides: strides}
+	return CodeTensor{Param: -1, Temp: n, Offset: off, DType: d, Shape: shape, Strides: strides}
 }
 
-// Tensor is the window without where it is: at Off of its parameter's or
-// temporary's start.
-func (t *CodeTensor) Tensor() Tensor {
-	return Tensor{Off: t.Off, DType: t.DType, Shape: t.Shape, Strides: t.Strides}
+// window is t at its offset from the start of its parameter or temporary.
+func window(t *CodeTensor) Tensor {
+	return Tensor{Off: t.Offset, DType: t.DType, Shape: t.Shape, Strides: t.Strides}
 }
 
 // Unit is what a device compiles of one module before it opens: see Spec.Units.
@@ -129,23 +95,11 @@ func codesOf(p *program.Program) []Code {
 	var out []Code
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
-		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Sizes: k.Sizes}
+		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Sizes: k.Sizes, Body: k.Body}
 		if _, fixed := k.Blocks.Const(); !fixed {
 			c.Blocks = k.Blocks.String()
 		}
-		for j := range k.Body {
-			s := &k.Body[j]
-			c.Body = append(c.Body, CodeStep{Op: s.Op, Attrs: s.Attrs, Node: s.Node, Outs: codeTensors(s.Outs), Ins: codeTensors(s.Ins)})
-		}
 		out = append(out, c)
-	}
-	return out
-}
-
-func codeTensors(ts []program.BodyTensor) []CodeTensor {
-	var out []CodeTensor
-	for _, t := range ts {
-		out = append(out, CodeTensor{Param: t.Param, Temp: t.Temp, Off: t.Offset, DType: t.DType, Shape: t.Shape, Strides: t.Strides})
 	}
 	return out
 }
@@ -171,7 +125,7 @@ func checkCodes(codes []Code) error {
 			return err
 		}
 		for j := range empty.Body {
-			if err := empty.Body[j].check(); err != nil {
+			if err := checkStep(&empty.Body[j]); err != nil {
 				return fmt.Errorf("kernel %s: step %d (%s): %w", c.Name, j, c.Body[j].Op, err)
 			}
 		}
@@ -179,17 +133,17 @@ func checkCodes(codes []Code) error {
 	return nil
 }
 
-func (s *CodeStep) check() error {
+func checkStep(s *CodeStep) error {
 	if v, bad := s.Attrs.Get(malformed); bad {
 		return fmt.Errorf("malformed attributes: %v", v)
 	}
 	for _, t := range slices.Concat(s.Outs, s.Ins) {
-		lo, _, err := t.Tensor().Span()
+		lo, _, err := window(&t).Span()
 		switch {
 		case err != nil:
 			return err
 		case lo < 0:
-			return fmt.Errorf("%v lies before its start", t.Tensor())
+			return fmt.Errorf("%v lies before its start", window(&t))
 		case t.Param < -1 || t.Param < 0 && t.Temp < 0:
 			return fmt.Errorf("parameter %d, temporary %d", t.Param, t.Temp)
 		}
@@ -197,11 +151,11 @@ func (s *CodeStep) check() error {
 	return nil
 }
 
-// Place moves t, a tensor of the body, to where it is: parameters (operands, then
-// results) are params; temporaries stay relative to their own start. The error says
-// that the launch has no such parameter, or one that is too small.
-func (t *CodeTensor) Place(params []Tensor) (Tensor, error) {
-	w := t.Tensor()
+// Place is where a tensor of a body is: parameters (operands, then results) are params;
+// temporaries stay relative to their own start. The error says that the launch has no
+// such parameter, or one that is too small.
+func Place(t *CodeTensor, params []Tensor) (Tensor, error) {
+	w := window(t)
 	if t.Param < 0 {
 		return w, nil
 	}
@@ -250,7 +204,7 @@ func (x *Exec) code(k *Kernel) error {
 		s := &k.Code.Body[j]
 		for _, list := range [][]CodeTensor{s.Ins, s.Outs} {
 			for n := range list {
-				if _, err := list[n].Place(params); err != nil {
+				if _, err := Place(&list[n], params); err != nil {
 					return fmt.Errorf("step %d (%s): %w", j, s.Op, err)
 				}
 			}

@@ -128,7 +128,7 @@ func TestUnits(t *testing.T) {
 	}{
 		{func(c *rt.Code) { c.Name = "" }, "a kernel has a name of its own"},
 		{func(c *rt.Code) { c.Body[0].Attrs = rt.A("odd") }, "malformed attributes"},
-		{func(c *rt.Code) { c.Body[0].Outs[0].Off = -4 }, "lies before its start"},
+		{func(c *rt.Code) { c.Body[0].Outs[0].Offset = -4 }, "lies before its start"},
 		{func(c *rt.Code) { c.Body[0].Ins[0].Param = -2 }, "parameter -2"},
 	} {
 		_, m := parse(t, fusedText)

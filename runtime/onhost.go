@@ -62,7 +62,7 @@ func (c *Code) onHost(params []Tensor, view func(Tensor) hostops.Tensor) (func()
 		place := func(ts []CodeTensor) ([]hostops.Tensor, error) {
 			out := make([]hostops.Tensor, len(ts))
 			for i := range ts {
-				w, err := ts[i].Place(params)
+				w, err := Place(&ts[i], params)
 				switch {
 				case err != nil:
 					return nil, err
@@ -104,7 +104,7 @@ func (c *Code) temporaries() ([]int64, error) {
 			if t.Param >= 0 {
 				continue
 			}
-			lo, hi, err := t.Tensor().Span()
+			lo, hi, err := window(&t).Span()
 			if err != nil || lo < 0 || t.Temp < 0 || t.Temp >= tensors {
 				return nil, fmt.Errorf("step %d (%s): temporary %d: %v", i, c.Body[i].Op, t.Temp, err)
 			}

@@ -108,7 +108,7 @@ func (d *Device) alone(k *rt.Kernel) (*rt.Kernel, bool) {
 	params := slices.Concat(k.Ins, k.Outs)
 	place := func(ts []rt.CodeTensor) (out []rt.Tensor) {
 		for i := range ts {
-			if t, err := ts[i].Place(params); err == nil && ts[i].Param >= 0 {
+			if t, err := rt.Place(&ts[i], params); err == nil && ts[i].Param >= 0 {
 				out = append(out, t)
 			}
 		}
