@@ -299,12 +299,16 @@ func reduceBeforeGather(s *simplifier, m member) bool {
 		!s.beside(in.start, m.start) || !s.groups.grid(in.group(), m.group()) || !s.fire(m.wait) {
 		return false
 	}
-	start := s.communicate(in.start, ir.OpAllReduce, m.group(), m.start.Attrs(), in.operand(), m.start)
-	if start == nil {
+	return s.swap(in, m)
+}
+
+// swap does m before in, whose result is its operand.
+func (s *simplifier) swap(in, m member) bool {
+	first := s.communicate(in.start, m.op(), m.group(), m.start.Attrs(), in.operand(), m.start)
+	if first == nil {
 		return s.undo()
 	}
-	sum := s.finish(m.start, start)
-	second := s.communicate(m.start, ir.OpAllGather, in.group(), in.start.Attrs(), sum, in.start)
+	second := s.communicate(m.start, in.op(), in.group(), in.start.Attrs(), s.finish(m.start, first), in.start)
 	return s.replace(m.value(), s.finish(m.wait, second))
 }
 
@@ -315,11 +319,5 @@ func scatterBeforeReduce(s *simplifier, m member) bool {
 		!s.beside(in.start, m.start) || !s.groups.grid(m.group(), in.group()) || !s.fire(m.wait) {
 		return false
 	}
-	start := s.communicate(in.start, ir.OpReduceScatter, m.group(), m.start.Attrs(), in.operand(), m.start)
-	if start == nil {
-		return s.undo()
-	}
-	piece := s.finish(m.start, start)
-	second := s.communicate(m.start, ir.OpAllReduce, in.group(), in.start.Attrs(), piece, in.start)
-	return s.replace(m.value(), s.finish(m.wait, second))
+	return s.swap(in, m)
 }

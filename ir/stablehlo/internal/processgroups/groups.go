@@ -42,6 +42,18 @@ func (g Grid) Count(m Mode) int {
 
 // Ranks are the groups of ranks that groups of numbers stand for.
 func (g Grid) Ranks(m Mode, groups [][]int) [][]int {
+	ranks := func(replicas, partitions []int) (l []int) {
+		for _, p := range partitions {
+			for _, r := range replicas {
+				l = append(l, r*g.Partitions+p)
+			}
+		}
+		return l
+	}
+	all := make([]int, g.Partitions)
+	for p := range all {
+		all[p] = p
+	}
 	var out [][]int
 	switch m {
 	case Flattened:
@@ -49,32 +61,18 @@ func (g Grid) Ranks(m Mode, groups [][]int) [][]int {
 	case CrossReplica:
 		for p := range g.Partitions {
 			for _, row := range groups {
-				var l []int
-				for _, r := range row {
-					l = append(l, r*g.Partitions+p)
-				}
-				out = append(out, l)
+				out = append(out, ranks(row, []int{p}))
 			}
 		}
 	case CrossPartition:
 		for r := range g.Replicas {
 			for _, row := range groups {
-				var l []int
-				for _, p := range row {
-					l = append(l, r*g.Partitions+p)
-				}
-				out = append(out, l)
+				out = append(out, ranks([]int{r}, row))
 			}
 		}
 	default:
 		for _, row := range groups {
-			var l []int
-			for p := range g.Partitions {
-				for _, r := range row {
-					l = append(l, r*g.Partitions+p)
-				}
-			}
-			out = append(out, l)
+			out = append(out, ranks(row, all))
 		}
 	}
 	return out
