@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/randseed"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/types"
 )
 
 // exec runs a node that is neither input nor return on all ranks.
@@ -216,7 +217,7 @@ func (m *machine) viewOf(n *ir.Node, t ir.Type, x view, rank int) (hostops.Tenso
 
 // inside checks that a layout stays within the memory of x.
 func inside(t, x hostops.Tensor) error {
-	n, ok := span(t.Shape, t.Strides)
+	n, ok := types.Reach(t.Shape, t.Strides)
 	if room := int64(len(x.Data) / x.DType.Size()); !ok || n > 0 && (t.Offset < 0 || t.Offset > room-n) {
 		return fmt.Errorf("view %s reaches outside its operand's storage %s", t, x)
 	}

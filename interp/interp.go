@@ -7,14 +7,14 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/types"
 )
 
 // Options steer a run. The zero Options runs a function without symbols and
 // calls as its text says.
 type Options struct {
-	// Symbols gives, by rank, the run-time sizes. A symbol that a rank does not
-	// have here is taken from the rank's inputs where one of their dimensions is
-	// that symbol alone, else it is the symbol's hint.
+	// Symbols gives, by rank, the run-time sizes. A symbol that a rank does not have here is
+	// solved from the shapes of the rank's inputs, else it is the symbol's hint.
 	Symbols []map[string]int64
 
 	// Sizes, if not nil, receives by rank the sizes that the function reads from tensors, by
@@ -330,34 +330,15 @@ func (m *machine) layout(t ir.Type, rank int) (hostops.Tensor, int64, error) {
 	} else if h.Strides, err = m.shape(t.SymbolicStrides(), rank); err != nil {
 		return hostops.Tensor{}, 0, err
 	}
-	n, ok := span(shape, h.Strides)
-	if !ok {
+	n, ok := types.Reach(shape, h.Strides)
+	if !ok || n > maxElems {
 		return h, 0, onRank(rank, "a tensor %v with strides %v has no storage; strides must not be negative, nor the whole larger than 2^40 elements", shape, h.Strides)
 	}
 	return h, n, nil
 }
 
-// maxElems bounds what one storage may hold, so that sums of products of sizes
-// and strides cannot overflow.
+// maxElems bounds what one storage may hold.
 const maxElems = 1 << 40
-
-// span is one past the last element that a layout reaches; false if a stride is
-// negative or the layout reaches too far.
-func span(shape, strides []int64) (int64, bool) {
-	if slices.Contains(shape, 0) {
-		return 0, true
-	}
-	n := int64(1)
-	for i, d := range shape {
-		if d < 0 || strides[i] < 0 || d > 1 && strides[i] > maxElems/(d-1) {
-			return 0, false
-		}
-		if n += (d - 1) * strides[i]; n > maxElems {
-			return 0, false
-		}
-	}
-	return n, true
-}
 
 // alloc makes a fresh storage of zeros in the layout of t and counts it.
 func (m *machine) alloc(t ir.Type, rank int) (view, error) {

@@ -47,7 +47,7 @@ func (n *Node) Bodies() []*Func {
 	return out
 }
 
-// Inputs of the bodies of n are these of its operands.
+// bodyArgs are the operands that are inputs of n's bodies.
 func (n *Node) bodyArgs() []*Value {
 	if n.op == OpCase {
 		return n.args[min(1, len(n.args)):]

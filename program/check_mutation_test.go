@@ -9,7 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/program/progtest"
 )
 
-// report prints a mutation score and fails on what was missed.
+// reportScore prints a mutation score and fails on what was missed.
 func reportScore(t *testing.T, name string, scores []progtest.Score, missed, alarms []string) {
 	t.Helper()
 	var sum progtest.Score

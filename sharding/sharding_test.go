@@ -133,7 +133,7 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// shapes with the same elements.
+// reshape returns two shapes of as many elements.
 func (r random) reshape() (a, b []int64) {
 	primes := []int64{2, 2, 2, 3, 3, 5}
 	cut := func() []int64 {

@@ -124,7 +124,7 @@ func (c trial) attrs() attr.List {
 	return l
 }
 
-// tensors places the operands and results of the forward call.
+// forward is the call on operands and results that it places.
 func (c trial) forward(m *memory) *library.Call {
 	call := &library.Call{Op: Forward, Attrs: c.attrs(), Ins: []library.Tensor{
 		m.place(c.typ, c.lay, 1, c.b, c.h, c.s, c.d), m.place(c.typ, c.lay, 1, c.b, c.hk, c.t, c.d), m.place(c.typ, c.lay, 1, c.b, c.hk, c.t, c.dv)}}

@@ -79,8 +79,8 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 	return m.reducePackets(op)
 }
 
-// source is the rank that this one receives from, -1 for none; targets are those that
-// it sends to. Either may be this rank itself.
+// route returns the rank that this one receives from, -1 for none, and those that it sends
+// to. Either may be this rank itself.
 func (m *Member) route(op Op) (source int, targets []int) {
 	if op.Kind == kernels.Broadcast {
 		if m.Index == op.Root {

@@ -232,7 +232,7 @@ func (g *gpu) run(t *testing.T, s library.Step) {
 	}
 }
 
-// graph captures n runs of a step.
+// capture captures n runs of a step as a graph.
 func (g *gpu) capture(t *testing.T, s library.Step, n int) driver.Exec {
 	t.Helper()
 	var c driver.Commands

@@ -128,7 +128,7 @@ func (r *recording) assemble(ctx context.Context) error {
 	return nil
 }
 
-// end stops collecting.
+// endRecording stops collecting.
 func (d *Device) endRecording() *recording {
 	r := d.rec
 	d.rec = nil

@@ -111,7 +111,7 @@ func withLending(t *testing.T, keep int, gate chan struct{}, f func(ctx context.
 	}
 }
 
-// matmuls launches matmuls whose result is at the given places.
+// products launches matmuls whose result is at the given places.
 func products(from, to int) func(*rt.Exec) {
 	return func(x *rt.Exec) {
 		for i := from; i < to; i++ {

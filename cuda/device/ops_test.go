@@ -78,7 +78,7 @@ func (v variant) String() string {
 	return fmt.Sprintf("%s/%s", v.dt, v.layout) + map[bool]string{true: "/shifted"}[v.shifted] + map[bool]string{true: "/results"}[v.results]
 }
 
-// text is a line as a function's, with another result name, or "" for collectives and such.
+// lay gives types in a text the element type of v and, if on, its layout.
 func (v variant) lay(text string, on bool) string {
 	return typeText.ReplaceAllStringFunc(text, func(s string) string {
 		m := typeText.FindStringSubmatch(s)
@@ -98,7 +98,7 @@ func (v variant) lay(text string, on bool) string {
 	})
 }
 
-// inputs are what lines read.
+// exampleInputs are what lines read.
 func exampleInputs() []ir.ExampleInput {
 	return append(ir.ExampleInputs(), ir.ExampleInput{Name: "none", Type: "f32[0,8]"}, ir.ExampleInput{Name: "long", Type: "f32[2,3000]"}, ir.ExampleInput{Name: "many", Type: "f32[300,3]"},
 		ir.ExampleInput{Name: "stack", Type: "f32[3,16,5]"}, ir.ExampleInput{Name: "thin", Type: "f32[4,0]"},

@@ -42,7 +42,7 @@ static void __trap() { abort(); }
 // memoryAt is where the tests' memory is in the program that runs the kernels.
 const memoryAt = 0x200000000000
 
-// matmul is a call on the tests' memory.
+// product is a matmul on the tests' memory.
 type product struct {
 	call   library.Call
 	params []byte

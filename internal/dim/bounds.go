@@ -139,8 +139,8 @@ type box struct {
 
 func (b box) clone() box { return box{b.names, b.index, slices.Clone(b.sides)} }
 
-// uniform reports whether every symbol occurs with coefficients of one sign, which it
-// notes in signs; those of d count times sign.
+// uniform reports whether every symbol occurs in sign*d with coefficients of one sign, which it
+// notes in signs.
 func (d Dim) uniform(sign int, signs []int, b box) bool {
 	for _, t := range d.terms() {
 		own := sign

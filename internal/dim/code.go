@@ -7,13 +7,13 @@ import "errors"
 const (
 	CodeEnd    = iota // the value is on top
 	CodeNumber        // push a number
-	CodeSymbol        // push symbol number so and so
+	CodeSymbol        // push the value of the symbol of that number
 	CodeAdd           // the two on top
 	CodeMul
 	CodeDiv // the one on top by a number, rounded down
 )
 
-// CodeDepth is how much the stack holds.
+// CodeDepth is how many numbers the stack holds.
 const CodeDepth = 16
 
 // ErrDeep says that an expression takes a larger stack.

@@ -65,17 +65,17 @@ func (d Dim) Equal(o Dim) bool {
 // NumTerms is the number of terms of the expanded polynomial.
 func (d Dim) NumTerms() int { return len(d.terms()) }
 
-// Terms are the products of which d is the sum, by number: how often each counts, and its factors, which are symbols or
+// Terms are the products of which d is the sum: the coefficient of each, and its factors, which are symbols or
 // quotients.
-func (d Dim) Terms() (times []int64, factors [][]Dim) {
+func (d Dim) Terms() (coefs []int64, factors [][]Dim) {
 	for _, t := range d.terms() {
 		var fs []Dim
 		for _, f := range t.factors {
 			fs = append(fs, Dim{e: &poly{[]term{{1, []factor{f}}}}})
 		}
-		times, factors = append(times, t.coef), append(factors, fs)
+		coefs, factors = append(coefs, t.coef), append(factors, fs)
 	}
-	return times, factors
+	return coefs, factors
 }
 
 func (d Dim) terms() []term {
@@ -116,7 +116,7 @@ func Sum(ds ...Dim) Dim {
 	return fromTerms(append(ts, New(n).terms()...))
 }
 
-// RowMajor returns the strides of a row-major tensor without gaps.
+// RowMajor returns the strides, in elements, of a row-major tensor without gaps.
 func RowMajor(shape []Dim) []Dim {
 	out, row := make([]Dim, len(shape)), New(1)
 	for i := len(shape) - 1; i >= 0; i-- {

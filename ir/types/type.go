@@ -71,7 +71,7 @@ func (s Shape) appendText(b []byte) []byte {
 // # Sizes and layouts
 //
 // What the verifier accepts (rules dimensions, layout and range) holds for every value
-// of the symbols, each from 0 to its Max (runtime.SymbolError), independently of each
+// of the symbols, each from its Min to its Max (runtime.SymbolError), independently of each
 // other and of other ranks.
 //
 //   - No size is negative. A size may be 0: an empty tensor has no elements, whatever its

@@ -11,10 +11,10 @@ import (
 
 // limits are what a kernel for bounds has to know to stop earlier.
 type limits struct {
-	rows   ir.Dim // size 0 of all results, over the parameters' names
-	sizes  []ir.Dim
-	vector bool // elements after the last one may be computed, if they are not written
-	single bool // tensors need not be aligned for vector loads
+	rows   ir.Dim   // rows, or elements of vectors, over the parameters' names; their bound is size 0 of all tensors
+	sizes  []ir.Dim // that are parameters
+	vector bool     // elements after the last one may be computed, if they are not written
+	single bool     // some tensor may not be aligned for vector loads
 }
 
 // rowwise makes the kernel of a region in which every tensor, if not all of its sizes are

@@ -18,7 +18,7 @@ type form struct {
 	maxWidth int64 // upper bound of width
 	block    int   // threads
 
-	limits  *limits // of sizes that are bounds, what there is of them
+	limits  *limits // of a kernel for bounds, which stops at the actual sizes; else nil
 	dynamic bool    // count is an upper bound
 
 	// Of a form without rows.
@@ -137,7 +137,7 @@ const (
 	keepBytes     = 192
 )
 
-// there is the number of elements of a shape over the kernel's parameters.
+// numElems is the number of elements of a shape over the kernel's parameters.
 func (g *generator) numElems(s ir.Shape) ir.Dim {
 	if g.f.limits == nil {
 		return g.r.named(s)

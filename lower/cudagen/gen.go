@@ -72,7 +72,6 @@ func Generate(name string, st *ir.Storages, nodes []*ir.Node, shared ...*ir.Valu
 }
 
 // generateRegion is Generate of a region of known sizes, which with limits are bounds.
-
 func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 	if lim == nil {
 		if k, err := unfusable(name, r); k != nil || err != nil {

@@ -43,18 +43,18 @@ type generator struct {
 
 	guards []guard // around the statement at hand, and maybe others
 	kept   int64   // bytes of loads that stay in registers
-	// Arrays of registers that hold loads, by address: of finished walks over a row, and of the walk at hand.
-	seats, walkSeats map[string]string
-	probe            *[]access     // collects what is read instead of writing a kernel
-	walk             []*index.Atom // then an atom for each dimension
+	// Arrays of registers that hold loads, by address: of finished loops over a row, and of the loop at hand.
+	registers, loopRegisters map[string]string
+	probe                    *[]access     // collects what is read instead of writing a kernel
+	walk                     []*index.Atom // then an atom for each dimension
 
 	grid int64
 	need ir.Dim // blocks that find something to do, of sizes known at run time only
 }
 
 func newGenerator(r *region, f *form) *generator {
-	top, seats := index.NewScope(nil), map[string]string{}
-	return &generator{r: r, f: f, width: f.width, x: index.NewBuilder(top), top: top, inIndex: map[*ir.Value]int{}, folds: map[reduction]accumulator{}, seats: seats, walkSeats: seats}
+	top, registers := index.NewScope(nil), map[string]string{}
+	return &generator{r: r, f: f, width: f.width, x: index.NewBuilder(top), top: top, inIndex: map[*ir.Value]int{}, folds: map[reduction]accumulator{}, registers: registers, loopRegisters: registers}
 }
 
 // fresh names a new variable.

@@ -214,14 +214,14 @@ func (g *generator) full() []index.Expr {
 // loop appends a walk over the columns to the kernel; in the last one nothing is
 // kept for another.
 func (g *generator) loop(more string, last bool, fill func() error) error {
-	savedScope, savedSums, savedBody, savedKept, savedElem, savedSeats := g.col.Scope, g.sums, g.body, g.kept, g.elem, g.walkSeats
+	savedScope, savedSums, savedBody, savedKept, savedElem, savedRegisters := g.col.Scope, g.sums, g.body, g.kept, g.elem, g.loopRegisters
 	defer func() {
-		maps.Copy(g.seats, g.walkSeats) // not before: a fold that this loop reads is computed before it
-		g.col.Scope, g.sums, g.body, g.elem, g.walkSeats = savedScope, savedSums, savedBody, savedElem, savedSeats
+		maps.Copy(g.registers, g.loopRegisters) // not before: a fold that this loop reads is computed before it
+		g.col.Scope, g.sums, g.body, g.elem, g.loopRegisters = savedScope, savedSums, savedBody, savedElem, savedRegisters
 	}()
 	g.elem = g.wide
 	s := index.NewScope(g.top)
-	g.col.Scope, g.sums, g.walkSeats = s, nil, map[string]string{}
+	g.col.Scope, g.sums, g.loopRegisters = s, nil, map[string]string{}
 	if last {
 		g.kept = keepBytes // full
 	}

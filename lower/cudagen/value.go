@@ -105,9 +105,9 @@ func (g *generator) load(v *ir.Value, off index.Expr) string {
 	pre, cond := g.before(), g.condition(off)
 	run := "v" + name
 	key := fmt.Sprintf("%d %s", k, base)
-	seat, kept := g.walkSeats[key]
+	held, kept := g.loopRegisters[key]
 	if !kept {
-		seat, kept = g.seats[key]
+		held, kept = g.registers[key]
 	}
 	bytes := g.f.cached * g.width * int64(v.Type().DType().Size())
 	switch {
@@ -115,10 +115,10 @@ func (g *generator) load(v *ir.Value, off index.Expr) string {
 		pre.Emit("vec<%s, %d> %s;%s", ctype(v.Type().DType()), g.width, run, note)
 		pre.Emit("if (%s) %s = load_vec<%d>(in%d + %s);", cond, run, g.width, k, base)
 	case kept:
-		run = seat + "[k]"
+		run = held + "[k]"
 	case g.f.cached > 0 && g.col.Scope == pre && g.kept+bytes <= keepBytes:
 		g.kept += bytes
-		g.walkSeats[key] = run
+		g.loopRegisters[key] = run
 		g.sums = append(g.sums, fmt.Sprintf("vec<%s, %d> %s[trips];%s", ctype(v.Type().DType()), g.width, run, note))
 		run += "[k]"
 		pre.Emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base)

@@ -186,7 +186,7 @@ func split(s string) []string {
 	return out
 }
 
-// list takes a text apart; it knows what [New] writes and no more.
+// listText takes a text apart; it knows what [New] writes and no more.
 func listText(text string) listing {
 	var l listing
 	for s := range strings.Lines(text) {

@@ -17,7 +17,8 @@ func (e *emitter) multiplied(a, b val) (x, y val, dt ir.DType) {
 	return a, b, dt
 }
 
-// rows and columns of matrices, or of batches of them.
+// contracting are the dimension of batches and the summed dimension of each operand of a matmul of
+// matrices, or of batches of them.
 func contracting(rank int) (batch, contract [2][]int64) {
 	if rank == 3 {
 		return [2][]int64{{0}, {0}}, [2][]int64{{2}, {1}}
