@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/equiv/internal/ranks"
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -26,16 +26,9 @@ type Options struct {
 // functions share is numbered and brought into normal form once. The zero Prover
 // is not valid; see [NewProver].
 type Prover struct {
-	world      int
-	opts       Options
-	values     []value
-	ids        map[string]valueID // look-up only, as are the following
-	groups     []*ranks.Group
-	groupIDs   map[*ir.Group]int32
-	groupTexts map[string]int32
-	symbols    map[string]int64 // what they are at most
-	buf        []byte
-	z          *normalizer
+	opts Options
+	vals *terms.Values
+	z    *terms.Normalizer
 
 	loops  int                   // in each other, that are being read
 	rounds int                   // operations of their rounds, so far
@@ -45,7 +38,8 @@ type Prover struct {
 
 // NewProver returns a prover for functions of modules of that many ranks.
 func NewProver(world int, o Options) *Prover {
-	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}, symbols: map[string]int64{}, bodies: map[string][]*Meaning{}}
+	vals := terms.NewValues(world, o.ExcessPrecision)
+	return &Prover{opts: o, vals: vals, z: terms.New(vals, o.Reassociate, o.Without), bodies: map[string][]*Meaning{}}
 }
 
 // Finding is something that could not be proved.
@@ -88,6 +82,11 @@ type Report struct {
 	Used          []EquationUse // in the order of the table, without those that were not used
 }
 
+// count adds what a normalizer did.
+func (r *Report) count(z *terms.Normalizer) {
+	r.Rewritten = z.Report(func(name string, count int) { r.Used = append(r.Used, EquationUse{name, count}) })
+}
+
 // EquationUse counts how often an equation was used.
 type EquationUse struct {
 	Name  string
@@ -116,9 +115,7 @@ func (p *Prover) Compare(before, after *Meaning) (*Report, error) {
 	c.stages()
 	c.order()
 	rep := &Report{Before: before.values, After: after.values}
-	if p.z != nil {
-		rep.Rewritten, rep.Used = p.z.report()
-	}
+	rep.count(p.z)
 	if c.findings != nil {
 		return rep, &Error{c.findings}
 	}
@@ -244,9 +241,9 @@ func (c *comparison) order() {
 		return
 	}
 	what := func(m comm) string {
-		var of []termID
+		var of []terms.TermID
 		for _, a := range m.args {
-			of = append(of, c.p.normal().norm(a))
+			of = append(of, c.p.z.Norm(a))
 		}
 		return fmt.Sprint(m.what, of)
 	}
@@ -284,24 +281,11 @@ func unmatched[T any](a, b []T, key func(T) string) (x, y []T) {
 const MaxFindings = 8
 
 // same proves that two values are equal.
-func (c *comparison) same(what string, x, y valueID) {
+func (c *comparison) same(what string, x, y terms.ValueID) {
 	if x == y || len(c.findings) >= MaxFindings {
 		return
 	}
-	if s, t, ok := c.equal(x, y); !ok {
-		z := c.p.normal()
-		c.fail(what, z.tried(s, t), z.describe(s), z.describe(t))
+	if s, t, ok := c.p.z.Equal(x, y); !ok {
+		c.fail(what, c.p.z.Tried(s, t), c.p.z.Describe(s), c.p.z.Describe(t))
 	}
-}
-
-// equal reports whether two values are proved equal, and else where they part.
-func (c *comparison) equal(x, y valueID) (s, t termID, ok bool) {
-	z := c.p.normal()
-	s, t = z.norm(x), z.norm(y)
-	if s == t {
-		return s, t, true
-	}
-	a, b := z.part(s, t)
-	ok = z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t) || z.everywhere(x, y))
-	return a, b, ok
 }

@@ -13,16 +13,9 @@
 // that are written, and the sequence of effects with what each of them reads.
 //
 // Where two numbers differ, both are normalised by the equations
-// of the table [Equations], each of which is exact or states what it preserves. The normal form
-// rests on one idea: a tensor, on all ranks at once, is a function of a rank and a
-// flat row-major index. Views, gathers, exchanges, broadcasts and shards only determine from which
-// rank and which index an element comes; they are one kind of term, a move, whose
-// layout is a list of strided digits and, for what depends on the rank, a table.
-// Two consecutive moves compose into one, a move commutes with elementwise operations, and
-// moves are hoisted out of reductions over ranks. A reduce_scatter is a shard of an
-// all_reduce. Most identities between collectives then hold by composing layouts.
-// Which moves can be hoisted out of which reductions depends on the order of steps:
-// tensors whose normal forms differ are compared element by element, or range by range.
+// of the table [Equations], each of which is exact or states what it preserves
+// (internal/terms). Tensors whose normal forms differ are compared element by element,
+// or range by range.
 //
 // A loop with a known trip count is unrolled, a longer one proved by induction
 // (induction.go): the values that one loop carries after any number of iterations are values in

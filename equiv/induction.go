@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -27,14 +28,14 @@ const (
 // long is a loop that others are held against. The function may change after it has been read: nothing here
 // refers to it.
 type long struct {
-	n       *ir.Node  // while the loop is being read
-	entry   []valueID // operands
+	n       *ir.Node        // while the loop is being read
+	entry   []terms.ValueID // operands
 	rounds  int64
 	carried int
 	own     []computed
-	states  [][]valueID // that the last rounds begin with, and the results
+	states  [][]terms.ValueID // that the last rounds begin with, and the results
 	// Numbers of own, of the last rounds, of the first, and of rounds that begin with anything.
-	last, first, any [][]valueID
+	last, first, any [][]terms.ValueID
 }
 
 // computed is a value of a loop's body.
@@ -50,7 +51,7 @@ func (r *reader) induct(n *ir.Node) bool {
 	}
 	text, calls := r.bodies(n)
 	l := &long{n: n, entry: r.args(n), carried: n.Carried()}
-	carried, after := n.Carried(), [][]valueID(nil)
+	carried, after := n.Carried(), [][]terms.ValueID(nil)
 	if calls || !r.p.count(l, &after) || l.rounds < lastRounds {
 		return false
 	}
@@ -59,7 +60,7 @@ func (r *reader) induct(n *ir.Node) bool {
 	if out == nil {
 		state := slices.Clone(l.entry)
 		for k, v := range n.DeclaredResults() {
-			state[k] = r.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprint("after ", l.rounds-lastRounds, " rounds", text), typ: plain(v.Type()), args: l.entry, node: n.Name()})
+			state[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: -1, Result: int32(k), Tag: fmt.Sprint("after ", l.rounds-lastRounds, " rounds", text), Type: plain(v.Type()), Args: l.entry, Node: n.Name()})
 		}
 		for i := range lastRounds {
 			counted(state, after[i])
@@ -83,7 +84,7 @@ func (r *reader) induct(n *ir.Node) bool {
 func plain(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
 
 // counted puts what is known of counters into a state.
-func counted(state, known []valueID) {
+func counted(state, known []terms.ValueID) {
 	for k, v := range known {
 		if v >= 0 {
 			state[k] = v
@@ -92,7 +93,7 @@ func counted(state, known []valueID) {
 }
 
 // round reads the body of a while that begins with a state.
-func (p *Prover) round(n *ir.Node, state []valueID) *reader {
+func (p *Prover) round(n *ir.Node, state []terms.ValueID) *reader {
 	r := p.reader(n.Bodies()[1], sources(state), &Meaning{}, -1, "")
 	for _, o := range r.f.Order() {
 		r.next(o)
@@ -100,16 +101,16 @@ func (p *Prover) round(n *ir.Node, state []valueID) *reader {
 	return r
 }
 
-func sources(state []valueID) []source {
+func sources(state []terms.ValueID) []source {
 	out := make([]source, len(state))
 	for i, v := range state {
-		out[i] = source{[]valueID{v}, []home{{i, 0, 0}}}
+		out[i] = source{[]terms.ValueID{v}, []home{{i, 0, 0}}}
 	}
 	return out
 }
 
 // ends is the state that the next round begins with.
-func (r *reader) ends(state []valueID) []valueID {
+func (r *reader) ends(state []terms.ValueID) []terms.ValueID {
 	state = slices.Clone(state)
 	for k, o := range r.m.outputs {
 		state[k] = o.tensors[0]
@@ -130,7 +131,7 @@ func values(f *ir.Func) (out []*ir.Value) {
 }
 
 // computes are the numbers of values of a round that has been read.
-func (r *reader) computes() (out []valueID) {
+func (r *reader) computes() (out []terms.ValueID) {
 	for _, v := range values(r.f) {
 		out = append(out, r.read(v))
 	}
@@ -162,11 +163,11 @@ func needed(f *ir.Func, vals []*ir.Value) (nodes []*ir.Node, in []int) {
 
 // count counts the rounds of a loop, and lists what is known of what counts after each of the last; false if that does
 // not say how many there are.
-func (p *Prover) count(l *long, after *[][]valueID) bool {
+func (p *Prover) count(l *long, after *[][]terms.ValueID) bool {
 	cond, body := l.n.Bodies()[0], l.n.Bodies()[1]
 	counts := make([]bool, l.n.Carried())
 	for k := range counts {
-		_, counts[k] = p.integer(l.entry[k])
+		_, counts[k] = p.z.Integer(l.entry[k])
 	}
 	decide, asked := needed(cond, cond.Return().Args())
 	operations := 0
@@ -191,7 +192,7 @@ func (p *Prover) count(l *long, after *[][]valueID) bool {
 		state := slices.Clone(l.entry)
 		l.rounds, *after = 0, nil
 		for !again {
-			now := make([]valueID, len(counts))
+			now := make([]terms.ValueID, len(counts))
 			for k := range counts {
 				if now[k] = -1; counts[k] {
 					now[k] = state[k]
@@ -200,7 +201,7 @@ func (p *Prover) count(l *long, after *[][]valueID) bool {
 			if *after = append(*after, now); len(*after) > lastRounds+1 {
 				*after = (*after)[1:]
 			}
-			more, ok := p.integer(p.some(cond, decide, state, cond.Return().Args())[0])
+			more, ok := p.z.Integer(p.some(cond, decide, state, cond.Return().Args())[0])
 			if operations += len(decide) + len(step); !ok || operations > maxCounted {
 				return false
 			}
@@ -212,7 +213,7 @@ func (p *Prover) count(l *long, after *[][]valueID) bool {
 				if !counts[k] {
 					continue
 				}
-				if _, ok := p.integer(out[i]); !ok {
+				if _, ok := p.z.Integer(out[i]); !ok {
 					counts[k], again = false, true
 				}
 				state[k] = out[i]
@@ -240,7 +241,7 @@ func (p *Prover) drop(body *ir.Func, counts []bool) bool {
 }
 
 // some reads a few operations of a function.
-func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []valueID, vals []*ir.Value) []valueID {
+func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []terms.ValueID, vals []*ir.Value) []terms.ValueID {
 	r := p.reader(f, sources(state), &Meaning{}, -1, "")
 	for _, n := range f.Inputs() {
 		r.next(n)
@@ -248,7 +249,7 @@ func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []valueID, vals []*ir.
 	for _, n := range nodes {
 		r.next(n)
 	}
-	out := make([]valueID, len(vals))
+	out := make([]terms.ValueID, len(vals))
 	for i, v := range vals {
 		out[i] = r.read(v)
 	}
@@ -261,7 +262,7 @@ type claim struct{ v, later int }
 
 // held are the results of a loop in terms of another that has been read before, nil if none is
 // known to compute them.
-func (p *Prover) held(l *long) []valueID {
+func (p *Prover) held(l *long) []terms.ValueID {
 	for _, to := range p.long {
 		gap := int(to.rounds - l.rounds)
 		if gap < 0 || gap >= lastRounds {
@@ -271,7 +272,7 @@ func (p *Prover) held(l *long) []valueID {
 		if claims == nil {
 			continue
 		}
-		var out []valueID
+		var out []terms.ValueID
 		for _, c := range claims {
 			at := lastRounds - gap + c.later
 			if in := to.own[c.v].input; in >= 0 && at <= lastRounds {
@@ -298,7 +299,7 @@ func (l *long) begin(p *Prover) {
 	}
 	state, free := l.entry, slices.Clone(l.entry)
 	for k, v := range l.n.DeclaredResults() {
-		free[k] = p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), len(p.long)), typ: plain(v.Type())})
+		free[k] = p.vals.Number(terms.Value{Op: ir.OpInput, Group: -1, Result: int32(k), Tag: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), len(p.long)), Type: plain(v.Type())})
 	}
 	for range 2 {
 		x := p.round(l.n, state)
@@ -313,7 +314,6 @@ func (l *long) begin(p *Prover) {
 // relate finds for each value that a loop carries one of another's body that it is, after any
 // number of rounds; nil if there are none.
 func (p *Prover) relate(to, l *long) []claim {
-	z := p.normal()
 	var choice [][]claim // what may be, by value that is carried
 	for k, v := range l.n.DeclaredResults() {
 		var list []claim
@@ -322,7 +322,7 @@ func (p *Prover) relate(to, l *long) []claim {
 				if !w.typ.SameTensor(v.Type()) || later > 0 && w.input >= to.carried {
 					continue
 				}
-				if z.norm(to.first[later][i]) == z.norm(l.entry[k]) {
+				if p.z.Norm(to.first[later][i]) == p.z.Norm(l.entry[k]) {
 					list = append(list, claim{i, later})
 				}
 			}
@@ -339,7 +339,7 @@ func (p *Prover) relate(to, l *long) []claim {
 		}
 		next, wrong := p.round(l.n, state).ends(state), false
 		for k, list := range choice {
-			if z.norm(next[k]) != z.norm(to.any[list[0].later+1][list[0].v]) {
+			if p.z.Norm(next[k]) != p.z.Norm(to.any[list[0].later+1][list[0].v]) {
 				choice[k], wrong = list[1:], true
 			}
 		}

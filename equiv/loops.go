@@ -1,11 +1,7 @@
 package equiv
 
 import (
-	"math"
-	"strconv"
-
-	"github.com/seed-ee968945/concert/equiv/internal/scalar"
-	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -24,7 +20,7 @@ func (r *reader) rounds(n *ir.Node) bool {
 	cond, body := n.Bodies()[0], n.Bodies()[1]
 	state := make([]source, len(n.DeclaredArgs()))
 	for i, a := range n.DeclaredArgs() {
-		state[i] = source{[]valueID{r.read(a)}, []home{{i, 0, 0}}}
+		state[i] = source{[]terms.ValueID{r.read(a)}, []home{{i, 0, 0}}}
 	}
 	m := *r.m
 	if r.p.loops == 0 {
@@ -34,7 +30,7 @@ func (r *reader) rounds(n *ir.Node) bool {
 	defer func() { r.p.loops-- }()
 	for {
 		c := r.p.read(cond, state, &Meaning{}, -1, "")
-		more, ok := r.p.integer(c.outputs[0].tensors[0])
+		more, ok := r.p.z.Integer(c.outputs[0].tensors[0])
 		if !ok || len(c.effects)+len(c.comms) > 0 {
 			return false
 		}
@@ -58,89 +54,4 @@ func (r *reader) rounds(n *ir.Node) bool {
 		r.set(v, state[k].nums, r.stored(v))
 	}
 	return true
-}
-
-// integer is the integer or truth value that every element of a value is; false if that is not
-// known.
-func (p *Prover) integer(v valueID) (int64, bool) {
-	z := p.normal()
-	return z.constant(z.norm(v))
-}
-
-// constant is the integer that a term is everywhere; false if that is not known, or it is so large
-// that arithmetic may round it.
-func (z *normalizer) constant(id termID) (int64, bool) {
-	t := z.at(id)
-	if t.kind != kindFull || t.dt.IsFloat() {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(t.text, 64)
-	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < scalar.MaxExact && fits(t.dt, int64(f))
-}
-
-// arithmeticOfConstants computes on integers that are known, and takes what a condition chooses
-// that is.
-func arithmeticOfConstants(z *normalizer, t *term) (termID, bool) {
-	var args [2]int64
-	for i, a := range t.args {
-		v, ok := z.constant(a)
-		switch {
-		case t.op == ir.OpWhere && i == 0 && ok && len(t.args) == 3:
-			if x := t.args[2-min(v*v, 1)]; z.at(x).dt == t.dt {
-				return x, true
-			}
-			return 0, false
-		case !ok || i >= len(args):
-			return 0, false
-		}
-		args[i] = v
-	}
-	if s, has := t.attrs.Get("scalar"); has {
-		v, ok := scalar.Whole(s)
-		if !ok || len(t.args) != 1 || len(t.attrs) != 1 || max(v, -v) >= scalar.MaxExact {
-			return 0, false
-		}
-		args[1] = v
-	} else if len(t.attrs) > 0 && t.op != ir.OpClamp || len(t.args) == 0 {
-		return 0, false
-	}
-	v, ok := t.scalar().Arithmetic(args[0], args[1])
-	if t.op == ir.OpConvert {
-		v, ok = args[0], true
-	}
-	if !ok || t.dt.IsFloat() || !fits(t.dt, v) {
-		return 0, false
-	}
-	return z.make(term{kind: kindFull, op: ir.OpFull, dt: t.dt, n: t.n, text: strconv.FormatFloat(float64(v), 'g', -1, 64)}), true
-}
-
-// fits reports whether a type has an integer.
-func fits(dt ir.DType, v int64) bool {
-	bits := 8 * dt.Size()
-	switch {
-	case dt == ir.Bool:
-		return v == 0 || v == 1
-	case dt.IsUnsigned():
-		return v >= 0 && (bits > 32 || v < 1<<bits)
-	}
-	return bits > 32 || v >= -1<<(bits-1) && v < 1<<(bits-1)
-}
-
-// rowPut is one row put at a position that is known: it takes the place of that row.
-func (z *normalizer) rowPut(v *value) (termID, bool) {
-	dims := v.attrs.Ints("dims")
-	if v.attrs.Bool("accumulate", false) || len(v.args) != 3 || len(dims) != 1 || dims[0] != 0 {
-		return 0, false
-	}
-	table, ok := v.typ.Shape().Static()
-	at, known := z.constant(z.memo[v.args[2]])
-	vals := z.p.values[v.args[1]].typ.Shape()
-	if one, static := z.p.values[v.args[2]].typ.Shape().NumElems().Const(); !ok || !known || !static || one != 1 || at < 0 || at >= table[0] ||
-		!vals.Equal(append(ir.Dims(1), v.typ.Shape()[1:]...)) || !z.p.values[v.args[0]].typ.Shape().Equal(v.typ.Shape()) {
-		return 0, false
-	}
-	put := *v
-	put.op, put.args = ir.OpSliceScatter, v.args[:2]
-	put.attrs = attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}, attr.Attr{Key: "end", Val: attr.Int(at + 1)}, attr.Attr{Key: "start", Val: attr.Int(at)})
-	return z.opaque(&put), true
 }

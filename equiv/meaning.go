@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -31,8 +32,8 @@ type donation struct{ input, result int }
 // output is one result of the function.
 type output struct {
 	typ     ir.Type
-	tensors []valueID // one, or as many as an async result carries
-	homes   []home    // parallel to tensors
+	tensors []terms.ValueID // one, or as many as an async result carries
+	homes   []home          // parallel to tensors
 }
 
 // home is the storage that a tensor lies in: of a node's result, and which of its
@@ -49,7 +50,7 @@ type effect struct {
 	kind ir.Effect
 	what string // operation, attributes, group, layouts
 	self string // what tells its results apart
-	args []valueID
+	args []terms.ValueID
 }
 
 // Kinds of effects that keep their order among each other. In-place writes need
@@ -59,7 +60,7 @@ var ordered = [...]ir.Effect{ir.EffectCommunicates, ir.EffectRandom}
 // leftover is the content of an input's storage at the end.
 type leftover struct {
 	of    home
-	value valueID
+	value terms.ValueID
 }
 
 // comm is a collective, or a node whose bodies communicate by collectives alone; epoch counts the
@@ -68,7 +69,7 @@ type comm struct {
 	node  string
 	epoch int
 	what  string // operation, group, attributes, bodies
-	args  []valueID
+	args  []terms.ValueID
 }
 
 // reader numbers the values of one function.
@@ -76,15 +77,15 @@ type reader struct {
 	p        *Prover
 	f        *ir.Func
 	m        *Meaning
-	mine     int         // home.input of the function's own storages
-	repeated string      // the annotation of nodes that repeat what ran before, empty for none
-	seed     []source    // numbers given to inputs, nil for numbers of their own
-	num      [][]valueID // by ValueID: one for each tensor
-	home     [][]home    // parallel to num
-	made     [][]int     // parallel: how often the storage had been written when the number was given, nil for never
+	mine     int               // home.input of the function's own storages
+	repeated string            // the annotation of nodes that repeat what ran before, empty for none
+	seed     []source          // numbers given to inputs, nil for numbers of their own
+	num      [][]terms.ValueID // by ValueID: one for each tensor
+	home     [][]home          // parallel to num
+	made     [][]int           // parallel: how often the storage had been written when the number was given, nil for never
 	// By storage: how often it was written, and what it holds since. Look-up only.
 	written map[home]int
-	holds   map[home]valueID
+	holds   map[home]terms.ValueID
 	root    map[home]*ir.Value  // of inputs
 	vals    []*ir.Value         // by ValueID: those of storages of the function's own
 	placed  [len(ordered)]int   // effects of a kind so far
@@ -93,7 +94,7 @@ type reader struct {
 	calls   map[*ir.Group]int   // how many collectives with other stages it has issued there, -1 where all stay within; look-up only
 	joint   *joint              // that reads the stage beside others, nil if it is read alone
 	groups  map[*ir.Group]int32 // of a joint, by group of the stages; look-up only
-	nums    []valueID           // not yet given away, as are the following
+	nums    []terms.ValueID     // not yet given away, as are the following
 	own     []home
 }
 
@@ -102,7 +103,7 @@ func (p *Prover) Read(f *ir.Func) *Meaning { return p.read(f, nil, &Meaning{}, -
 
 // source is what an input is given: numbers and storages.
 type source struct {
-	nums  []valueID
+	nums  []terms.ValueID
 	homes []home
 }
 
@@ -119,12 +120,12 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 func (p *Prover) reader(f *ir.Func, given []source, before *Meaning, mine int, repeated string) *reader {
 	n := f.NumValueIDs()
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
-	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
-		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
+	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]terms.ValueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
+		written: map[home]int{}, holds: map[home]terms.ValueID{}, root: map[home]*ir.Value{}}
 	r.stages, r.stage = f.Module().StagesOf(f)
 	r.calls = map[*ir.Group]int{}
 	for _, s := range f.Module().Symbols() {
-		p.symbols[s.Name] = max(p.symbols[s.Name], s.Max)
+		p.vals.Declare(s.Name, s.Max)
 	}
 	for _, e := range before.effects {
 		r.note(e.kind)
@@ -150,7 +151,7 @@ func (r *reader) next(n *ir.Node) {
 	}
 }
 
-func (r *reader) set(v *ir.Value, nums []valueID, homes []home) {
+func (r *reader) set(v *ir.Value, nums []terms.ValueID, homes []home) {
 	r.num[v.ID()], r.home[v.ID()] = nums, homes
 	r.m.values += len(nums)
 	if len(r.written) == 0 {
@@ -164,9 +165,9 @@ func (r *reader) set(v *ir.Value, nums []valueID, homes []home) {
 }
 
 // numbers is a slice of that length. Most have one entry and are cut from larger ones.
-func (r *reader) numbers(n int) []valueID {
+func (r *reader) numbers(n int) []terms.ValueID {
 	if len(r.nums) < n {
-		r.nums = make([]valueID, max(n, 1024))
+		r.nums = make([]terms.ValueID, max(n, 1024))
 	}
 	out := r.nums[:n:n]
 	r.nums = r.nums[n:]
@@ -217,7 +218,7 @@ func (r *reader) input(n *ir.Node) {
 func (p *Prover) input(i int, name string, t ir.Type) source {
 	var s source
 	for k, t := range t.Tensors() {
-		s.nums = append(s.nums, p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: strconv.Itoa(i), typ: t, node: name}))
+		s.nums = append(s.nums, p.vals.Number(terms.Value{Op: ir.OpInput, Group: -1, Result: int32(k), Tag: strconv.Itoa(i), Type: t, Node: name}))
 		s.homes = append(s.homes, home{i, 0, k})
 	}
 	return s
@@ -227,11 +228,11 @@ func (p *Prover) input(i int, name string, t ir.Type) source {
 func (r *reader) homes(v *ir.Value) []home { return r.home[v.Base().ID()] }
 
 // read returns the number of the only tensor of v as it is at this place of the order.
-func (r *reader) read(v *ir.Value) valueID { return r.tensor(v, 0) }
+func (r *reader) read(v *ir.Value) terms.ValueID { return r.tensor(v, 0) }
 
 // tensor is read for tensor k of v. Behind a write the views that lead from the
 // storage to v are taken again, of what the storage holds since.
-func (r *reader) tensor(v *ir.Value, k int) valueID {
+func (r *reader) tensor(v *ir.Value, k int) terms.ValueID {
 	v = v.Base() // the verifier has seen to it that the version is the newest
 	h := r.homes(v)[k]
 	made := r.made[v.ID()]
@@ -248,30 +249,30 @@ func (r *reader) tensor(v *ir.Value, k int) valueID {
 	case n.Op() == ir.OpWaitTensor:
 		num = r.tensor(n.Arg(0), v.Index())
 	case n.Op().IsView() || n.Op() == ir.OpCall && n.Effects()&ir.EffectAlias != 0:
-		num = r.apply(n, v, []valueID{r.read(n.Arg(0))}, "")
+		num = r.apply(n, v, []terms.ValueID{r.read(n.Arg(0))}, "")
 	}
 	r.num[v.ID()][k], made[k] = num, r.written[h]
 	return num
 }
 
 // apply numbers result v of n for operands of these numbers.
-func (r *reader) apply(n *ir.Node, v *ir.Value, args []valueID, self string) valueID {
+func (r *reader) apply(n *ir.Node, v *ir.Value, args []terms.ValueID, self string) terms.ValueID {
 	if n.Op() == ir.OpAlias {
 		return args[0]
 	}
 	typ := v.Type()
-	if layoutMatters(n.Op()) {
+	if terms.LayoutMatters(n.Op()) {
 		for _, a := range n.DeclaredArgs() {
 			self += " " + a.Type().String()
 		}
 	} else {
 		typ = ir.TensorOf(typ.DType(), typ.Shape())
 	}
-	return r.p.number(value{op: n.Op(), group: r.group(n.Group()), index: int32(v.Index()), self: self, attrs: n.Attrs(), typ: typ, args: args, node: n.Name()})
+	return r.p.vals.Number(terms.Value{Op: n.Op(), Group: r.group(n.Group()), Result: int32(v.Index()), Tag: self, Attrs: n.Attrs(), Type: typ, Args: args, Node: n.Name()})
 }
 
-func (r *reader) args(n *ir.Node) []valueID {
-	args := make([]valueID, len(n.DeclaredArgs()))
+func (r *reader) args(n *ir.Node) []terms.ValueID {
+	args := make([]terms.ValueID, len(n.DeclaredArgs()))
 	for i, a := range n.DeclaredArgs() {
 		args[i] = r.read(a)
 	}
@@ -286,8 +287,8 @@ func (r *reader) collective(n *ir.Node) {
 	nums, group := r.numbers(len(tensors)), r.group(n.Group())
 	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
-		nums[k] = r.p.number(value{op: n.Op(), group: group, attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()})
-		if !r.p.values[args[k]].typ.Shape().NumElems().Equal(ir.D(0)) { // what brings nothing is on no side of anything
+		nums[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: group, Attrs: attrs, Type: ir.TensorOf(t.DType(), t.Shape()), Args: args[k : k+1], Node: n.Name()})
+		if !r.p.vals.At(args[k]).Type.Shape().NumElems().Equal(ir.D(0)) { // what brings nothing is on no side of anything
 			r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), group, attrs), args[k : k+1]})
 		}
 	}
@@ -370,7 +371,7 @@ func (p *Prover) body(m *Meaning) string {
 // effect notes an effect and returns what tells its results apart: its place among
 // those of its kind, or that it writes. A write makes a new version of the storages of
 // its operands, of which nothing is known but who wrote them and from what.
-func (r *reader) effect(n *ir.Node, args []valueID) string {
+func (r *reader) effect(n *ir.Node, args []terms.ValueID) string {
 	eff := n.Effects()
 	what := fmt.Sprint(n.Op().Name(), "@", r.group(n.Group()), n.Attrs().String())
 	for _, a := range n.DeclaredArgs() {
@@ -410,8 +411,8 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 		root := r.rootOf(h)
 		k := slices.Index(r.homes(root), h) // backward may be given one tensor of several
 		was := r.tensor(root, k)
-		r.holds[h] = r.p.number(value{op: n.Op(), group: r.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
-			typ: root.Type().Tensors()[k], args: append([]valueID{was}, args...), node: n.Name()})
+		r.holds[h] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: r.group(n.Group()), Result: int32(-1 - i), Tag: self + what, Attrs: n.Attrs(),
+			Type: root.Type().Tensors()[k], Args: append([]terms.ValueID{was}, args...), Node: n.Name()})
 	}
 	for h := range seen {
 		r.written[h]++

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -25,7 +26,7 @@ import (
 // no equation is needed.
 func CheckStages(step *ir.Func, m *ir.Module, s *ir.Stages, o Options) (*Report, error) {
 	world := step.Module().World
-	j := &joint{p: NewProver(world, o), m: m, s: s, world: world, calls: make([]map[*ir.Group][][]valueID, len(s.Funcs)), number: make([]map[*ir.Node]int, len(s.Funcs))}
+	j := &joint{p: NewProver(world, o), m: m, s: s, world: world, calls: make([]map[*ir.Group][][]terms.ValueID, len(s.Funcs)), number: make([]map[*ir.Node]int, len(s.Funcs))}
 	c := &comparison{p: j.p, a: &Meaning{name: step.Name}, b: &Meaning{}}
 	if err := j.shape(step); err != nil {
 		c.fail("stages", err.Error(), "", "")
@@ -44,9 +45,7 @@ func CheckStages(step *ir.Func, m *ir.Module, s *ir.Stages, o Options) (*Report,
 			c.fail(fmt.Sprintf("result %d", k), "some stage returns each result of the step", "", "none")
 		}
 	}
-	if j.p.z != nil {
-		rep.Rewritten, rep.Used = j.p.z.report()
-	}
+	rep.count(j.p.z)
 	if c.findings != nil {
 		return rep, &Error{c.findings}
 	}
@@ -63,8 +62,8 @@ type joint struct {
 	given   map[string]source // inputs of the stages by name; look-up only
 	types   map[string]ir.Type
 	readers []*reader
-	calls   []map[*ir.Group][][]valueID // by stage: what it brings to its calls between stages, in order
-	number  []map[*ir.Node]int          // by stage: which call of its group a node is
+	calls   []map[*ir.Group][][]terms.ValueID // by stage: what it brings to its calls between stages, in order
+	number  []map[*ir.Node]int                // by stage: which call of its group a node is
 }
 
 // shape finds the number of micro-batches, and checks what stages look like.
@@ -143,7 +142,7 @@ func dataRows(t ir.Type) (int64, bool) {
 
 // average reads the step for each micro-batch, and gives its results on average; once are they as
 // ranks add them up once, where they do, else -1.
-func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, values int) {
+func (j *joint) average(c *comparison, step *ir.Func) (want, once []terms.ValueID, values int) {
 	j.given = map[string]source{}
 	parts := make([][]source, j.micro) // by micro-batch and input
 	for i, n := range step.Inputs() {
@@ -157,12 +156,12 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 			s := all
 			if rows, _ := dataRows(n.Result(0).Type()); taken && n.Role() == ir.RoleData && j.micro > 1 {
 				attrs := ir.A("dim", 0, "start", int64(k)*rows, "end", int64(k+1)*rows)
-				s = source{nums: []valueID{j.p.number(value{op: ir.OpSlice, group: -1, attrs: attrs, typ: ir.TensorOf(t.DType(), n.Result(0).Type().Shape()), args: all.nums, node: n.Name()})}, homes: all.homes}
+				s = source{nums: []terms.ValueID{j.p.vals.Number(terms.Value{Op: ir.OpSlice, Group: -1, Attrs: attrs, Type: ir.TensorOf(t.DType(), n.Result(0).Type().Shape()), Args: all.nums, Node: n.Name()})}, homes: all.homes}
 			}
 			parts[k] = append(parts[k], s)
 		}
 	}
-	var outs [][]valueID
+	var outs [][]terms.ValueID
 	for k := range parts {
 		m := j.p.read(step, parts[k], &Meaning{}, -1, "")
 		values += m.values
@@ -171,14 +170,14 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 			return nil, nil, values
 		}
 		c.a.outputs = m.outputs // of which the types are those of the stages' results
-		var l []valueID
+		var l []terms.ValueID
 		for _, o := range m.outputs {
 			l = append(l, o.tensors[0])
 		}
 		outs = append(outs, l)
 	}
 	for i := range outs[0] {
-		var xs []valueID
+		var xs []terms.ValueID
 		for k := range outs {
 			xs = append(xs, outs[k][i])
 		}
@@ -193,49 +192,50 @@ func (j *joint) average(c *comparison, step *ir.Func) (want, once []valueID, val
 
 // averagedBefore is the average of results of ranks' sums, or views of them, with the operands
 // averaged before; false of other values.
-func (p *Prover) averagedBefore(xs []valueID) (valueID, bool) {
-	v := p.values[xs[0]]
-	if len(v.args) != 1 || v.self != "" {
+func (p *Prover) averagedBefore(xs []terms.ValueID) (terms.ValueID, bool) {
+	v := *p.vals.At(xs[0])
+	if len(v.Args) != 1 || v.Tag != "" {
 		return 0, false
 	}
-	var args []valueID
+	var args []terms.ValueID
 	for _, x := range xs {
-		o := p.values[x]
-		if o.op != v.op || o.group != v.group || o.index != v.index || o.self != "" || !o.attrs.Equal(v.attrs) {
+		o := p.vals.At(x)
+		if o.Op != v.Op || o.Group != v.Group || o.Result != v.Result || o.Tag != "" || !o.Attrs.Equal(v.Attrs) {
 			return 0, false
 		}
-		args = append(args, o.args[0])
+		args = append(args, o.Args[0])
 	}
-	how := v.attrs.Str("reduce", "")
+	how := v.Attrs.Str("reduce", "")
 	switch {
-	case (v.op == ir.OpAllReduce || v.op == ir.OpReduceScatter) && (how == "sum" || how == "avg"):
-		v.args = []valueID{p.averaged(args)}
-	case v.op.IsView():
+	case (v.Op == ir.OpAllReduce || v.Op == ir.OpReduceScatter) && (how == "sum" || how == "avg"):
+		v.Args = []terms.ValueID{p.averaged(args)}
+	case v.Op.IsView():
 		x, ok := p.averagedBefore(args)
 		if !ok {
 			return 0, false
 		}
-		v.args = []valueID{x}
+		v.Args = []terms.ValueID{x}
 	default:
 		return 0, false
 	}
-	return p.number(v), true
+	return p.vals.Number(v), true
 }
 
 // averaged is the average of values, or what they all are.
-func (p *Prover) averaged(xs []valueID) valueID {
-	if !slices.ContainsFunc(xs, func(x valueID) bool { return x != xs[0] }) {
+func (p *Prover) averaged(xs []terms.ValueID) terms.ValueID {
+	if !slices.ContainsFunc(xs, func(x terms.ValueID) bool { return x != xs[0] }) {
 		return xs[0]
 	}
-	dt, shape := p.values[xs[0]].typ.DType(), p.values[xs[0]].typ.Shape()
+	typ := p.vals.At(xs[0]).Type
+	dt, shape := typ.DType(), typ.Shape()
 	wide := dt
 	if dt.Size() < 4 {
 		wide = ir.F32
 	}
-	point := func(op ir.Op, dt ir.DType, attrs ir.Attrs, args ...valueID) valueID {
-		return p.number(value{op: op, group: -1, attrs: attrs, typ: ir.TensorOf(dt, shape), args: args, node: "average"})
+	point := func(op ir.Op, dt ir.DType, attrs ir.Attrs, args ...terms.ValueID) terms.ValueID {
+		return p.vals.Number(terms.Value{Op: op, Group: -1, Attrs: attrs, Type: ir.TensorOf(dt, shape), Args: args, Node: "average"})
 	}
-	sum := valueID(-1)
+	sum := terms.ValueID(-1)
 	for _, x := range xs {
 		if wide != dt {
 			x = point(ir.OpConvert, wide, nil, x)
@@ -263,7 +263,7 @@ func (j *joint) read(c *comparison) {
 		r := j.p.reader(f, given, &Meaning{}, -1-stage, "")
 		r.joint, r.groups = j, map[*ir.Group]int32{}
 		j.readers = append(j.readers, r)
-		j.calls[stage], j.number[stage] = map[*ir.Group][][]valueID{}, map[*ir.Node]int{}
+		j.calls[stage], j.number[stage] = map[*ir.Group][][]terms.ValueID{}, map[*ir.Node]int{}
 	}
 	at := make([]int, len(j.readers))
 	for moved := true; moved; {
@@ -299,9 +299,9 @@ func (j *joint) issue(r *reader, n *ir.Node) {
 }
 
 // unknown is what a call brings of which nothing is known.
-func (j *joint) unknown(stage int, n *ir.Node, k int) valueID {
+func (j *joint) unknown(stage int, n *ir.Node, k int) terms.ValueID {
 	t := n.Result(0).Type().Tensors()[k]
-	return j.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d.%d @%s", stage, j.number[stage][n], n.Group().Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
+	return j.p.vals.Number(terms.Value{Op: n.Op(), Group: -1, Result: int32(k), Tag: fmt.Sprintf("%%%d.%d @%s", stage, j.number[stage][n], n.Group().Name), Type: ir.TensorOf(t.DType(), t.Shape()), Node: n.Name()})
 }
 
 // arrived reports whether a node can be read: a wait for a call between stages when those have come
@@ -320,7 +320,7 @@ func (j *joint) arrived(stage int, n *ir.Node) bool {
 		case !ok:
 			nums[k] = j.unknown(stage, d, k)
 		case zeros:
-			nums[k] = j.p.number(value{op: ir.OpFull, group: -1, attrs: ir.A("value", 0), typ: typ, node: d.Name()})
+			nums[k] = j.p.vals.Number(terms.Value{Op: ir.OpFull, Group: -1, Attrs: ir.A("value", 0), Type: typ, Node: d.Name()})
 		case k0 >= len(j.calls[from][d.Group()]):
 			return false
 		default:
@@ -363,7 +363,7 @@ func (j *joint) source(stage int, d *ir.Node) (from int, zeros, ok bool) {
 }
 
 // results compares what a stage returns.
-func (j *joint) results(c *comparison, stage int, want, once []valueID, given []bool) {
+func (j *joint) results(c *comparison, stage int, want, once []terms.ValueID, given []bool) {
 	r := j.readers[stage]
 	places := r.f.Return().Meta().Ints(ir.MetaPlaces)
 	for i, o := range r.m.outputs {
@@ -380,7 +380,7 @@ func (j *joint) results(c *comparison, stage int, want, once []valueID, given []
 		default:
 			given[k] = true
 			x := want[k]
-			if _, _, ok := c.equal(x, o.tensors[0]); !ok && once[k] >= 0 {
+			if _, _, ok := c.p.z.Equal(x, o.tensors[0]); !ok && once[k] >= 0 {
 				x = once[k]
 			}
 			c.same(what, x, o.tensors[0])
@@ -391,11 +391,11 @@ func (j *joint) results(c *comparison, stage int, want, once []valueID, given []
 // group numbers a group: of stages that are read side by side as one of the step's ranks.
 func (r *reader) group(g *ir.Group) int32 {
 	if r.joint == nil || g == nil {
-		return r.p.group(g)
+		return r.p.vals.Group(g)
 	}
 	id, ok := r.groups[g]
 	if !ok {
-		id = r.p.group(r.joint.within(r.stage, g))
+		id = r.p.vals.Group(r.joint.within(r.stage, g))
 		r.groups[g] = id
 	}
 	return id

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/internal/terms"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -43,7 +44,7 @@ func (r *reader) receive(n *ir.Node) {
 	r.calls[g]++
 	nums := r.numbers(len(v.Type().Tensors()))
 	for k, t := range v.Type().Tensors() { // may differ by rank, as what random numbers are part of
-		nums[k] = r.p.number(value{op: n.Op(), group: -1, index: int32(k), self: fmt.Sprintf("%%%d @%s", call, g.Name), typ: ir.TensorOf(t.DType(), t.Shape()), node: n.Name()})
+		nums[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: -1, Result: int32(k), Tag: fmt.Sprintf("%%%d @%s", call, g.Name), Type: ir.TensorOf(t.DType(), t.Shape()), Node: n.Name()})
 	}
 	r.m.sent = append(r.m.sent, e)
 	r.set(v, nums, r.stored(v))

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"slices"
@@ -24,30 +24,30 @@ const maxCone = 1 << 14
 
 // elements holds the elements of terms.
 type elements struct {
-	z *normalizer
+	z *Normalizer
 	*scalar.Table
-	of    map[termID][][]scalar.ID // by rank; look-up only, as are the following
+	of    map[TermID][][]scalar.ID // by rank; look-up only, as are the following
 	twins map[string]bool          // texts of which several opaque terms are compared
 	whole map[vector]int32
-	run   map[termID]int64 // elements that count as one
+	run   map[TermID]int64 // elements that count as one
 	lines bool             // what computes lines of lines is looked into, see lines.go
 }
 
 // vector is all elements of a term on a rank, or those of a column.
 type vector struct {
-	t      termID
+	t      TermID
 	rank   int32
 	column int64
 	width  int64
 }
 
-func newElements(z *normalizer) *elements {
-	return &elements{z: z, Table: scalar.NewTable(z.p.opts.Reassociate),
-		of: map[termID][][]scalar.ID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+func newElements(z *Normalizer) *elements {
+	return &elements{z: z, Table: scalar.NewTable(z.reassociate),
+		of: map[TermID][][]scalar.ID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
 }
 
 // elementwise proves that two terms are equal on all ranks.
-func (z *normalizer) elementwise(s, t termID) bool {
+func (z *Normalizer) elementwise(s, t TermID) bool {
 	for _, lines := range []bool{false, true} {
 		e := newElements(z)
 		e.lines = lines
@@ -59,7 +59,7 @@ func (z *normalizer) elementwise(s, t termID) bool {
 	return false
 }
 
-func (e *elements) equal(s, t termID) bool {
+func (e *elements) equal(s, t TermID) bool {
 	terms, ok := e.cone(s, t)
 	if !ok || !e.z.at(s).n.Equal(e.z.at(t).n) || !e.runs(terms) || e.run[s] != e.run[t] && e.z.at(s).kind != kindFull && e.z.at(t).kind != kindFull {
 		return false
@@ -67,7 +67,7 @@ func (e *elements) equal(s, t termID) bool {
 	for _, id := range terms {
 		e.make(id)
 	}
-	for r := range e.z.p.world {
+	for r := range e.z.vals.world {
 		x, y := e.of[s][r], e.of[t][r]
 		for i := range max(len(x), len(y)) {
 			if at(x, int64(i)) != at(y, int64(i)) {
@@ -80,12 +80,12 @@ func (e *elements) equal(s, t termID) bool {
 
 // cone lists what the terms are made of, operands first. An opaque operation is looked
 // into where another might turn out to be equal to it. False if that is too much.
-func (e *elements) cone(roots ...termID) ([]termID, bool) {
-	z, last := e.z, map[string]termID{} // look-up only
+func (e *elements) cone(roots ...TermID) ([]TermID, bool) {
+	z, last := e.z, map[string]TermID{} // look-up only
 	for {                               // until no new pair of opaque terms is found
 		pairs := len(e.twins)
-		var out []termID
-		seen := map[termID]bool{}
+		var out []TermID
+		seen := map[TermID]bool{}
 		stack := slices.Clone(roots)
 		for len(stack) > 0 {
 			id := stack[len(stack)-1]
@@ -118,10 +118,10 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 }
 
 // make makes the elements of a term whose operands have theirs.
-func (e *elements) make(id termID) {
+func (e *elements) make(id TermID) {
 	z, t := e.z, e.z.at(id)
 	n := e.units(t, e.run[id])
-	rows := make([][]scalar.ID, z.p.world)
+	rows := make([][]scalar.ID, z.vals.world)
 	e.of[id] = rows
 	args := make([][]scalar.ID, len(t.args))
 	for r := range rows {
@@ -136,7 +136,7 @@ func (e *elements) make(id termID) {
 }
 
 // fill makes the elements of t on rank r from those of its operands there.
-func (e *elements) fill(id termID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
+func (e *elements) fill(id TermID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
 	switch t.kind {
 	case kindFull:
 		c := e.Number(t.dt, t.text)
@@ -233,7 +233,7 @@ func (e *elements) scatter(t *term, row int64, r int, out []scalar.ID, args [][]
 
 // opaque makes elements of what no equation looks into: of all elements of the operands
 // where these are known, else of the term.
-func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
+func (e *elements) opaque(id TermID, t *term, r int, out []scalar.ID, args [][]scalar.ID) {
 	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) || e.lines && ofLines(t) && e.line(t, out, args) {
 		return
 	}
@@ -246,7 +246,7 @@ func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]s
 			head = append(head, int64(r))
 		}
 		for _, a := range t.args {
-			for q := range e.z.p.world {
+			for q := range e.z.vals.world {
 				if q == r || others {
 					head = append(head, int64(e.vector(a, q, 0, 1)))
 				}
@@ -262,7 +262,7 @@ func (e *elements) opaque(id termID, t *term, r int, out []scalar.ID, args [][]s
 }
 
 // cat takes elements of the operands in turn, where runs of them end where operands do.
-func (e *elements) cat(id termID, t *term, out []scalar.ID, args [][]scalar.ID) bool {
+func (e *elements) cat(id TermID, t *term, out []scalar.ID, args [][]scalar.ID) bool {
 	if t.types == nil {
 		return false
 	}
@@ -286,12 +286,12 @@ func (e *elements) cat(id termID, t *term, out []scalar.ID, args [][]scalar.ID) 
 
 // argmax is the first of the largest along a dimension, of numbers that are known.
 func (e *elements) argmax(t *term, out []scalar.ID, args [][]scalar.ID) bool {
-	v := &e.z.p.values[t.from]
-	if v.op != ir.OpArgmax || len(args) != 1 || args[0] == nil {
+	v := &e.z.vals.all[t.from]
+	if v.Op != ir.OpArgmax || len(args) != 1 || args[0] == nil {
 		return false
 	}
-	shape, ok := e.z.p.values[v.args[0]].typ.Shape().Static()
-	d := int(v.attrs.Int("dim", -1))
+	shape, ok := e.z.vals.all[v.Args[0]].Type.Shape().Static()
+	d := int(v.Attrs.Int("dim", -1))
 	if !ok || d < 0 || d >= len(shape) || int64(len(out))*shape[d] != int64(len(args[0])) {
 		return false
 	}
@@ -317,7 +317,7 @@ func (e *elements) argmax(t *term, out []scalar.ID, args [][]scalar.ID) bool {
 }
 
 // vector numbers the elements of a column of a term on a rank.
-func (e *elements) vector(t termID, r int, column, width int64) int32 {
+func (e *elements) vector(t TermID, r int, column, width int64) int32 {
 	v := vector{t, int32(r), column, width}
 	id, ok := e.whole[v]
 	if !ok {

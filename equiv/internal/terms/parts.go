@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"encoding/binary"
@@ -14,7 +14,7 @@ import (
 // ones are as long as part 0, in each of them part 1 follows, and so on.
 
 // catOfParts makes the whole of what was computed in parts.
-func catOfParts(z *normalizer, t *term) (termID, bool) {
+func catOfParts(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpCat || t.types == nil {
 		return 0, false
 	}
@@ -27,7 +27,7 @@ func catOfParts(z *normalizer, t *term) (termID, bool) {
 
 // joined is the term whose blocks are those of the parts, one after the other; false where
 // none is known but their concatenation.
-func (z *normalizer) joined(outer int64, parts []termID) (termID, bool) {
+func (z *Normalizer) joined(outer int64, parts []TermID) (TermID, bool) {
 	if len(parts) == 1 {
 		return parts[0], true
 	}
@@ -52,14 +52,14 @@ func (z *normalizer) joined(outer int64, parts []termID) (termID, bool) {
 
 // parted are parts of a kind.
 type parted struct {
-	z     *normalizer
+	z     *Normalizer
 	outer int64
 	terms []term
 	width []int64 // of a part's blocks
 	n     int64   // elements of all
 }
 
-func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
+func (z *Normalizer) together(outer int64, parts []TermID) (TermID, bool) {
 	p := parted{z: z, outer: outer}
 	for _, id := range parts {
 		p.terms = append(p.terms, *z.at(id))
@@ -91,7 +91,7 @@ func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
 		}
 	case kindMove:
 		if alike(func(t *term) bool { return t.args[0] == first.args[0] }) {
-			l, ok := layout.Join(p.layouts(), outer, z.p.world)
+			l, ok := layout.Join(p.layouts(), outer, z.vals.world)
 			if !ok {
 				return 0, false
 			}
@@ -125,7 +125,7 @@ func (p *parted) turn() {
 }
 
 // operands puts each operand together, and makes of them what t makes of its own.
-func (p *parted) operands(t term, outer int64) (termID, bool) {
+func (p *parted) operands(t term, outer int64) (TermID, bool) {
 	t.args = slices.Clone(t.args)
 	for i := range t.args {
 		a, ok := p.operand(i, outer)
@@ -138,8 +138,8 @@ func (p *parted) operands(t term, outer int64) (termID, bool) {
 	return p.z.make(t), true
 }
 
-func (p *parted) operand(i int, outer int64) (termID, bool) {
-	var list []termID
+func (p *parted) operand(i int, outer int64) (TermID, bool) {
+	var list []TermID
 	for _, t := range p.terms {
 		list = append(list, t.args[i])
 	}
@@ -147,7 +147,7 @@ func (p *parted) operand(i int, outer int64) (termID, bool) {
 }
 
 // rows are rows of one table at positions.
-func (p *parted) rows() (termID, bool) {
+func (p *parted) rows() (TermID, bool) {
 	t := p.terms[0]
 	for _, w := range p.width {
 		if w%t.scale != 0 {
@@ -158,7 +158,7 @@ func (p *parted) rows() (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	t.args, t.n = []termID{t.args[0], ids}, ir.D(p.n)
+	t.args, t.n = []TermID{t.args[0], ids}, ir.D(p.n)
 	return p.z.make(t), true
 }
 
@@ -171,7 +171,7 @@ func (p *parted) layouts() []layout.Layout {
 }
 
 // moves are elements of parts of a tensor, of which each takes whole rows alike.
-func (p *parted) moves() (termID, bool) {
+func (p *parted) moves() (TermID, bool) {
 	var sizes []int64
 	for _, t := range p.terms {
 		n, ok := p.z.at(t.args[0]).n.Const()
@@ -180,7 +180,7 @@ func (p *parted) moves() (termID, bool) {
 		}
 		sizes = append(sizes, n)
 	}
-	l, blocks, ok := layout.JoinRows(p.layouts(), sizes, p.outer, p.z.p.world)
+	l, blocks, ok := layout.JoinRows(p.layouts(), sizes, p.outer, p.z.vals.world)
 	if !ok {
 		return 0, false
 	}
@@ -193,7 +193,7 @@ func (p *parted) moves() (termID, bool) {
 
 // operation is one of which a row of the result is made of a row of each operand that has
 // rows, and of all of the others.
-func (p *parted) operation() (termID, bool) {
+func (p *parted) operation() (TermID, bool) {
 	for _, result := range p.cuts() {
 		if t, ok := p.rowsAlong(result); ok {
 			return t, true
@@ -203,7 +203,7 @@ func (p *parted) operation() (termID, bool) {
 }
 
 // rowsAlong is operation for one way in which the result may be cut.
-func (p *parted) rowsAlong(result cut) (termID, bool) {
+func (p *parted) rowsAlong(result cut) (TermID, bool) {
 	t := p.terms[0]
 	u := t
 	u.types, u.args, u.n = slices.Clone(t.types), slices.Clone(t.args), ir.D(p.n)

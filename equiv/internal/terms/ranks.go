@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"encoding/binary"
@@ -11,8 +11,8 @@ import (
 )
 
 // sameRanks is the partition on whose blocks t is known to be equal.
-func (z *normalizer) sameRanks(t *term) int32 {
-	world := z.p.world
+func (z *Normalizer) sameRanks(t *term) int32 {
+	world := z.vals.world
 	switch t.kind {
 	case kindMove:
 		if z.layouts.All[t.layout].Rank != nil {
@@ -66,9 +66,9 @@ func (z *normalizer) sameRanks(t *term) int32 {
 
 // sameAfterExchange knows that all ranks of a group see the same pieces, each of its own place
 // unless it gathers them all.
-func (z *normalizer) sameAfterExchange(t *term) int32 {
-	block, g := z.parts.All[z.at(t.args[0]).same], z.p.groups[t.base]
-	return z.parts.By(z.p.world, func(r int) string {
+func (z *Normalizer) sameAfterExchange(t *term) int32 {
+	block, g := z.parts.All[z.at(t.args[0]).same], z.vals.groups[t.base]
+	return z.parts.By(z.vals.world, func(r int) string {
 		var row []int32
 		switch t.op {
 		case ir.OpShard:
@@ -86,14 +86,14 @@ func (z *normalizer) sameAfterExchange(t *term) int32 {
 	})
 }
 
-func (z *normalizer) sameAfterMove(t *term) int32 {
+func (z *Normalizer) sameAfterMove(t *term) int32 {
 	l, in := &z.layouts.All[t.layout], z.at(t.args[0]).same
 	if l.Rank == nil {
 		return in
 	}
 	return z.behind.Of(t.layout, in, func() int32 {
 		block, entries := z.parts.All[in], l.Entries()
-		return z.parts.By(z.p.world, func(r int) string {
+		return z.parts.By(z.vals.world, func(r int) string {
 			b := make([]byte, 0, 8*entries)
 			for k := r * entries; k < (r+1)*entries; k++ {
 				b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.Rank[k]])), l.Add[k])
@@ -104,7 +104,7 @@ func (z *normalizer) sameAfterMove(t *term) int32 {
 }
 
 // lists numbers lists of ranks.
-func (z *normalizer) lists(of [][]int32) int32 {
+func (z *Normalizer) lists(of [][]int32) int32 {
 	var b []byte
 	for _, row := range of {
 		b = binary.AppendUvarint(b, uint64(len(row)))
@@ -117,6 +117,6 @@ func (z *normalizer) lists(of [][]int32) int32 {
 
 // anyOrder reports whether a reduction gives the same in any order and grouping, with what
 // the options allow of floats.
-func (z *normalizer) anyOrder(red ir.Reduction, dt ir.DType) bool {
-	return scalar.AnyOrder(red, dt, z.p.opts.Reassociate)
+func (z *Normalizer) anyOrder(red ir.Reduction, dt ir.DType) bool {
+	return scalar.AnyOrder(red, dt, z.reassociate)
 }

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"github.com/seed-ee968945/concert/equiv/internal/layout"
@@ -31,7 +31,7 @@ func at(x []scalar.ID, i int64) scalar.ID {
 
 // runs decides what counts as one element: runs of one length where that can be. False if
 // there are too many elements even so.
-func (e *elements) runs(terms []termID) bool {
+func (e *elements) runs(terms []TermID) bool {
 	budget := int64(maxElements)
 	if e.lines {
 		budget = maxLines
@@ -43,7 +43,7 @@ func (e *elements) runs(terms []termID) bool {
 		t := e.z.at(id)
 		run := max(e.run[id], 1)
 		e.run[id] = run
-		if budget -= (e.units(t, run) + 1) * int64(e.z.p.world); budget < 0 {
+		if budget -= (e.units(t, run) + 1) * int64(e.z.vals.world); budget < 0 {
 			return false
 		}
 	}
@@ -51,7 +51,7 @@ func (e *elements) runs(terms []termID) bool {
 }
 
 // longest is a length of runs that no move takes apart, 1 if there is none.
-func (e *elements) longest(terms []termID) int64 {
+func (e *elements) longest(terms []TermID) int64 {
 	run := int64(0)
 	for _, id := range terms {
 		t := e.z.at(id)
@@ -71,8 +71,8 @@ func (e *elements) longest(terms []termID) int64 {
 
 // assign gives every term runs of that length, or of 1; constants have 0. False if they do
 // not fit.
-func (e *elements) assign(terms []termID, run int64) bool {
-	e.run = map[termID]int64{}
+func (e *elements) assign(terms []TermID, run int64) bool {
+	e.run = map[TermID]int64{}
 	for _, id := range terms {
 		t := e.z.at(id)
 		n, _ := t.n.Const()

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"fmt"
@@ -58,13 +58,13 @@ func (e *elements) line(t *term, out []scalar.ID, args [][]scalar.ID) bool {
 
 // line is the element of a value that is made of lines at an index: of elements of the operands at
 // what of the index counts in them, and at all of the dimensions that do not.
-func (p *indexed) line(v *value, r int, at []index.Index) scalar.ID {
-	op := lines.Operation{Op: v.op, Attrs: v.attrs, Types: []ir.Type{v.typ}}
-	for _, a := range v.args {
-		op.Types = append(op.Types, p.z.p.values[a].typ)
+func (p *indexed) line(v *Value, r int, at []index.Index) scalar.ID {
+	op := lines.Operation{Op: v.Op, Attrs: v.Attrs, Types: []ir.Type{v.Type}}
+	for _, a := range v.Args {
+		op.Types = append(op.Types, p.z.vals.all[a].Type)
 	}
-	all := make([][]int64, len(v.args))
-	for k, a := range v.args {
+	all := make([][]int64, len(v.Args))
+	for k, a := range v.Args {
 		of, sizes := p.along(op, k, at)
 		all[k] = []int64{-1, int64(p.e.Text(fmt.Sprint(sizes))), sized(r, sizes...)}
 		for _, i := range of {
@@ -76,10 +76,10 @@ func (p *indexed) line(v *value, r int, at []index.Index) scalar.ID {
 		}
 	}
 	list := op.List(all)
-	if d := int(v.attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
+	if d := int(v.Attrs.Int("dim", -1)); d >= 0 { // the place in the line counts
 		list = append(list, int64(p.e.Text(at[d].String())))
 	}
-	return p.e.Intern(p.e.Head(v.op, v.typ.DType(), v.attrs.String()), list...)
+	return p.e.Intern(p.e.Head(v.Op, v.Type.DType(), v.Attrs.String()), list...)
 }
 
 // along lists the indices in operand k that the element of the result at an index is made of, and the sizes

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 
 // matmulOfNothing makes zeros of a matmul whose operands have no elements to add up: these are
 // constants, which do not tell what they were converted from.
-func matmulOfNothing(z *normalizer, t *term) (termID, bool) {
+func matmulOfNothing(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpMatmul || t.types == nil {
 		return 0, false
 	}
@@ -21,7 +21,7 @@ func matmulOfNothing(z *normalizer, t *term) (termID, bool) {
 }
 
 // matmulOfWidened lets a matmul read 16-bit floats that were widened to f32.
-func matmulOfWidened(z *normalizer, t *term) (termID, bool) {
+func matmulOfWidened(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpMatmul || t.dt != ir.F32 || t.types == nil || len(t.args) != 2 {
 		return 0, false
 	}
@@ -39,7 +39,7 @@ func matmulOfWidened(z *normalizer, t *term) (termID, bool) {
 
 // widened is the term of 16-bit floats that a term of f32 was converted from, zeros where a rank
 // receives nothing among them: see convertOfReceived.
-func (z *normalizer) widened(a termID) (termID, bool) {
+func (z *Normalizer) widened(a TermID) (TermID, bool) {
 	x := *z.at(a)
 	switch {
 	case x.kind != kindPoint || x.dt != ir.F32:
@@ -56,7 +56,7 @@ func (z *normalizer) widened(a termID) (termID, bool) {
 }
 
 // matmulRounds is a conversion of a matmul's f32 result to its operands' type.
-func matmulRounds(z *normalizer, t *term) (termID, bool) {
+func matmulRounds(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	by := int32(-1)
 	if x.kind == kindMove {
@@ -78,7 +78,7 @@ func matmulRounds(z *normalizer, t *term) (termID, bool) {
 // transposedMatmul makes every matmul one of a matmul and its transpose, which is the matmul of
 // the transposes in each other's place: of the types, the rows and the first operands the lesser
 // comes first.
-func transposedMatmul(z *normalizer, t *term) (termID, bool) {
+func transposedMatmul(z *Normalizer, t *term) (TermID, bool) {
 	u, _, ok := z.turned(t)
 	if !ok {
 		return 0, false
@@ -96,7 +96,7 @@ func transposedMatmul(z *normalizer, t *term) (termID, bool) {
 }
 
 // symmetricMatmul drops the transposition of what is its own transpose.
-func symmetricMatmul(z *normalizer, t *term) (termID, bool) {
+func symmetricMatmul(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	u, by, ok := z.turned(x)
 	return t.args[0], ok && t.layout == by && u.types[0].Equal(x.types[0]) && slices.Equal(u.args, x.args)
@@ -104,7 +104,7 @@ func symmetricMatmul(z *normalizer, t *term) (termID, bool) {
 
 // turned is the matmul of the transposes of t's operands, not yet in normal form, and its layout
 // on t.
-func (z *normalizer) turned(t *term) (u term, by int32, ok bool) {
+func (z *Normalizer) turned(t *term) (u term, by int32, ok bool) {
 	if t.kind != kindOpaque || t.op != ir.OpMatmul || t.types == nil {
 		return u, 0, false
 	}

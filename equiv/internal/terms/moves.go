@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"cmp"
@@ -11,19 +11,19 @@ import (
 
 // Equations about movement of elements.
 
-func moveOfItself(z *normalizer, t *term) (termID, bool) {
+func moveOfItself(z *Normalizer, t *term) (TermID, bool) {
 	x := t.args[0]
 	return x, z.layouts.All[t.layout].IsIdentity(t.n) && z.at(x).n.Equal(t.n)
 }
 
-func movedConstant(z *normalizer, t *term) (termID, bool) {
+func movedConstant(z *Normalizer, t *term) (TermID, bool) {
 	if z.at(t.args[0]).kind != kindFull {
 		return 0, false
 	}
 	return z.full(t.args[0], t.n), true
 }
 
-func moveOfMove(z *normalizer, t *term) (termID, bool) {
+func moveOfMove(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if x.kind != kindMove {
 		return 0, false
@@ -37,7 +37,7 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 
 // moveOfParts takes elements from the only part of a concatenation or of a slice_scatter along an
 // outermost dimension that has any of them.
-func moveOfParts(z *normalizer, t *term) (termID, bool) {
+func moveOfParts(z *Normalizer, t *term) (TermID, bool) {
 	x, l := z.at(t.args[0]), z.layouts.All[t.layout]
 	if x.kind != kindOpaque || x.op != ir.OpCat && x.op != ir.OpSliceScatter || x.types == nil || l.Rank != nil {
 		return 0, false
@@ -86,7 +86,7 @@ func moveOfParts(z *normalizer, t *term) (termID, bool) {
 }
 
 // partIsAll is a slice_scatter that leaves nothing of what it writes to, or all.
-func partIsAll(z *normalizer, t *term) (termID, bool) {
+func partIsAll(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpSliceScatter {
 		return 0, false
 	}
@@ -96,13 +96,13 @@ func partIsAll(z *normalizer, t *term) (termID, bool) {
 	return t.args[1], z.at(t.args[1]).n.Equal(t.n)
 }
 
-func movedPointwise(z *normalizer, t *term) (termID, bool) {
+func movedPointwise(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint {
 		return 0, false
 	}
 	x.n = t.n
-	return z.each(x, func(a termID) termID {
+	return z.each(x, func(a TermID) TermID {
 		if t.kind == kindMove {
 			return z.moveOf(t.layout, t.n, a)
 		}
@@ -110,7 +110,7 @@ func movedPointwise(z *normalizer, t *term) (termID, bool) {
 	}), true
 }
 
-func shuffleUndone(z *normalizer, t *term) (termID, bool) {
+func shuffleUndone(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if x.kind != kindShuffle || x.base != t.base || x.scale != t.scale || t.local || x.local {
 		return 0, false
@@ -120,7 +120,7 @@ func shuffleUndone(z *normalizer, t *term) (termID, bool) {
 		return x.args[0], true
 	case t.op == ir.OpAllGather && x.op == ir.OpShard:
 		block := z.parts.All[z.at(x.args[0]).same]
-		for r, members := range z.p.groups[t.base].List {
+		for r, members := range z.vals.groups[t.base].List {
 			for _, q := range members {
 				if block[q] != block[r] {
 					return 0, false
@@ -132,13 +132,13 @@ func shuffleUndone(z *normalizer, t *term) (termID, bool) {
 	return 0, false
 }
 
-func convertToSame(z *normalizer, t *term) (termID, bool) {
+func convertToSame(z *Normalizer, t *term) (TermID, bool) {
 	return t.args[0], t.op == ir.OpConvert && z.at(t.args[0]).dt == t.dt
 }
 
 // convertOfReceived converts what a permute brings before it is set to zero where
 // nothing comes.
-func convertOfReceived(z *normalizer, t *term) (termID, bool) {
+func convertOfReceived(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpWhere || z.at(x.args[2]).kind != kindFull || z.at(x.args[2]).text != "0" || !z.receives(x.args[0]) || z.at(x.args[1]).dt != x.dt {
 		return 0, false
@@ -148,14 +148,14 @@ func convertOfReceived(z *normalizer, t *term) (termID, bool) {
 
 // receives reports whether a condition is which ranks receive something: programs have
 // conditions of type bool.
-func (z *normalizer) receives(id termID) bool {
+func (z *Normalizer) receives(id TermID) bool {
 	_, _, _, ok := z.known(id)
 	return ok && z.at(id).dt == ir.I64
 }
 
 // known returns the layout on 0, 1, 2, ... whose index, times step, plus start, is an
 // integer term.
-func (z *normalizer) known(id termID) (l layout.Layout, start, step int64, ok bool) {
+func (z *Normalizer) known(id TermID) (l layout.Layout, start, step int64, ok bool) {
 	t := z.at(id)
 	if t.kind == kindIota {
 		return layout.Identity(t.n), t.base, t.scale, true
@@ -171,7 +171,7 @@ func (z *normalizer) known(id termID) (l layout.Layout, start, step int64, ok bo
 }
 
 // lookupAtKnown makes a move of a lookup whose positions count up.
-func lookupAtKnown(z *normalizer, t *term) (termID, bool) {
+func lookupAtKnown(z *Normalizer, t *term) (TermID, bool) {
 	l, start, step, ok := z.known(t.args[1])
 	if !ok || step < 0 || start < 0 || t.scale < 1 {
 		return 0, false
@@ -200,13 +200,13 @@ func lookupAtKnown(z *normalizer, t *term) (termID, bool) {
 	}
 	l.Off *= t.scale
 	l.Digits = append(l.Digits, layout.Digit{N: t.scale, Stride: 1})
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	return z.move(l, t.n, t.args[0]), true
 }
 
 // moveOfLookup moves positions instead of rows, columns of the table instead of columns
 // of rows, and the table as a whole where it comes from another rank.
-func moveOfLookup(z *normalizer, t *term) (termID, bool) {
+func moveOfLookup(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindLookup || x.scale < 1 {
 		return 0, false
@@ -259,20 +259,20 @@ func moveOfLookup(z *normalizer, t *term) (termID, bool) {
 	if width > 1 {
 		n = n.Div(width)
 	}
-	rows.Canonical(z.p.world)
-	x.args, x.n, x.scale = []termID{table, z.move(rows, n, ids)}, t.n, width
+	rows.Canonical(z.vals.world)
+	x.args, x.n, x.scale = []TermID{table, z.move(rows, n, ids)}, t.n, width
 	return z.make(x), true
 }
 
 // tableOf is the table of the rank that a layout reads from, false if that depends on
 // the index.
-func (z *normalizer) tableOf(table termID, l *layout.Layout) (termID, bool) {
+func (z *Normalizer) tableOf(table TermID, l *layout.Layout) (TermID, bool) {
 	if l.Rank == nil {
 		return table, true
 	}
 	block, entries := z.parts.All[z.at(table).same], l.Entries()
-	rank := make([]int32, z.p.world)
-	for r := range z.p.world {
+	rank := make([]int32, z.vals.world)
+	for r := range z.vals.world {
 		from := l.Rank[r*entries]
 		for _, q := range l.Rank[r*entries : (r+1)*entries] {
 			if block[q] != block[from] {
@@ -287,7 +287,7 @@ func (z *normalizer) tableOf(table termID, l *layout.Layout) (termID, bool) {
 // rowsOfOwners recognises what every rank contributes to rows of a table of which it
 // has a run: where a position, counted from the run's start, does not change when it
 // is clamped to the run, the row there, and -0 elsewhere.
-func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
+func rowsOfOwners(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if t.red != ir.Sum || !t.dt.IsFloat() || x.kind != kindPoint || x.op != ir.OpWhere {
 		return 0, false
@@ -315,32 +315,32 @@ func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
 	u := *rows
 	table := z.gather(rows.args[0], lists)
 	u.base *= int64(len(lists[0]))
-	u.args = []termID{table, o.positions}
+	u.args = []TermID{table, o.positions}
 	return z.make(u), true
 }
 
 // gather is the operands of lists of ranks one after the other.
-func (z *normalizer) gather(x termID, lists [][]int32) termID {
+func (z *Normalizer) gather(x TermID, lists [][]int32) TermID {
 	n := z.at(x).n
 	l := layout.Layout{Digits: []layout.Digit{{N: int64(len(lists[0])), Table: true}, layout.Of(n, 1)}}
 	for _, row := range lists {
 		l.Rank = append(l.Rank, row...)
 	}
 	l.Add = make([]int64, len(l.Rank))
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	return z.move(l, n.Mul(ir.D(int64(len(lists[0])))), x)
 }
 
 // owned is positions in a table of which every rank has a run of rows: rows is
 // clamp(from, 0, run-1) of from = positions - first, where first is the rank's first row.
 type owned struct {
-	positions, from, rows termID
+	positions, from, rows TermID
 	first                 []int64 // by rank
 	run                   int64
 }
 
 // ownedPart takes positions within a run apart.
-func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
+func (z *Normalizer) ownedPart(rows TermID, run int64) (owned, bool) {
 	o := owned{rows: rows, run: run}
 	c := z.at(rows)
 	if c.kind != kindPoint || c.op != ir.OpClamp || c.attrs.Int("min", -1) != 0 || c.attrs.Int("max", -1) != run-1 || !c.dt.IsInt() {
@@ -361,7 +361,7 @@ func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
 			return o, false
 		}
 	}
-	for r := range z.p.world {
+	for r := range z.vals.world {
 		v := l.Off
 		if l.Add != nil {
 			v += l.Add[r]
@@ -373,7 +373,7 @@ func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
 
 // by reports whether the ranks of each list have the runs in order, and all of them
 // look for the same positions.
-func (o *owned) by(z *normalizer, lists [][]int32) bool {
+func (o *owned) by(z *Normalizer, lists [][]int32) bool {
 	block := z.parts.All[z.at(o.positions).same]
 	for _, l := range lists {
 		for i, q := range l {

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"slices"
@@ -10,15 +10,15 @@ import (
 // Equations about reductions over ranks.
 
 // again is t on another operand.
-func (z *normalizer) again(t *term, x termID) termID {
+func (z *Normalizer) again(t *term, x TermID) TermID {
 	u := *t
 	a := z.at(x)
-	u.args, u.n, u.dt = []termID{x}, a.n, a.dt
+	u.args, u.n, u.dt = []TermID{x}, a.n, a.dt
 	return z.make(u)
 }
 
 // over is t over other ranks, of x.
-func (z *normalizer) over(t *term, rows [][]int32, x termID) termID {
+func (z *Normalizer) over(t *term, rows [][]int32, x TermID) TermID {
 	u := *t
 	u.rows = z.lists(rows)
 	return z.again(&u, x)
@@ -26,7 +26,7 @@ func (z *normalizer) over(t *term, rows [][]int32, x termID) termID {
 
 // moveOfReduce selects before it reduces, as far as no rank selects differently. What only
 // changes the order of elements, or repeats them, stays outside.
-func moveOfReduce(z *normalizer, t *term) (termID, bool) {
+func moveOfReduce(z *Normalizer, t *term) (TermID, bool) {
 	x, l := z.at(t.args[0]), &z.layouts.All[t.layout]
 	if x.kind != kindReduce {
 		return 0, false
@@ -38,7 +38,7 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	w, q, ok := l.Window(n, z.p.world)
+	w, q, ok := l.Window(n, z.vals.world)
 	if !ok {
 		return 0, false
 	}
@@ -52,7 +52,7 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 // into moves before it reduces where the reduction's operand is moved in a way that
 // cannot come out: the ranks from which a rank reads the reduction, each reduce over
 // a list; member by member these are whom the ranks of its own list read instead.
-func (z *normalizer) into(t, x *term) (termID, bool) {
+func (z *Normalizer) into(t, x *term) (TermID, bool) {
 	l, rows := z.layouts.All[t.layout], z.rows.All[x.rows]
 	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.All[in.layout].Rank == nil || l.Rank == nil {
 		return 0, false
@@ -81,10 +81,10 @@ func (z *normalizer) into(t, x *term) (termID, bool) {
 		return 0, false
 	}
 	l.Rank, l.Add, l.Digits = rank, add, slices.Clone(l.Digits)
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	in := z.move(l, t.n, x.args[0])
 	u := *x
-	u.args, u.n = []termID{in}, t.n
+	u.args, u.n = []TermID{in}, t.n
 	if z.at(in).kind != kindMove {
 		return 0, false
 	}
@@ -98,7 +98,7 @@ func (z *normalizer) into(t, x *term) (termID, bool) {
 }
 
 // reduceOfMove is moveOfReduce the other way round, for what tells ranks apart.
-func reduceOfMove(z *normalizer, t *term) (termID, bool) {
+func reduceOfMove(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if x.kind != kindMove {
 		return 0, false
@@ -107,7 +107,7 @@ func reduceOfMove(z *normalizer, t *term) (termID, bool) {
 }
 
 // out takes move x, which is t's operand, out of reduction t.
-func (z *normalizer) out(t, x *term) (termID, bool) {
+func (z *Normalizer) out(t, x *term) (TermID, bool) {
 	l, from := z.layouts.All[x.layout], x.args[0]
 	if l.Rank == nil {
 		return z.outOf(t, x)
@@ -164,14 +164,14 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 		}
 	}
 	l.Rank, l.Add, l.Digits = rank, add, slices.Clone(l.Digits)
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	return z.move(l, t.n, z.over(t, lists, from)), true
 }
 
 // byClasses reduces first over those ranks of a list that move x alike, where the order
 // does not matter, and then over one rank for each class of them. Classes are of one size: of
 // others a reduction around this one may make such.
-func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
+func (z *Normalizer) byClasses(t *term, l *layout.Layout) (TermID, bool) {
 	rows, entries := z.rows.All[t.rows], l.Entries()
 	if !z.anyOrder(t.red, t.dt) {
 		return 0, false
@@ -213,7 +213,7 @@ func (z *normalizer) byClasses(t *term, l *layout.Layout) (termID, bool) {
 
 // outOf takes out of a reduction what moves the elements of x on all ranks alike, but
 // for the selection, see moveOfReduce.
-func (z *normalizer) outOf(t, x *term) (termID, bool) {
+func (z *Normalizer) outOf(t, x *term) (TermID, bool) {
 	by, of := z.outer(x)
 	if by == x.layout && len(z.layouts.All[by].Digits) > 0 && z.layouts.All[by].Selects() || z.layouts.All[by].IsIdentity(t.n) {
 		return 0, false
@@ -221,15 +221,15 @@ func (z *normalizer) outOf(t, x *term) (termID, bool) {
 	return z.moveBy(by, t.n, z.again(t, of)), true
 }
 
-func reduceOfShuffle(z *normalizer, t *term) (termID, bool) {
+func reduceOfShuffle(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindShuffle || !x.local {
 		return 0, false
 	}
-	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
+	return z.each(x, func(a TermID) TermID { return z.again(t, a) }), true
 }
 
-func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
+func reduceOverEqual(z *Normalizer, t *term) (TermID, bool) {
 	rows := z.rows.All[t.rows]
 	block := z.parts.All[z.at(t.args[0]).same]
 	loose, once := z.anyOrder(t.red, t.dt), t.red == ir.Min || t.red == ir.Max
@@ -255,14 +255,14 @@ func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
 }
 
 // fromRanks is x as each rank's given other has it.
-func (z *normalizer) fromRanks(x termID, rank []int32) termID {
+func (z *Normalizer) fromRanks(x TermID, rank []int32) TermID {
 	l := layout.Identity(z.at(x).n)
 	l.Rank, l.Add = rank, make([]int64, len(rank))
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	return z.move(l, z.at(x).n, x)
 }
 
-func reduceOfOne(z *normalizer, t *term) (termID, bool) {
+func reduceOfOne(z *Normalizer, t *term) (TermID, bool) {
 	rows := z.rows.All[t.rows]
 	from := make([]int32, len(rows))
 	for r, row := range rows {
@@ -276,7 +276,7 @@ func reduceOfOne(z *normalizer, t *term) (termID, bool) {
 
 // reduceOfMoved takes a move that all operands of an elementwise operation share in
 // front of it again, where the reduction lets it out.
-func reduceOfMoved(z *normalizer, t *term) (termID, bool) {
+func reduceOfMoved(z *Normalizer, t *term) (TermID, bool) {
 	if z.at(t.args[0]).kind != kindPoint {
 		return 0, false
 	}
@@ -289,7 +289,7 @@ func reduceOfMoved(z *normalizer, t *term) (termID, bool) {
 		return 0, false
 	}
 	inner := z.before(t.args[0], by, n)
-	return z.out(t, &term{layout: by, args: []termID{inner}})
+	return z.out(t, &term{layout: by, args: []TermID{inner}})
 }
 
 // maxShared bounds how many elementwise operations deep a shared move is looked for.
@@ -298,7 +298,7 @@ const maxShared = 64
 // shared is the layout, up to what is the same on all ranks, by which all operands of
 // nested elementwise operations that are not constants are moved, -1 if there is no
 // operand but constants.
-func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
+func (z *Normalizer) shared(id TermID, depth int) (by int32, ok bool) {
 	x := z.at(id)
 	switch {
 	case x.kind == kindFull:
@@ -321,9 +321,9 @@ func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
 }
 
 // outer takes a move apart into what depends on the rank and the rest.
-func (z *normalizer) outer(x *term) (by int32, of termID) {
+func (z *Normalizer) outer(x *term) (by int32, of TermID) {
 	if n, ok := z.at(x.args[0]).n.Const(); ok {
-		if w, q, ok := z.layouts.All[x.layout].Window(n, z.p.world); ok {
+		if w, q, ok := z.layouts.All[x.layout].Window(n, z.vals.world); ok {
 			return z.layout(w), z.move(q, q.Elements(), x.args[0])
 		}
 	}
@@ -331,7 +331,7 @@ func (z *normalizer) outer(x *term) (by int32, of termID) {
 }
 
 // sourceSize is the number of elements of what is moved, false if it differs.
-func (z *normalizer) sourceSize(id termID) (n ir.Dim, ok bool) {
+func (z *Normalizer) sourceSize(id TermID) (n ir.Dim, ok bool) {
 	x := z.at(id)
 	if x.kind == kindMove {
 		_, of := z.outer(x)
@@ -352,7 +352,7 @@ func (z *normalizer) sourceSize(id termID) (n ir.Dim, ok bool) {
 }
 
 // before is nested elementwise operations of n elements without the move.
-func (z *normalizer) before(id termID, by int32, n ir.Dim) termID {
+func (z *Normalizer) before(id TermID, by int32, n ir.Dim) TermID {
 	x := *z.at(id)
 	switch x.kind {
 	case kindFull:
@@ -362,10 +362,10 @@ func (z *normalizer) before(id termID, by int32, n ir.Dim) termID {
 		return of
 	}
 	x.n = n
-	return z.each(x, func(a termID) termID { return z.before(a, by, n) })
+	return z.each(x, func(a TermID) TermID { return z.before(a, by, n) })
 }
 
-func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
+func reduceOfReduce(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if x.kind != kindReduce || x.red != t.red || !z.anyOrder(t.red, t.dt) {
 		return 0, false

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"fmt"
@@ -13,37 +13,37 @@ import (
 )
 
 // value makes the term of a value whose operands have terms.
-func (z *normalizer) value(v *value) termID {
+func (z *Normalizer) value(v *Value) TermID {
 	if t, ok := z.overlaid(v); ok {
 		return t
 	}
-	if len(v.args) > 0 && v.self == "" {
+	if len(v.Args) > 0 && v.Tag == "" {
 		if t, ok := z.moved(v); ok {
 			return t
 		}
 	}
 	switch {
-	case v.self != "" || v.index < 0:
-	case v.op == ir.OpFull:
-		return z.make(term{kind: kindFull, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), text: number(v.attrs, "value")})
-	case v.op == ir.OpIota && v.typ.DType().IsInt() && v.typ.DType().Size() >= 4:
-		start, step := v.attrs.Int("start", 0), v.attrs.Int("step", 1)
-		return z.make(term{kind: kindIota, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: start, scale: step})
-	case v.op.Info().Elementwise:
+	case v.Tag != "" || v.Result < 0:
+	case v.Op == ir.OpFull:
+		return z.make(term{kind: kindFull, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), text: number(v.Attrs, "value")})
+	case v.Op == ir.OpIota && v.Type.DType().IsInt() && v.Type.DType().Size() >= 4:
+		start, step := v.Attrs.Int("start", 0), v.Attrs.Int("step", 1)
+		return z.make(term{kind: kindIota, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), base: start, scale: step})
+	case v.Op.Info().Elementwise:
 		return z.pointwise(v)
-	case v.op == ir.OpAllReduce:
-		return z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].List)
-	case v.op == ir.OpReduceScatter:
-		sum := z.reduceOver(z.memo[v.args[0]], ir.Reduction(v.attrs.Str("reduce", "")), z.p.groups[v.group].List)
-		return z.shard(sum, z.p.values[v.args[0]].typ.Shape(), int(v.attrs.Int("dim", 0)), v.group, v.typ.Shape())
-	case v.op == ir.OpIndexPut:
+	case v.Op == ir.OpAllReduce:
+		return z.reduceOver(z.memo[v.Args[0]], ir.Reduction(v.Attrs.Str("reduce", "")), z.vals.groups[v.Group].List)
+	case v.Op == ir.OpReduceScatter:
+		sum := z.reduceOver(z.memo[v.Args[0]], ir.Reduction(v.Attrs.Str("reduce", "")), z.vals.groups[v.Group].List)
+		return z.shard(sum, z.vals.all[v.Args[0]].Type.Shape(), int(v.Attrs.Int("dim", 0)), v.Group, v.Type.Shape())
+	case v.Op == ir.OpIndexPut:
 		if t, ok := z.scatter(v); ok {
 			return t
 		}
 		if t, ok := z.rowPut(v); ok {
 			return t
 		}
-	case v.op == ir.OpEmbedding, v.op == ir.OpIndex:
+	case v.Op == ir.OpEmbedding, v.Op == ir.OpIndex:
 		if t, ok := z.lookup(v); ok {
 			return t
 		}
@@ -64,17 +64,17 @@ func number(l attr.List, key string) string {
 }
 
 // opaque is an operation that is only itself: types of operands and result count.
-func (z *normalizer) opaque(v *value) termID {
-	t := term{kind: kindOpaque, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), attrs: v.attrs,
-		head: fmt.Sprintf("%s|%d|%d|%s", v.self, v.index, v.group, v.attrs)}
-	types := []ir.Type{v.typ}
-	for _, a := range v.args {
-		typ := z.p.values[a].typ // layouts that matter are in self
+func (z *Normalizer) opaque(v *Value) TermID {
+	t := term{kind: kindOpaque, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), attrs: v.Attrs,
+		head: fmt.Sprintf("%s|%d|%d|%s", v.Tag, v.Result, v.Group, v.Attrs)}
+	types := []ir.Type{v.Type}
+	for _, a := range v.Args {
+		typ := z.vals.all[a].Type // layouts that matter are in self
 		types = append(types, ir.TensorOf(typ.DType(), typ.Shape()))
 		t.args = append(t.args, z.memo[a])
 	}
 	t.text = opaqueText(t.head, types)
-	if v.self == "" && v.index == 0 && v.group < 0 && v.op.Info().Effects == 0 {
+	if v.Tag == "" && v.Result == 0 && v.Group < 0 && v.Op.Info().Effects == 0 {
 		t.types = types
 	}
 	return z.make(t)
@@ -89,30 +89,30 @@ func opaqueText(head string, types []ir.Type) string {
 }
 
 // operation is an opaque operation of tensors of other types than it was made for.
-func (z *normalizer) operation(t term) termID {
+func (z *Normalizer) operation(t term) TermID {
 	t.text = opaqueText(t.head, t.types)
 	return z.make(t)
 }
 
 // overlaid is a tensor whose elements may lie in one place, as what lies there seen through
 // its strides: then what changes their places alone is nothing. False of others.
-func (z *normalizer) overlaid(v *value) (termID, bool) {
-	strides := v.typ.Strides()
-	if v.op != ir.OpInput && v.op != ir.OpAsStrided || strides == nil || v.typ.NonOverlapping() {
+func (z *Normalizer) overlaid(v *Value) (TermID, bool) {
+	strides := v.Type.Strides()
+	if v.Op != ir.OpInput && v.Op != ir.OpAsStrided || strides == nil || v.Type.NonOverlapping() {
 		return 0, false
 	}
-	l, ok := layout.Plain(digits(v.typ.Shape(), strides), 0)
+	l, ok := layout.Plain(digits(v.Type.Shape(), strides), 0)
 	lies := *v
-	lies.typ = ir.TensorOf(v.typ.DType(), ir.Shape{v.typ.Extent().Div(int64(v.typ.DType().Size()))})
-	return z.move(l, v.typ.Shape().NumElems(), z.opaque(&lies)), ok
+	lies.Type = ir.TensorOf(v.Type.DType(), ir.Shape{v.Type.Extent().Div(int64(v.Type.DType().Size()))})
+	return z.move(l, v.Type.Shape().NumElems(), z.opaque(&lies)), ok
 }
 
 // pointwise makes operands as large as the result, so that the operation is one of
 // flat tensors.
-func (z *normalizer) pointwise(v *value) termID {
-	t := term{kind: kindPoint, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), attrs: v.attrs, text: v.attrs.String()}
-	for _, a := range v.args {
-		x, ok := z.expand(z.memo[a], z.p.values[a].typ.Shape(), v.typ.Shape())
+func (z *Normalizer) pointwise(v *Value) TermID {
+	t := term{kind: kindPoint, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), attrs: v.Attrs, text: v.Attrs.String()}
+	for _, a := range v.Args {
+		x, ok := z.expand(z.memo[a], z.vals.all[a].Type.Shape(), v.Type.Shape())
 		if !ok {
 			return z.opaque(v)
 		}
@@ -122,7 +122,7 @@ func (z *normalizer) pointwise(v *value) termID {
 }
 
 // expand broadcasts x of one shape to another.
-func (z *normalizer) expand(x termID, from, to ir.Shape) (termID, bool) {
+func (z *Normalizer) expand(x TermID, from, to ir.Shape) (TermID, bool) {
 	n := to.NumElems()
 	if from.Equal(to) || from.NumElems().Equal(n) && len(from) <= len(to) {
 		return x, true
@@ -151,20 +151,20 @@ func (z *normalizer) expand(x termID, from, to ir.Shape) (termID, bool) {
 }
 
 // full is the constant x with so many elements.
-func (z *normalizer) full(x termID, n ir.Dim) termID {
+func (z *Normalizer) full(x TermID, n ir.Dim) TermID {
 	t := *z.at(x)
 	t.n = n
 	return z.make(t)
 }
 
 // shuffled moves elements in a way that no layout says; text tells it apart.
-func (z *normalizer) shuffled(x termID, n ir.Dim, local bool, text string) termID {
-	return z.make(term{kind: kindShuffle, dt: z.at(x).dt, n: n, text: text, local: local, args: []termID{x}})
+func (z *Normalizer) shuffled(x TermID, n ir.Dim, local bool, text string) TermID {
+	return z.make(term{kind: kindShuffle, dt: z.at(x).dt, n: n, text: text, local: local, args: []TermID{x}})
 }
 
 // exchanged is shuffled by a collective or a shard along a dimension.
-func (z *normalizer) exchanged(x termID, op ir.Op, group int32, dim int, n ir.Dim, text string) termID {
-	return z.make(term{kind: kindShuffle, op: op, base: int64(group), scale: int64(dim), dt: z.at(x).dt, n: n, text: text, args: []termID{x}})
+func (z *Normalizer) exchanged(x TermID, op ir.Op, group int32, dim int, n ir.Dim, text string) TermID {
+	return z.make(term{kind: kindShuffle, op: op, base: int64(group), scale: int64(dim), dt: z.at(x).dt, n: n, text: text, args: []TermID{x}})
 }
 
 // rowMajor are the strides of a shape without gaps, false where one is symbolic.
@@ -188,18 +188,18 @@ func rowMajor(s ir.Shape) ([]int64, bool) {
 }
 
 // moved makes terms of operations that only move elements.
-func (z *normalizer) moved(v *value) (termID, bool) {
-	x, to := z.memo[v.args[0]], v.typ.Shape()
-	from := z.p.values[v.args[0]].typ
+func (z *Normalizer) moved(v *Value) (TermID, bool) {
+	x, to := z.memo[v.Args[0]], v.Type.Shape()
+	from := z.vals.all[v.Args[0]].Type
 	n := to.NumElems()
-	switch v.op {
+	switch v.Op {
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias:
 		return x, true
 	case ir.OpClone:
-		if v.typ.DType() == from.DType() {
+		if v.Type.DType() == from.DType() {
 			return x, true
 		}
-		t := term{kind: kindPoint, op: ir.OpConvert, dt: v.typ.DType(), n: n, args: []termID{x}, text: noAttrs}
+		t := term{kind: kindPoint, op: ir.OpConvert, dt: v.Type.DType(), n: n, args: []TermID{x}, text: noAttrs}
 		return z.make(t), true
 	case ir.OpExpand:
 		return z.expand(x, from.Shape(), to)
@@ -210,35 +210,35 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 		if l, ok := viewLayout(v, from.Shape()); ok {
 			return z.move(l, n, x), true
 		}
-		return z.shuffled(x, n, true, fmt.Sprint(v.op, v.index, v.attrs, from.Shape(), to)), true
+		return z.shuffled(x, n, true, fmt.Sprint(v.Op, v.Result, v.Attrs, from.Shape(), to)), true
 	case ir.OpShard:
-		return z.shard(x, from.Shape(), int(v.attrs.Int("dim", 0)), v.group, to), true
+		return z.shard(x, from.Shape(), int(v.Attrs.Int("dim", 0)), v.Group, to), true
 	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
-		self := v.op != ir.OpCollectivePermute || len(v.attrs.Ints("pairs")) > 0 // over one rank
-		if self && z.p.groups[v.group].Size == 1 && n.Equal(from.Shape().NumElems()) {
+		self := v.Op != ir.OpCollectivePermute || len(v.Attrs.Ints("pairs")) > 0 // over one rank
+		if self && z.vals.groups[v.Group].Size == 1 && n.Equal(from.Shape().NumElems()) {
 			return x, true
 		}
 		l, ok := z.transport(v, from.Shape())
-		if v.op == ir.OpCollectivePermute && ok {
+		if v.Op == ir.OpCollectivePermute && ok {
 			return z.received(&l, n, x), true
 		}
 		if ok && int64(len(l.Rank)) <= layout.MaxTable {
-			l.Canonical(z.p.world)
+			l.Canonical(z.vals.world)
 			return z.move(l, n, x), true
 		}
-		return z.exchanged(x, v.op, v.group, int(v.attrs.Int("dim", 0)), n, fmt.Sprint(v.attrs, from.Shape(), to)), true
+		return z.exchanged(x, v.Op, v.Group, int(v.Attrs.Int("dim", 0)), n, fmt.Sprint(v.Attrs, from.Shape(), to)), true
 	}
 	return 0, false
 }
 
 // keepsOrder reports whether a view that is not a reshape has all elements of its operand,
 // in order, whatever the symbols are.
-func keepsOrder(v *value, from ir.Shape) bool {
-	if v.op != ir.OpPermute {
-		return v.typ.Shape().NumElems().Equal(from.NumElems()) // a selection of all of them
+func keepsOrder(v *Value, from ir.Shape) bool {
+	if v.Op != ir.OpPermute {
+		return v.Type.Shape().NumElems().Equal(from.NumElems()) // a selection of all of them
 	}
 	last := int64(-1)
-	for _, d := range v.attrs.Ints("dims") {
+	for _, d := range v.Attrs.Ints("dims") {
 		if from[d].Equal(ir.D(1)) {
 			continue
 		}
@@ -251,30 +251,30 @@ func keepsOrder(v *value, from ir.Shape) bool {
 }
 
 // viewLayout is the layout of a view that is not a reshape.
-func viewLayout(v *value, from ir.Shape) (layout.Layout, bool) {
+func viewLayout(v *Value, from ir.Shape) (layout.Layout, bool) {
 	strides, ok := rowMajor(from)
 	if !ok {
 		return layout.Layout{}, false
 	}
-	to, off := v.typ.Shape(), int64(0)
-	if v.op == ir.OpPermute {
+	to, off := v.Type.Shape(), int64(0)
+	if v.Op == ir.OpPermute {
 		var by []int64
-		for _, d := range v.attrs.Ints("dims") {
+		for _, d := range v.Attrs.Ints("dims") {
 			by = append(by, strides[d])
 		}
 		return layout.Plain(digits(to, by), 0)
 	}
-	d := int(v.attrs.Int("dim", 0))
-	switch v.op {
+	d := int(v.Attrs.Int("dim", 0))
+	switch v.Op {
 	case ir.OpSlice:
-		off = v.attrs.Int("start", 0) * strides[d]
-		strides[d] *= v.attrs.Int("step", 1)
+		off = v.Attrs.Int("start", 0) * strides[d]
+		strides[d] *= v.Attrs.Int("step", 1)
 	case ir.OpSplit:
-		for _, n := range v.attrs.Ints("sizes")[:v.index] {
+		for _, n := range v.Attrs.Ints("sizes")[:v.Result] {
 			off += n * strides[d]
 		}
 	case ir.OpSelect:
-		off = v.attrs.Int("index", 0) * strides[d]
+		off = v.Attrs.Int("index", 0) * strides[d]
 		strides = slices.Delete(strides, d, d+1)
 	}
 	return layout.Plain(digits(to, strides), off)
@@ -290,8 +290,8 @@ func digits(s ir.Shape, strides []int64) []layout.Digit {
 }
 
 // shard is each rank's piece of x along dimension d by its place in a group.
-func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Shape) termID {
-	if z.p.groups[group].Size == 1 {
+func (z *Normalizer) shard(x TermID, from ir.Shape, d int, group int32, to ir.Shape) TermID {
+	if z.vals.groups[group].Size == 1 {
 		return x
 	}
 	strides, ok := rowMajor(from)
@@ -300,15 +300,15 @@ func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Sh
 	if ok {
 		l, ok = layout.Plain(digits(to, strides), 0)
 	}
-	g := z.p.groups[group]
+	g := z.vals.groups[group]
 	if !ok || !static {
 		return z.exchanged(x, ir.OpShard, group, d, to.NumElems(), fmt.Sprint(from))
 	}
-	l.Rank, l.Add = make([]int32, z.p.world), make([]int64, z.p.world)
-	for r := range z.p.world {
+	l.Rank, l.Add = make([]int32, z.vals.world), make([]int64, z.vals.world)
+	for r := range z.vals.world {
 		l.Rank[r], l.Add[r] = int32(r), int64(g.At[r])*piece*strides[d]
 	}
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	return z.move(l, to.NumElems(), x)
 }
 
@@ -326,16 +326,16 @@ func evenSplits(l attr.List) bool {
 // transport is the layout of a collective that only moves elements, not yet
 // canonical; false where it cannot be said: symbolic pieces, and ranks that
 // receive nothing.
-func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
-	g, world := z.p.groups[v.group], z.p.world
+func (z *Normalizer) transport(v *Value, from ir.Shape) (layout.Layout, bool) {
+	g, world := z.vals.groups[v.Group], z.vals.world
 	strides, ok := rowMajor(from)
-	if !ok || v.attrs.Has("in_splits") && !evenSplits(v.attrs) {
+	if !ok || v.Attrs.Has("in_splits") && !evenSplits(v.Attrs) {
 		return layout.Layout{}, false
 	}
 	l := layout.Layout{Digits: digits(from, strides)}
-	d := int(v.attrs.Int("dim", 0))
+	d := int(v.Attrs.Int("dim", 0))
 	places := 1 // table entries of a rank
-	switch v.op {
+	switch v.Op {
 	case ir.OpAllToAll:
 		n, ok := from[0].Const()
 		if !ok {
@@ -359,11 +359,11 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 		return l, false
 	}
 	source := make([]int64, g.Size) // of a permute: by destination
-	if v.op == ir.OpCollectivePermute {
+	if v.Op == ir.OpCollectivePermute {
 		for i := range source {
 			source[i] = -1
 		}
-		pairs := v.attrs.Ints("pairs")
+		pairs := v.Attrs.Ints("pairs")
 		for i := 0; i+1 < len(pairs); i += 2 {
 			source[pairs[i+1]] = pairs[i]
 		}
@@ -372,9 +372,9 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 	for r := range world {
 		for k := range places {
 			from := int64(k)
-			switch v.op {
+			switch v.Op {
 			case ir.OpBroadcast:
-				from = v.attrs.Int("root", 0)
+				from = v.Attrs.Int("root", 0)
 			case ir.OpCollectivePermute:
 				from = source[g.At[r]]
 			case ir.OpAllToAll:
@@ -390,8 +390,8 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout.Layout, bool) {
 }
 
 // received is what a permute brings: zeros where a layout reads from rank -1.
-func (z *normalizer) received(l *layout.Layout, n ir.Dim, x termID) termID {
-	gets := layout.Layout{Digits: []layout.Digit{layout.Of(n, 0)}, Rank: make([]int32, z.p.world), Add: make([]int64, z.p.world)}
+func (z *Normalizer) received(l *layout.Layout, n ir.Dim, x TermID) TermID {
+	gets := layout.Layout{Digits: []layout.Digit{layout.Of(n, 0)}, Rank: make([]int32, z.vals.world), Add: make([]int64, z.vals.world)}
 	some := false
 	for r, from := range l.Rank {
 		gets.Rank[r] = int32(r)
@@ -401,46 +401,46 @@ func (z *normalizer) received(l *layout.Layout, n ir.Dim, x termID) termID {
 			l.Rank[r], some = int32(r), true // anything
 		}
 	}
-	l.Canonical(z.p.world)
+	l.Canonical(z.vals.world)
 	t := z.move(*l, n, x)
 	if !some {
 		return t
 	}
-	gets.Canonical(z.p.world)
+	gets.Canonical(z.vals.world)
 	mask := z.move(gets, n, z.make(term{kind: kindIota, op: ir.OpIota, dt: ir.I64, n: ir.D(2), scale: 1}))
 	zero := z.make(term{kind: kindFull, op: ir.OpFull, dt: z.at(x).dt, n: n, text: "0"})
-	return z.make(term{kind: kindPoint, op: ir.OpWhere, dt: z.at(x).dt, n: n, text: noAttrs, args: []termID{mask, t, zero}})
+	return z.make(term{kind: kindPoint, op: ir.OpWhere, dt: z.at(x).dt, n: n, text: noAttrs, args: []TermID{mask, t, zero}})
 }
 
 // reduceOver is the reduction of x over a list of ranks for each rank.
-func (z *normalizer) reduceOver(x termID, red ir.Reduction, lists [][]int32) termID {
+func (z *Normalizer) reduceOver(x TermID, red ir.Reduction, lists [][]int32) TermID {
 	t := z.at(x)
-	return z.make(term{kind: kindReduce, op: ir.OpAllReduce, dt: t.dt, n: t.n, red: red, rows: z.lists(lists), args: []termID{x}})
+	return z.make(term{kind: kindReduce, op: ir.OpAllReduce, dt: t.dt, n: t.n, red: red, rows: z.lists(lists), args: []TermID{x}})
 }
 
 // lookup is rows of a table at positions: the indexed dimension is the first.
-func (z *normalizer) lookup(v *value) (termID, bool) {
-	table, ok := z.p.values[v.args[0]].typ.Shape().Static()
-	dims := v.attrs.Ints("dims")
-	if !ok || len(v.args) != 2 || len(table) == 0 || v.op == ir.OpIndex && (len(dims) != 1 || dims[0] != 0) {
+func (z *Normalizer) lookup(v *Value) (TermID, bool) {
+	table, ok := z.vals.all[v.Args[0]].Type.Shape().Static()
+	dims := v.Attrs.Ints("dims")
+	if !ok || len(v.Args) != 2 || len(table) == 0 || v.Op == ir.OpIndex && (len(dims) != 1 || dims[0] != 0) {
 		return 0, false
 	}
-	return z.make(term{kind: kindLookup, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
-		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]]}}), true
+	return z.make(term{kind: kindLookup, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
+		args: []TermID{z.memo[v.Args[0]], z.memo[v.Args[1]]}}), true
 }
 
 // scatter is rows added to a table at positions: its first dimension is indexed, and
 // nothing is broadcast.
-func (z *normalizer) scatter(v *value) (termID, bool) {
-	dims := v.attrs.Ints("dims")
-	table, ok := v.typ.Shape().Static()
-	if !ok || !v.attrs.Bool("accumulate", false) || len(v.args) != 3 || len(dims) != 1 || dims[0] != 0 || len(table) == 0 {
+func (z *Normalizer) scatter(v *Value) (TermID, bool) {
+	dims := v.Attrs.Ints("dims")
+	table, ok := v.Type.Shape().Static()
+	if !ok || !v.Attrs.Bool("accumulate", false) || len(v.Args) != 3 || len(dims) != 1 || dims[0] != 0 || len(table) == 0 {
 		return 0, false
 	}
-	start, vals, ids := z.p.values[v.args[0]].typ, z.p.values[v.args[1]].typ, z.p.values[v.args[2]].typ
-	if !start.Shape().Equal(v.typ.Shape()) || !vals.Shape().Equal(append(slices.Clone(ids.Shape()), v.typ.Shape()[1:]...)) {
+	start, vals, ids := z.vals.all[v.Args[0]].Type, z.vals.all[v.Args[1]].Type, z.vals.all[v.Args[2]].Type
+	if !start.Shape().Equal(v.Type.Shape()) || !vals.Shape().Equal(append(slices.Clone(ids.Shape()), v.Type.Shape()[1:]...)) {
 		return 0, false
 	}
-	return z.make(term{kind: kindScatter, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
-		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]], z.memo[v.args[2]]}}), true
+	return z.make(term{kind: kindScatter, op: v.Op, dt: v.Type.DType(), n: v.Type.Shape().NumElems(), base: table[0], scale: intmath.Product(table[1:]),
+		args: []TermID{z.memo[v.Args[0]], z.memo[v.Args[1]], z.memo[v.Args[2]]}}), true
 }

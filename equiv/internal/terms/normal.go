@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// termID names a term; equal terms have one.
-type termID int32
+// TermID names a term; equal terms have one.
+type TermID int32
 
 // kind is what a term is made of.
 type kind uint8
@@ -49,9 +49,9 @@ type term struct {
 	local  bool         // of a shuffle: each rank's own elements, in a way that no rank differs in
 	head   string       // of what is opaque: its text without types
 	types  []ir.Type    // the same: of the result and the operands, nil if there is more to it than operands
-	args   []termID
+	args   []TermID
 	same   int32   // number of the partition of the ranks on whose blocks the term is known to be equal
-	from   valueID // the value that it was first made for
+	from   ValueID // the value that it was first made for
 }
 
 // scalar is what an elementwise operation computes.
@@ -59,76 +59,87 @@ func (t *term) scalar() scalar.Operation {
 	return scalar.Operation{Op: t.op, DType: t.dt, Attrs: t.attrs, Text: t.text}
 }
 
-// normalizer brings values into normal form.
-type normalizer struct {
-	p       *Prover
-	terms   []term
-	ids     map[string]termID                      // by what a term is, before equations; look-up only, as are the following
-	aside   map[string]termID                      // the same of what an equation makes of its other side
-	memo    []termID                               // by valueID, -1 unknown
-	layouts numbered.Values[string, layout.Layout] // by what tells them apart
-	moves   map[[2]int32]termID                    // of a layout and a term
-	joins   numbered.Pairs                         // compositions: the layout, -1 for none
-	settles numbered.Pairs                         // of a layout and a partition
-	behind  numbered.Pairs                         // the same: the partition behind the move
-	wholes  map[string]termID                      // of parts, -1 for none
-	rows    numbered.Values[string, [][]int32]     // for every rank over which ranks a reduction goes, in order
-	parts   ranks.Partitions
-	table   [numKinds][]*equation
-	element *equation         // that of elements, nil if it is not to be used
-	count   map[*equation]int // look-up only
-	now     valueID           // the value being brought into normal form
-	done    int
-	asking  bool // an equation is making its other side, see tables.go
-	trying  bool // whether a move comes out of a reduction is being asked
-	deep    int  // equations within equations
-	buf     []byte
+// Normalizer brings values into normal form. See New.
+type Normalizer struct {
+	vals        *Values
+	reassociate bool // whether equations may reassociate floats
+	terms       []term
+	ids         map[string]TermID                      // by what a term is, before equations; look-up only, as are the following
+	aside       map[string]TermID                      // the same of what an equation makes of its other side
+	memo        []TermID                               // by ValueID, -1 unknown
+	layouts     numbered.Values[string, layout.Layout] // by what tells them apart
+	moves       map[[2]int32]TermID                    // of a layout and a term
+	joins       numbered.Pairs                         // compositions: the layout, -1 for none
+	settles     numbered.Pairs                         // of a layout and a partition
+	behind      numbered.Pairs                         // the same: the partition behind the move
+	wholes      map[string]TermID                      // of parts, -1 for none
+	rows        numbered.Values[string, [][]int32]     // for every rank over which ranks a reduction goes, in order
+	parts       ranks.Partitions
+	table       [numKinds][]*equation
+	element     *equation         // that of elements, nil if it is not to be used
+	count       map[*equation]int // look-up only
+	now         ValueID           // the value being brought into normal form
+	done        int
+	asking      bool // an equation is making its other side, see tables.go
+	trying      bool // whether a move comes out of a reduction is being asked
+	deep        int  // equations within equations
+	buf         []byte
 }
 
 // maxDeep bounds equations that are applied within each other. Chains of operations are
 // as long as programs, but what an equation makes of a term is shallow.
 const maxDeep = 2000
 
-// normal returns the prover's normalizer.
-func (p *Prover) normal() *normalizer {
-	if p.z == nil {
-		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, wholes: map[string]termID{},
-			count: map[*equation]int{}, parts: ranks.NewPartitions(p.world)}
-		for _, e := range equations() {
-			switch {
-			case slices.Contains(p.opts.Without, e.Name):
-			case e.anchor == numKinds:
-				z.element = e
-			default:
-				z.table[e.anchor] = append(z.table[e.anchor], e)
-			}
+// New returns a normalizer of values. It may reassociate floats, and uses all equations
+// but those without.
+func New(vals *Values, reassociate bool, without []string) *Normalizer {
+	z := &Normalizer{vals: vals, reassociate: reassociate, ids: map[string]TermID{}, aside: map[string]TermID{}, moves: map[[2]int32]TermID{}, wholes: map[string]TermID{},
+		count: map[*equation]int{}, parts: ranks.NewPartitions(vals.world)}
+	for _, e := range equations() {
+		switch {
+		case slices.Contains(without, e.Name):
+		case e.anchor == numKinds:
+			z.element = e
+		default:
+			z.table[e.anchor] = append(z.table[e.anchor], e)
 		}
-		p.z = z
 	}
-	return p.z
+	return z
 }
 
-// report lists what was done.
-func (z *normalizer) report() (rewritten int, used []EquationUse) {
+// Report gives the equations that were used, in the order of the table, with how often, and returns
+// how many values have been brought into normal form.
+func (z *Normalizer) Report(used func(equation string, count int)) (rewritten int) {
 	for _, list := range append(z.table[:], []*equation{z.element}) {
 		for _, e := range list {
 			if n := z.count[e]; n > 0 {
-				used = append(used, EquationUse{e.Name, n})
+				used(e.Name, n)
 			}
 		}
 	}
-	return z.done, used
+	return z.done
 }
 
-// norm returns the normal form of a value. Values that it depends on come first, so
+// Equal reports whether two values are proved equal, and else where they part.
+func (z *Normalizer) Equal(x, y ValueID) (s, t TermID, ok bool) {
+	s, t = z.Norm(x), z.Norm(y)
+	if s == t {
+		return s, t, true
+	}
+	a, b := z.part(s, t)
+	ok = z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t) || z.everywhere(x, y))
+	return a, b, ok
+}
+
+// Norm returns the normal form of a value. Values that it depends on come first, so
 // that depth does not matter.
-func (z *normalizer) norm(v valueID) termID {
+func (z *Normalizer) Norm(v ValueID) TermID {
 	z.grow()
-	stack := []valueID{v}
+	stack := []ValueID{v}
 	for len(stack) > 0 {
 		at := stack[len(stack)-1]
 		ready := true
-		for _, a := range z.p.values[at].args {
+		for _, a := range z.vals.all[at].Args {
 			if z.memo[a] < 0 {
 				stack = append(stack, a)
 				ready = false
@@ -140,22 +151,22 @@ func (z *normalizer) norm(v valueID) termID {
 		stack = stack[:len(stack)-1]
 		if z.memo[at] < 0 {
 			z.now = at
-			z.memo[at] = z.value(&z.p.values[at])
+			z.memo[at] = z.value(&z.vals.all[at])
 			z.done++
 		}
 	}
 	return z.memo[v]
 }
 
-func (z *normalizer) grow() {
-	for len(z.memo) < len(z.p.values) {
+func (z *Normalizer) grow() {
+	for len(z.memo) < len(z.vals.all) {
 		z.memo = append(z.memo, -1)
 	}
 }
 
 // make returns the term equal to t: the first equation of its kind that applies
 // says what it is; else it is a term of its own.
-func (z *normalizer) make(t term) termID {
+func (z *Normalizer) make(t term) TermID {
 	if n, ok := t.n.Const(); ok && n == 0 {
 		t = term{kind: kindFull, dt: t.dt, n: t.n, text: "empty"}
 	}
@@ -189,14 +200,14 @@ func (z *normalizer) make(t term) termID {
 }
 
 // with is t of another type and other operands.
-func (z *normalizer) with(t *term, dt ir.DType, args ...termID) termID {
+func (z *Normalizer) with(t *term, dt ir.DType, args ...TermID) TermID {
 	u := *t
 	u.dt, u.args = dt, args
 	return z.make(u)
 }
 
 // each is x with what f makes of each operand in its place.
-func (z *normalizer) each(x term, f func(a termID) termID) termID {
+func (z *Normalizer) each(x term, f func(a TermID) TermID) TermID {
 	x.args = slices.Clone(x.args)
 	for i, a := range x.args {
 		x.args[i] = f(a)
@@ -205,7 +216,7 @@ func (z *normalizer) each(x term, f func(a termID) termID) termID {
 }
 
 // keep remembers what a term equals; what is made aside is tried again.
-func (z *normalizer) keep(key string, id termID) {
+func (z *Normalizer) keep(key string, id TermID) {
 	if z.asking {
 		z.aside[key] = id
 	} else {
@@ -213,8 +224,8 @@ func (z *normalizer) keep(key string, id termID) {
 	}
 }
 
-func (z *normalizer) add(t term) termID {
-	id := termID(len(z.terms))
+func (z *Normalizer) add(t term) TermID {
+	id := TermID(len(z.terms))
 	t.from = z.now
 	t.same = z.sameRanks(&t)
 	z.terms = append(z.terms, t)
@@ -222,7 +233,7 @@ func (z *normalizer) add(t term) termID {
 }
 
 // key is equal for equal terms.
-func (z *normalizer) key(t *term) string {
+func (z *Normalizer) key(t *term) string {
 	b := append(z.buf[:0], byte(t.kind), byte(t.op), byte(t.dt))
 	b = binary.AppendVarint(b, int64(t.layout))
 	b = binary.AppendVarint(b, int64(t.rows))
@@ -239,34 +250,34 @@ func (z *normalizer) key(t *term) string {
 	return string(b)
 }
 
-func (z *normalizer) at(id termID) *term { return &z.terms[id] }
+func (z *Normalizer) at(id TermID) *term { return &z.terms[id] }
 
 // move is the term whose elements a canonical layout takes from x; n is their number.
-func (z *normalizer) move(l layout.Layout, n ir.Dim, x termID) termID {
+func (z *Normalizer) move(l layout.Layout, n ir.Dim, x TermID) TermID {
 	return z.moveOf(z.layout(l), n, x)
 }
 
 // moveOf is move by the number of a layout.
-func (z *normalizer) moveOf(l int32, n ir.Dim, x termID) termID {
+func (z *Normalizer) moveOf(l int32, n ir.Dim, x TermID) TermID {
 	return z.moveBy(z.settled(l, z.at(x).same), n, x)
 }
 
-func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
+func (z *Normalizer) moveBy(id int32, n ir.Dim, x TermID) TermID {
 	q := [2]int32{id, int32(x)}
 	if t, ok := z.moves[q]; ok {
 		return t
 	}
-	t := z.make(term{kind: kindMove, dt: z.at(x).dt, n: n, layout: id, args: []termID{x}})
+	t := z.make(term{kind: kindMove, dt: z.at(x).dt, n: n, layout: id, args: []TermID{x}})
 	z.moves[q] = t
 	return t
 }
 
-func (z *normalizer) layout(l layout.Layout) int32 { return z.layouts.Number(l.Key(), l) }
+func (z *Normalizer) layout(l layout.Layout) int32 { return z.layouts.Number(l.Key(), l) }
 
 // join composes two layouts, -1 if they do not.
-func (z *normalizer) join(a, b int32) int32 {
+func (z *Normalizer) join(a, b int32) int32 {
 	return z.joins.Of(a, b, func() int32 {
-		if l, ok := layout.Compose(&z.layouts.All[a], &z.layouts.All[b], z.p.world); ok {
+		if l, ok := layout.Compose(&z.layouts.All[a], &z.layouts.All[b], z.vals.world); ok {
 			return z.layout(l)
 		}
 		return -1
@@ -275,7 +286,7 @@ func (z *normalizer) join(a, b int32) int32 {
 
 // settled is a layout that reads from one rank of each block of a partition, on which what
 // is moved is known to be equal: from the reader itself where it is among them everywhere.
-func (z *normalizer) settled(id, same int32) int32 {
+func (z *Normalizer) settled(id, same int32) int32 {
 	l := z.layouts.All[id]
 	if l.Rank == nil {
 		return id
@@ -294,14 +305,14 @@ func (z *normalizer) settled(id, same int32) int32 {
 			}
 		}
 		l.Rank, l.Add, l.Digits = rank, slices.Clone(l.Add), slices.Clone(l.Digits)
-		l.Canonical(z.p.world)
+		l.Canonical(z.vals.world)
 		return z.layout(l)
 	})
 }
 
 // part follows two terms that differ to where they part: as long as both are the
 // same operation and one operand alone differs, that operand is where to look.
-func (z *normalizer) part(s, t termID) (termID, termID) {
+func (z *Normalizer) part(s, t TermID) (TermID, TermID) {
 	for {
 		a, b := *z.at(s), *z.at(t)
 		x, y := a, b
@@ -325,8 +336,8 @@ func (z *normalizer) part(s, t termID) (termID, termID) {
 	}
 }
 
-// tried names the equations that look at terms such as these.
-func (z *normalizer) tried(s, t termID) string {
+// Tried names the equations that look at terms such as these.
+func (z *Normalizer) Tried(s, t TermID) string {
 	var names []string
 	for _, k := range []kind{z.at(s).kind, z.at(t).kind} {
 		for _, e := range z.table[k] {
@@ -341,13 +352,13 @@ func (z *normalizer) tried(s, t termID) string {
 	return "no equation makes them equal, tried: " + strings.Join(names, ", ")
 }
 
-// describe writes a term down, two levels deep, with the node that it came from.
-func (z *normalizer) describe(id termID) string {
+// Describe writes a term down, two levels deep, with the node that it came from.
+func (z *Normalizer) Describe(id TermID) string {
 	t := z.at(id)
-	return fmt.Sprintf("%%%s: %s", z.p.values[t.from].node, z.text(id, 2))
+	return fmt.Sprintf("%%%s: %s", z.vals.all[t.from].Node, z.text(id, 2))
 }
 
-func (z *normalizer) text(id termID, depth int) string {
+func (z *Normalizer) text(id TermID, depth int) string {
 	t := z.at(id)
 	name := t.op.Name()
 	switch t.kind {
@@ -370,7 +381,7 @@ func (z *normalizer) text(id termID, depth int) string {
 		args[i] = z.text(a, depth-1)
 	}
 	if t.kind == kindOpaque && t.op == ir.OpInput {
-		name = "%" + z.p.values[t.from].node
+		name = "%" + z.vals.all[t.from].Node
 	}
 	return fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
 }

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"strconv"
@@ -10,7 +10,7 @@ import (
 
 // reduceOfEqual takes out how often every operand counts: the greatest common divisor
 // over all lists.
-func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
+func reduceOfEqual(z *Normalizer, t *term) (TermID, bool) {
 	rows := z.rows.All[t.rows]
 	if !z.anyOrder(t.red, t.dt) || t.red != ir.Sum {
 		return 0, false
@@ -37,7 +37,7 @@ func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
 }
 
 // scaled is n times x.
-func (z *normalizer) scaled(x termID, n int64) termID {
+func (z *Normalizer) scaled(x TermID, n int64) TermID {
 	c := attr.Int(n)
 	if z.at(x).dt.IsFloat() {
 		c = attr.Float(float64(n))
@@ -45,29 +45,29 @@ func (z *normalizer) scaled(x termID, n int64) termID {
 	return z.times(x, c)
 }
 
-func (z *normalizer) times(x termID, c attr.Value) termID {
+func (z *Normalizer) times(x TermID, c attr.Value) TermID {
 	attrs := attr.Make(attr.Attr{Key: "scalar", Val: c})
-	return z.make(term{kind: kindPoint, op: ir.OpMul, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+	return z.make(term{kind: kindPoint, op: ir.OpMul, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []TermID{x}})
 }
 
 // quotient is x by n.
-func (z *normalizer) quotient(x termID, n float64) termID {
+func (z *Normalizer) quotient(x TermID, n float64) TermID {
 	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(n)})
-	return z.make(term{kind: kindPoint, op: ir.OpDiv, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+	return z.make(term{kind: kindPoint, op: ir.OpDiv, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []TermID{x}})
 }
 
-func (z *normalizer) convert(x termID, dt ir.DType) termID {
-	return z.make(term{kind: kindPoint, op: ir.OpConvert, dt: dt, n: z.at(x).n, text: noAttrs, args: []termID{x}})
+func (z *Normalizer) convert(x TermID, dt ir.DType) TermID {
+	return z.make(term{kind: kindPoint, op: ir.OpConvert, dt: dt, n: z.at(x).n, text: noAttrs, args: []TermID{x}})
 }
 
 // truncated is x by n, both integers.
-func (z *normalizer) truncated(x termID, n int) termID {
+func (z *Normalizer) truncated(x TermID, n int) TermID {
 	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(int64(n))})
-	return z.make(term{kind: kindPoint, op: ir.OpTruncDivide, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+	return z.make(term{kind: kindPoint, op: ir.OpTruncDivide, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []TermID{x}})
 }
 
 // averageIsQuotient makes sums of averages.
-func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
+func averageIsQuotient(z *Normalizer, t *term) (TermID, bool) {
 	rows := z.rows.All[t.rows]
 	if t.red != ir.Avg || t.dt == ir.Bool {
 		return 0, false
@@ -83,19 +83,19 @@ func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
 	case t.dt == ir.I64 || t.dt == ir.U64:
 		return z.truncated(z.make(u), len(rows[0])), true
 	case t.dt.IsInt():
-		u.args, u.dt = []termID{z.convert(t.args[0], ir.I64)}, ir.I64
+		u.args, u.dt = []TermID{z.convert(t.args[0], ir.I64)}, ir.I64
 		return z.convert(z.truncated(z.make(u), len(rows[0])), t.dt), true
-	case t.dt.Size() >= ir.F32.Size() || z.p.opts.Reassociate:
+	case t.dt.Size() >= ir.F32.Size() || z.reassociate:
 		return z.quotient(z.make(u), float64(len(rows[0]))), true
 	}
-	u.args, u.dt = []termID{z.convert(t.args[0], ir.F32)}, ir.F32
+	u.args, u.dt = []TermID{z.convert(t.args[0], ir.F32)}, ir.F32
 	return z.convert(z.quotient(z.make(u), float64(len(rows[0]))), t.dt), true
 }
 
 // factorOfFactor joins two factors of integers, and any number of factors and divisors
 // of floats. Products are told apart by twelve digits, so that their own
 // rounding does not.
-func factorOfFactor(z *normalizer, t *term) (termID, bool) {
+func factorOfFactor(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || z.at(t.args[0]).dt != t.dt {
 		return 0, false
 	}
@@ -104,7 +104,7 @@ func factorOfFactor(z *normalizer, t *term) (termID, bool) {
 	if inner && t.scalar().IntegerFactor() && x.scalar().IntegerFactor() {
 		return z.times(x.args[0], attr.Int(t.attrs.Int("scalar", 0)*x.attrs.Int("scalar", 0))), true
 	}
-	if !z.p.opts.Reassociate || !t.scalar().PlainConstant() || t.scalar().Constant("scalar", 0) == 0 {
+	if !z.reassociate || !t.scalar().PlainConstant() || t.scalar().Constant("scalar", 0) == 0 {
 		return 0, false
 	}
 	c, arg := t.scalar().Factor(), t.args[0]
@@ -118,26 +118,26 @@ func factorOfFactor(z *normalizer, t *term) (termID, bool) {
 	case near == "1.00000000000e+00":
 		return arg, true
 	default:
-		return z.make(term{kind: kindPoint, op: ir.OpMul, dt: t.dt, n: t.n, attrs: attrs, text: near, args: []termID{arg}}), true
+		return z.make(term{kind: kindPoint, op: ir.OpMul, dt: t.dt, n: t.n, attrs: attrs, text: near, args: []TermID{arg}}), true
 	}
 }
 
 // factorOfSum takes a factor into sums, differences and negations.
-func factorOfSum(z *normalizer, t *term) (termID, bool) {
-	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || !t.scalar().IntegerFactor() && !(z.p.opts.Reassociate && t.scalar().PlainConstant()) {
+func factorOfSum(z *Normalizer, t *term) (TermID, bool) {
+	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || !t.scalar().IntegerFactor() && !(z.reassociate && t.scalar().PlainConstant()) {
 		return 0, false
 	}
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint || x.dt != t.dt || x.op != ir.OpAdd && x.op != ir.OpSub && x.op != ir.OpNeg || !z.distributes(&x, ir.Sum) {
 		return 0, false
 	}
-	return z.each(x, func(a termID) termID { return z.with(t, t.dt, a) }), true
+	return z.each(x, func(a TermID) TermID { return z.with(t, t.dt, a) }), true
 }
 
 // unsigned are the types of as many bits as signed ones.
 var unsigned = map[ir.DType]ir.DType{ir.I8: ir.U8, ir.I16: ir.U16, ir.I32: ir.U32, ir.I64: ir.U64}
 
-func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
+func reduceOfMonotone(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 {
 		return 0, false
@@ -148,17 +148,17 @@ func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 			return 0, false
 		}
 		// Of a signed number that is taken for an unsigned one, both conversions are gone.
-		return z.each(x, func(termID) termID { return z.convert(z.again(t, z.convert(id, to)), x.dt) }), true
+		return z.each(x, func(TermID) TermID { return z.convert(z.again(t, z.convert(id, to)), x.dt) }), true
 	}
-	if !x.scalar().Monotone(z.at(x.args[0]).dt, z.p.opts.Reassociate) {
+	if !x.scalar().Monotone(z.at(x.args[0]).dt, z.reassociate) {
 		return 0, false
 	}
-	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
+	return z.each(x, func(a TermID) TermID { return z.again(t, a) }), true
 }
 
 // distributes reports whether op(reduce(a), reduce(b)) = reduce(op(a, b)), and the
 // same of one operand.
-func (z *normalizer) distributes(p *term, red ir.Reduction) bool {
+func (z *Normalizer) distributes(p *term, red ir.Reduction) bool {
 	for _, a := range p.args {
 		if z.at(a).dt != p.dt {
 			return false
@@ -183,32 +183,32 @@ func (z *normalizer) distributes(p *term, red ir.Reduction) bool {
 	return false
 }
 
-func reduceOfLinear(z *normalizer, t *term) (termID, bool) {
+func reduceOfLinear(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint || !z.anyOrder(t.red, t.dt) || !z.distributes(&x, t.red) {
 		return 0, false
 	}
-	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
+	return z.each(x, func(a TermID) TermID { return z.again(t, a) }), true
 }
 
 // narrowed looks at a conversion to floats of 8 or 16 bits of a sum or product over ranks in f32,
 // which is how the IR defines it for them. Where reassociation is allowed, rounding
 // goes before divisions and sums.
-func narrowed(z *normalizer, t *term) (termID, bool) {
+func narrowed(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if t.op != ir.OpConvert || !t.dt.IsFloat() || !x.dt.IsFloat() || t.dt.Size() >= x.dt.Size() ||
-		!z.p.opts.Reassociate && (t.dt.Size() > 2 || x.dt != ir.F32) {
+		!z.reassociate && (t.dt.Size() > 2 || x.dt != ir.F32) {
 		return 0, false
 	}
-	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && x.scalar().PlainConstant() {
+	if z.reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && x.scalar().PlainConstant() {
 		return z.with(x, t.dt, z.convert(x.args[0], t.dt)), true
 	}
 	x, moved := z.beneath(x, t.n)
-	if x.kind != kindReduce || x.red != ir.Sum && (x.red != ir.Product || z.p.opts.Reassociate) {
+	if x.kind != kindReduce || x.red != ir.Sum && (x.red != ir.Product || z.reassociate) {
 		return 0, false
 	}
 	w := z.at(x.args[0])
-	if !z.p.opts.Reassociate && (w.kind != kindPoint || w.op != ir.OpConvert || z.at(w.args[0]).dt != t.dt) {
+	if !z.reassociate && (w.kind != kindPoint || w.op != ir.OpConvert || z.at(w.args[0]).dt != t.dt) {
 		return 0, false
 	}
 	return moved(z.again(x, z.convert(x.args[0], t.dt))), true
@@ -216,13 +216,13 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 
 // beneath is what x takes elements of, through moves that do not join, if it does nothing else,
 // and takes them of another term.
-func (z *normalizer) beneath(x *term, n ir.Dim) (*term, func(termID) termID) {
+func (z *Normalizer) beneath(x *term, n ir.Dim) (*term, func(TermID) TermID) {
 	outer := *x
 	if x.kind != kindMove && x.kind != kindShuffle {
-		return x, func(id termID) termID { return id }
+		return x, func(id TermID) TermID { return id }
 	}
 	x, moved := z.beneath(z.at(outer.args[0]), z.at(outer.args[0]).n)
-	return x, func(id termID) termID {
+	return x, func(id TermID) TermID {
 		if id = moved(id); outer.kind == kindMove {
 			return z.moveOf(outer.layout, n, id)
 		}
@@ -231,7 +231,7 @@ func (z *normalizer) beneath(x *term, n ir.Dim) (*term, func(termID) termID) {
 }
 
 // thereAndBack drops a conversion to a type that tells all elements apart, and back.
-func thereAndBack(z *normalizer, t *term) (termID, bool) {
+func thereAndBack(z *Normalizer, t *term) (TermID, bool) {
 	if t.op != ir.OpConvert {
 		return 0, false
 	}
@@ -249,7 +249,7 @@ func thereAndBack(z *normalizer, t *term) (termID, bool) {
 }
 
 // flipped is what a term flips the highest bit of.
-func (z *normalizer) flipped(id termID) (of termID, ok bool) {
+func (z *Normalizer) flipped(id TermID) (of TermID, ok bool) {
 	t := z.at(id)
 	if t.kind != kindPoint || t.op != ir.OpBitwiseXor || len(t.args) != 1 || t.attrs.Int("scalar", 0) != -1<<(8*t.dt.Size()-1) {
 		return 0, false
@@ -258,7 +258,7 @@ func (z *normalizer) flipped(id termID) (of termID, ok bool) {
 }
 
 // wrapped looks at a conversion of integers that cuts off what sums and products wrap around by.
-func wrapped(z *normalizer, t *term) (termID, bool) {
+func wrapped(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
 	if t.op != ir.OpConvert || !t.dt.IsInt() || !x.dt.IsInt() || t.dt.Size() >= x.dt.Size() {
 		return 0, false
@@ -278,7 +278,7 @@ func wrapped(z *normalizer, t *term) (termID, bool) {
 }
 
 // reduceOfBools makes maxima of sums of bools, and minima of products.
-func reduceOfBools(z *normalizer, t *term) (termID, bool) {
+func reduceOfBools(z *Normalizer, t *term) (TermID, bool) {
 	if t.dt != ir.Bool || t.red != ir.Sum && t.red != ir.Product {
 		return 0, false
 	}

@@ -1,4 +1,4 @@
-package equiv
+package terms
 
 import (
 	"math"
@@ -22,20 +22,20 @@ type tableSum struct {
 	run       int64 // rows of a rank's piece
 	count     int64 // positions of a rank
 	row       int64 // elements of a row
-	vals, ids termID
+	vals, ids TermID
 	table     ir.DType // of the rows and their sums
 	out       ir.DType // of what travels, and of the result
 	average   bool
 }
 
 // sumOfCombined and sumOfAdded are the equations from right to left.
-func sumOfCombined(z *normalizer, t *term) (termID, bool) { return z.tableSum(t, true) }
+func sumOfCombined(z *Normalizer, t *term) (TermID, bool) { return z.tableSum(t, true) }
 
-func sumOfAdded(z *normalizer, t *term) (termID, bool) { return z.tableSum(t, false) }
+func sumOfAdded(z *Normalizer, t *term) (TermID, bool) { return z.tableSum(t, false) }
 
 // tableSum finds the parts of t, if it is a right side; combined says of which
 // equation.
-func (z *normalizer) tableSum(t *term, combined bool) (termID, bool) {
+func (z *Normalizer) tableSum(t *term, combined bool) (TermID, bool) {
 	if z.asking {
 		return 0, false
 	}
@@ -47,9 +47,9 @@ func (z *normalizer) tableSum(t *term, combined bool) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	for g := range z.p.groups {
-		s := tableSum{group: int32(g), ranks: int64(z.p.groups[g].Size), out: t.dt, average: average}
-		if s.ranks < 2 || !place.by(z, z.p.groups[g].List) || !z.atoms(&s, place, rows, combined) {
+	for g := range z.vals.groups {
+		s := tableSum{group: int32(g), ranks: int64(z.vals.groups[g].Size), out: t.dt, average: average}
+		if s.ranks < 2 || !place.by(z, z.vals.groups[g].List) || !z.atoms(&s, place, rows, combined) {
 			continue
 		}
 		if !combined && !z.anyOrder(ir.Sum, s.table) {
@@ -67,7 +67,7 @@ func (z *normalizer) tableSum(t *term, combined bool) (termID, bool) {
 
 // core takes off what may follow the addition of rows: a division by the number of
 // ranks, and a conversion.
-func (z *normalizer) core(t *term) (core *term, average, ok bool) {
+func (z *Normalizer) core(t *term) (core *term, average, ok bool) {
 	x := t
 	if x.kind == kindPoint && x.op == ir.OpConvert {
 		x = z.at(x.args[0])
@@ -79,7 +79,7 @@ func (z *normalizer) core(t *term) (core *term, average, ok bool) {
 }
 
 // placed finds the positions and the rows that travelled.
-func (z *normalizer) placed(core *term) (owned, termID, bool) {
+func (z *Normalizer) placed(core *term) (owned, TermID, bool) {
 	if core.kind == kindPoint { // rows looked up and added
 		for core.kind == kindPoint && core.op == ir.OpAdd && len(core.args) == 2 {
 			core = z.at(core.args[0])
@@ -123,7 +123,7 @@ func (z *normalizer) placed(core *term) (owned, termID, bool) {
 // ownedRows finds owned positions in the positions of a scatter: they themselves, or
 // where this rank has them, something else elsewhere. byRank says that the table has a
 // run for every rank.
-func (z *normalizer) ownedRows(rows termID, size int64, byRank bool) (owned, bool) {
+func (z *Normalizer) ownedRows(rows TermID, size int64, byRank bool) (owned, bool) {
 	x := z.at(rows)
 	if x.kind == kindPoint && x.op == ir.OpWhere {
 		c := z.at(x.args[0])
@@ -144,13 +144,13 @@ func (z *normalizer) ownedRows(rows termID, size int64, byRank bool) (owned, boo
 }
 
 // own is this rank's part of what was gathered: of so many elements.
-func (z *normalizer) own(x termID, group int32, n int64) termID {
-	size := int64(z.p.groups[group].Size)
+func (z *Normalizer) own(x TermID, group int32, n int64) TermID {
+	size := int64(z.vals.groups[group].Size)
 	return z.shard(x, ir.Dims(size*n), 0, group, ir.Dims(n))
 }
 
 // atoms finds rows and positions before they travelled. False if that cannot be.
-func (z *normalizer) atoms(s *tableSum, o owned, rows termID, combined bool) bool {
+func (z *Normalizer) atoms(s *tableSum, o owned, rows TermID, combined bool) bool {
 	s.run = o.run
 	all, ok1 := z.at(o.positions).n.Const()
 	elems, ok2 := z.at(rows).n.Const()
@@ -186,7 +186,7 @@ func (z *normalizer) atoms(s *tableSum, o owned, rows termID, combined bool) boo
 }
 
 // summed is the left side.
-func (z *normalizer) summed(s *tableSum) termID {
+func (z *Normalizer) summed(s *tableSum) TermID {
 	b := sideOf(z, s)
 	x := b.op(ir.OpIndexPut, addRows, ir.TensorOf(s.table, ir.Dims(s.run*s.ranks, s.row)), b.full(s.table, 0, s.run*s.ranks, s.row), b.vals, b.ids)
 	if s.out != s.table {
@@ -197,21 +197,21 @@ func (z *normalizer) summed(s *tableSum) termID {
 		red = "avg"
 	}
 	attrs := attr.Make(attr.Attr{Key: "reduce", Val: attr.String(red)}, attr.Attr{Key: "dim", Val: attr.Int(0)})
-	v := value{op: ir.OpReduceScatter, group: s.group, attrs: attrs, typ: ir.TensorOf(s.out, ir.Dims(s.run, s.row)), args: []valueID{x}}
-	return b.norm(z.p.number(v))
+	v := Value{Op: ir.OpReduceScatter, Group: s.group, Attrs: attrs, Type: ir.TensorOf(s.out, ir.Dims(s.run, s.row)), Args: []ValueID{x}}
+	return b.norm(z.vals.Number(v))
 }
 
 var addRows = attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
 
 // side makes a side of an equation of operations on given terms.
 type side struct {
-	z         *normalizer
+	z         *Normalizer
 	s         *tableSum
-	vals, ids valueID
+	vals, ids ValueID
 	index     ir.DType // of positions
 }
 
-func sideOf(z *normalizer, s *tableSum) *side {
+func sideOf(z *Normalizer, s *tableSum) *side {
 	b := &side{z: z, s: s, index: z.at(s.ids).dt}
 	b.vals = b.given(s.vals, ir.TensorOf(s.table, ir.Dims(s.count, s.row)))
 	b.ids = b.given(s.ids, ir.TensorOf(b.index, ir.Dims(s.count)))
@@ -219,56 +219,56 @@ func sideOf(z *normalizer, s *tableSum) *side {
 }
 
 // given is a value whose term is known.
-func (b *side) given(t termID, typ ir.Type) valueID {
-	v := b.z.p.number(value{op: ir.OpInvalid, group: -1, self: "term " + strconv.Itoa(int(t)), typ: typ, node: b.z.p.values[b.z.at(t).from].node})
+func (b *side) given(t TermID, typ ir.Type) ValueID {
+	v := b.z.vals.Number(Value{Op: ir.OpInvalid, Group: -1, Tag: "term " + strconv.Itoa(int(t)), Type: typ, Node: b.z.vals.all[b.z.at(t).from].Node})
 	b.z.grow()
 	b.z.memo[v] = t
 	return v
 }
 
-func (b *side) op(op ir.Op, attrs attr.List, typ ir.Type, args ...valueID) valueID {
-	return b.z.p.number(value{op: op, group: -1, attrs: attrs, typ: typ, args: args, node: b.z.p.values[b.z.now].node})
+func (b *side) op(op ir.Op, attrs attr.List, typ ir.Type, args ...ValueID) ValueID {
+	return b.z.vals.Number(Value{Op: op, Group: -1, Attrs: attrs, Type: typ, Args: args, Node: b.z.vals.all[b.z.now].Node})
 }
 
 // norm is the term of a value that an equation made; the value at hand stays the one that is being
 // brought into normal form.
-func (b *side) norm(v valueID) termID {
+func (b *side) norm(v ValueID) TermID {
 	now := b.z.now
-	t := b.z.norm(v)
+	t := b.z.Norm(v)
 	b.z.now = now
 	return t
 }
 
-func (b *side) full(dt ir.DType, x float64, dims ...int64) valueID {
+func (b *side) full(dt ir.DType, x float64, dims ...int64) ValueID {
 	return b.op(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(x)}), ir.TensorOf(dt, ir.Dims(dims...)))
 }
 
-func (b *side) iota(dt ir.DType, step, n int64) valueID {
+func (b *side) iota(dt ir.DType, step, n int64) ValueID {
 	return b.op(ir.OpIota, attr.Make(attr.Attr{Key: "step", Val: attr.Int(step)}), ir.TensorOf(dt, ir.Dims(n)))
 }
 
-func (b *side) scalar(op ir.Op, c attr.Value, typ ir.Type, x valueID) valueID {
+func (b *side) scalar(op ir.Op, c attr.Value, typ ir.Type, x ValueID) ValueID {
 	return b.op(op, attr.Make(attr.Attr{Key: "scalar", Val: c}), typ, x)
 }
 
 // column is a vector as a matrix with equal columns.
-func (b *side) column(v valueID, columns int64) valueID {
-	t := b.z.p.values[v].typ
+func (b *side) column(v ValueID, columns int64) ValueID {
+	t := b.z.vals.all[v].Type
 	n := t.Shape()[0]
 	one := b.op(ir.OpView, nil, ir.TensorOf(t.DType(), ir.Shape{n, ir.D(1)}), v)
 	return b.op(ir.OpExpand, nil, ir.TensorOf(t.DType(), ir.Shape{n, ir.D(columns)}), one)
 }
 
-func (b *side) gather(v valueID) valueID {
-	t := b.z.p.values[v].typ
+func (b *side) gather(v ValueID) ValueID {
+	t := b.z.vals.all[v].Type
 	shape := slices.Clone(t.Shape())
 	shape[0] = shape[0].Mul(ir.D(b.s.ranks))
 	attrs := attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)})
-	return b.z.p.number(value{op: ir.OpAllGather, group: b.s.group, attrs: attrs, typ: ir.TensorOf(t.DType(), shape), args: []valueID{v}})
+	return b.z.vals.Number(Value{Op: ir.OpAllGather, Group: b.s.group, Attrs: attrs, Type: ir.TensorOf(t.DType(), shape), Args: []ValueID{v}})
 }
 
 // natural is the positions with negative ones counted from the table's end.
-func (b *side) natural() valueID {
+func (b *side) natural() ValueID {
 	t := ir.TensorOf(b.index, ir.Dims(b.s.count))
 	below := b.scalar(ir.OpLt, attr.Int(0), t.WithDType(ir.Bool), b.ids)
 	moved := b.scalar(ir.OpAdd, attr.Int(b.s.ranks*b.s.run), t, b.ids)
@@ -277,7 +277,7 @@ func (b *side) natural() valueID {
 
 // local is what a rank contributes: its sums of rows for equal positions, at the
 // first of them, and the positions, -1 at the others.
-func (b *side) local() (positions, sums valueID) {
+func (b *side) local() (positions, sums ValueID) {
 	n, t := b.s.count, ir.TensorOf(b.index, ir.Dims(b.s.count))
 	places := ir.Tensor(ir.I64, n)
 	all := b.natural()
@@ -295,18 +295,18 @@ func (b *side) local() (positions, sums valueID) {
 }
 
 // owned is, of gathered positions, the row in this rank's run and whether it has it.
-func (b *side) owned(positions valueID) (from, rows, mine valueID) {
+func (b *side) owned(positions ValueID) (from, rows, mine ValueID) {
 	n := b.s.ranks * b.s.count
 	t := ir.TensorOf(b.index, ir.Dims(n))
 	starts := b.iota(b.index, b.s.run, b.s.ranks)
-	first := b.z.p.number(value{op: ir.OpShard, group: b.s.group, attrs: attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}), typ: ir.TensorOf(b.index, ir.Dims(1)), args: []valueID{starts}})
+	first := b.z.vals.Number(Value{Op: ir.OpShard, Group: b.s.group, Attrs: attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}), Type: ir.TensorOf(b.index, ir.Dims(1)), Args: []ValueID{starts}})
 	from = b.op(ir.OpSub, nil, t, positions, first)
 	rows = b.op(ir.OpClamp, attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}, attr.Attr{Key: "max", Val: attr.Int(b.s.run - 1)}), t, from)
 	return from, rows, b.op(ir.OpEq, nil, t.WithDType(ir.Bool), from, rows)
 }
 
 // isSide reports whether t is a right side for these parts.
-func (z *normalizer) isSide(s *tableSum, t *term, combined bool) bool {
+func (z *Normalizer) isSide(s *tableSum, t *term, combined bool) bool {
 	b := sideOf(z, s)
 	positions, rows := b.natural(), b.vals
 	if combined {
@@ -322,16 +322,16 @@ func (z *normalizer) isSide(s *tableSum, t *term, combined bool) bool {
 }
 
 // sides are the ways in which a rank makes its run of the table of what was gathered.
-func (b *side) sides(positions, rows valueID, combined bool) []valueID {
+func (b *side) sides(positions, rows ValueID, combined bool) []ValueID {
 	s := b.s
 	from, clamped, mine := b.owned(positions)
-	work := b.z.p.values[rows].typ.DType()
+	work := b.z.vals.all[rows].Type.DType()
 	if combined && s.average && work.Size() < ir.F32.Size() {
 		work = ir.F32 // averages are divided before they are rounded
 	}
 	shape := ir.Dims(s.run, s.row)
 	all := ir.Dims(s.ranks*s.count, s.row)
-	if work != b.z.p.values[rows].typ.DType() {
+	if work != b.z.vals.all[rows].Type.DType() {
 		rows = b.op(ir.OpConvert, nil, ir.TensorOf(work, all), rows)
 	}
 	none := 0.0
@@ -339,7 +339,7 @@ func (b *side) sides(positions, rows valueID, combined bool) []valueID {
 		none = math.Copysign(0, -1)
 	}
 	added := b.op(ir.OpWhere, nil, ir.TensorOf(work, all), b.column(mine, s.row), rows, b.full(work, none))
-	var out []valueID
+	var out []ValueID
 	for _, at := range b.targets(from, clamped, mine) {
 		for _, base := range b.bases(at, mine, work, combined) {
 			out = append(out, b.finish(b.op(ir.OpIndexPut, addRows, ir.TensorOf(work, shape), base, added, at)))
@@ -351,14 +351,14 @@ func (b *side) sides(positions, rows valueID, combined bool) []valueID {
 	return out
 }
 
-func (b *side) sums() valueID { _, s := b.local(); return s }
+func (b *side) sums() ValueID { _, s := b.local(); return s }
 
 // targets are rows of the run to add to: where this rank does not have a position any row
 // does, since zeros are added there.
-func (b *side) targets(from, clamped, mine valueID) []valueID {
+func (b *side) targets(from, clamped, mine ValueID) []ValueID {
 	n := b.s.ranks * b.s.count
 	t := ir.TensorOf(b.index, ir.Dims(n))
-	out := []valueID{clamped}
+	out := []ValueID{clamped}
 	if n <= b.s.run {
 		out = append(out, b.op(ir.OpWhere, nil, t, mine, from, b.iota(b.index, b.s.run/n, n)))
 	}
@@ -374,22 +374,22 @@ func (b *side) targets(from, clamped, mine valueID) []valueID {
 // bases are what rows may be added to: +0 where no sum of a rank can be -0, for sums
 // that start from +0 are not unless they are rounded; else -0 in the rows that all
 // ranks have.
-func (b *side) bases(at, mine valueID, work ir.DType, combined bool) []valueID {
+func (b *side) bases(at, mine ValueID, work ir.DType, combined bool) []ValueID {
 	s := b.s
 	if !combined || s.out == s.table && s.table.Size() >= ir.F32.Size() {
-		return []valueID{b.full(work, 0, s.run, s.row)}
+		return []ValueID{b.full(work, 0, s.run, s.row)}
 	}
 	n, rows := ir.Tensor(ir.F32, s.ranks*s.count), ir.Tensor(ir.F32, s.run)
 	ones := b.op(ir.OpWhere, nil, n, mine, b.full(ir.F32, 1), b.full(ir.F32, 0))
 	have := b.op(ir.OpIndexPut, addRows, rows, b.full(ir.F32, 0, s.run), ones, at)
 	every := b.scalar(ir.OpEq, attr.Float(float64(s.ranks)), rows.WithDType(ir.Bool), have)
 	zero := b.op(ir.OpWhere, nil, rows.WithDType(work), every, b.full(work, math.Copysign(0, -1)), b.full(work, 0))
-	return []valueID{b.column(zero, s.row)}
+	return []ValueID{b.column(zero, s.row)}
 }
 
 // finish divides averages and rounds.
-func (b *side) finish(v valueID) valueID {
-	t := b.z.p.values[v].typ
+func (b *side) finish(v ValueID) ValueID {
+	t := b.z.vals.all[v].Type
 	if b.s.average {
 		v = b.scalar(ir.OpDiv, attr.Float(float64(b.s.ranks)), t, v)
 	}
@@ -400,7 +400,7 @@ func (b *side) finish(v valueID) valueID {
 }
 
 // lookedUp is the run of which every row looks up what the ranks have for it.
-func (b *side) lookedUp(clamped, mine, sums valueID) valueID {
+func (b *side) lookedUp(clamped, mine, sums ValueID) ValueID {
 	s := b.s
 	n, byRank := s.ranks*s.count, ir.Dims(s.ranks, s.count)
 	t := ir.TensorOf(b.index, ir.Dims(n))
@@ -417,7 +417,7 @@ func (b *side) lookedUp(clamped, mine, sums valueID) valueID {
 		work = ir.F32
 	}
 	piece := ir.Dims(s.run, s.row)
-	var sum valueID
+	var sum ValueID
 	for k := range s.ranks {
 		l := attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}, attr.Attr{Key: "start", Val: attr.Int(k * s.run)}, attr.Attr{Key: "end", Val: attr.Int((k + 1) * s.run)})
 		of := b.op(ir.OpSlice, l, run, at)
