@@ -91,7 +91,7 @@ func (lib) plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error) {
 	}
 	c := C.lt_problem{x: matrix(p.X, p.M, p.K, p.Type), y: matrix(p.Y, p.K, p.N, p.Type), d: matrix(p.D, p.M, p.N, p.Out),
 		trans_x: trans(p.X), trans_y: trans(p.Y), compute: compute32, scale: dataTypes[dtype.F32],
-		batch: C.int32_t(p.Batch), sms: C.int32_t(p.SMs)}
+		batch: C.int32_t(p.Batch), sms: C.int32_t(p.SMs), bias: C.uint64_t(p.Bias)}
 	switch {
 	case p.Type == dtype.F64:
 		c.compute, c.scale = compute64, dataTypes[dtype.F64]

@@ -141,8 +141,14 @@ func (p *Problem) onHost(x, y, d driver.Ptr) error {
 		return t
 	}
 	in, out := hostops.Tensor{DType: p.Type}, hostops.Tensor{DType: p.Out}
-	return hostops.Run("matmul", attr.List{}, []hostops.Tensor{view(p.D, p.M, p.N, out, d)},
-		[]hostops.Tensor{view(p.X, p.M, p.K, in, x), view(p.Y, p.K, p.N, in, y)})
+	op, ins := "matmul", []hostops.Tensor{view(p.X, p.M, p.K, in, x), view(p.Y, p.K, p.N, in, y)}
+	if p.Bias != 0 {
+		bias := out
+		bias.Shape, bias.Strides = []int64{p.Batch, p.M, p.N}, []int64{0, 1, 0}
+		bias.Data = driver.HostBytes(p.Bias, uint64(p.M)*uint64(p.Out.Size()))
+		op, ins = "addmm", append([]hostops.Tensor{bias}, ins...)
+	}
+	return hostops.Run(op, attr.List{}, []hostops.Tensor{view(p.D, p.M, p.N, out, d)}, ins)
 }
 
 // sampleOnHost does the work of check.cu on host memory.

@@ -110,12 +110,15 @@ func (l *Plan) make(limit uint64) error {
 	if p.K == 0 {
 		return l.checkZero()
 	}
+	if p.Bias != 0 && !p.Swapped {
+		return unsupported("a bias of each row")
+	}
 	tuned := false
 	if l.algo == (Algo{}) {
 		l.algo, tuned = h.opts.Tuning.Get(*p)
 	}
-	if tuned && !h.canSkinny() && l.algo.Skinny != (Skinny{}) {
-		l.algo = Algo{} // a tuning made with a compiler, used without one
+	if tuned && l.algo.Skinny != (Skinny{}) && (!h.canSkinny() || p.Bias != 0) {
+		l.algo = Algo{} // a tuning made with a compiler, used without one; our kernels add no bias
 	}
 	if l.algo.Skinny != (Skinny{}) {
 		return l.makeSkinny()
@@ -166,7 +169,7 @@ func (l *Plan) first(lt, limit uint64) error {
 // checkZero admits results of sums over nothing that are one range of words.
 func (l *Plan) checkZero() error {
 	p := &l.problem
-	dense := (p.N == 1 || p.D.LD == p.M) && (p.Batch == 1 || p.D.Stride == p.M*p.N)
+	dense := p.Bias == 0 && (p.N == 1 || p.D.LD == p.M) && (p.Batch == 1 || p.D.Stride == p.M*p.N)
 	if !dense || l.bytes()%4 != 0 || p.D.Align < 4 {
 		return unsupported("a product over no elements whose result is not a dense range of words")
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -50,6 +51,9 @@ type Problem struct {
 	Batch   int64
 	X, Y, D Matrix
 	Swapped bool // X is operand b and Y is operand a
+	// Bias is the address of M numbers of type Out, one for each row of D, that are added before D is
+	// rounded; 0 for none. Only a Swapped problem has one: a number for each column of the matmul's result.
+	Bias driver.Ptr
 }
 
 // ErrLayout is wrapped by errors about a view that no descriptor can express. A
@@ -303,7 +307,7 @@ func (p *Problem) Bytes() float64 {
 func (p *Problem) empty() bool { return p.M == 0 || p.N == 0 || p.Batch == 0 }
 
 // String is the key of the problem in a tuning: everything that the choice of an
-// algorithm depends on.
+// algorithm depends on. A bias is a matter of the epilogue, which all algorithms of the library have.
 func (p *Problem) String() string {
 	t := func(m Matrix) byte {
 		if m.Trans {

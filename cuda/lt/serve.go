@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // Server serves the device with matmuls: a library.Library for one rank.
@@ -38,25 +39,53 @@ func (l *Library) Serve(ctx driver.Ctx, o Options, c Config) (*Server, error) {
 // Handle is what the server plans with.
 func (s *Server) Handle() *Handle { return s.h }
 
-// ProblemOfCall describes a matmul of a program. Alignments are those of the
-// operands' addresses. Errors wrap ErrLayout or ErrUnsupported.
+// ProblemOfCall describes a matmul of a program, or an addmm that adds a number to each column.
+// Alignments are those of the operands' addresses. Errors wrap ErrLayout or ErrUnsupported.
 func ProblemOfCall(c *library.Call, cfg Config) (Problem, error) {
-	if c.Op != "matmul" || len(c.Ins) != 2 || len(c.Outs) != 1 {
+	want := 2
+	if c.Op == "addmm" {
+		want = 3
+	}
+	if c.Op != "matmul" && c.Op != "addmm" || len(c.Ins) != want || len(c.Outs) != 1 {
 		return Problem{}, unsupported("%s of %d operands and %d results", c.Op, len(c.Ins), len(c.Outs))
 	}
+	a, b := c.Ins[want-2], c.Ins[want-1]
 	view := func(t library.Tensor) Operand {
 		return Operand{Type: t.DType, Shape: t.Shape, Strides: t.Strides, Align: 1 << min(bits.TrailingZeros64(uint64(t.At)), 8)}
 	}
 	if c.SMs != 0 {
 		cfg.SMs = c.SMs
 	}
-	return ProblemOf(view(c.Ins[0]), view(c.Ins[1]), view(c.Outs[0]), cfg)
+	p, err := ProblemOf(view(a), view(b), view(c.Outs[0]), cfg)
+	if err != nil || c.Op == "matmul" {
+		return p, err
+	}
+	return p, p.addBias(c)
+}
+
+// addBias makes the sum of an addmm the epilogue of its matmul. Errors wrap ErrUnsupported.
+func (p *Problem) addBias(c *library.Call) error {
+	const align = 16 // bytes
+	if c.Attrs.Float("alpha", 1) != 1 || c.Attrs.Float("beta", 1) != 1 {
+		return unsupported("factors of %s that are not 1", c.Op)
+	}
+	t := c.Ins[0]
+	last := len(t.Shape) - 1
+	row := last >= 0 && t.Shape[last] == p.M && (t.Strides[last] == 1 || p.M == 1)
+	for i := range last {
+		row = row && (t.Shape[i] == 1 || t.Strides[i] == 0)
+	}
+	if !row || !p.Swapped || t.DType != p.Out || p.Type != p.Out || p.Type == dtype.F64 || t.At%align != 0 {
+		return unsupported("the sum with %v of shape %v and strides %v is not that with a row", t.DType, t.Shape, t.Strides)
+	}
+	p.Bias = t.At
+	return nil
 }
 
 // Plan implements library.Library. Calls that are no matmul, of types or views that
 // have no descriptor, are not served.
 func (s *Server) Plan(c *library.Call) (library.Step, error) {
-	if c.Op != "matmul" {
+	if c.Op != "matmul" && c.Op != "addmm" {
 		return nil, library.ErrOtherOp
 	}
 	p, err := ProblemOfCall(c, s.c)
@@ -70,7 +99,7 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &step{srv: s, plan: l, set: Operands{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
+	st := &step{srv: s, plan: l, set: Operands{A: c.Ins[len(c.Ins)-2].At, B: c.Ins[len(c.Ins)-1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
 	var trial driver.Commands
 	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
 		return nil, errors.Join(err, st.Release())

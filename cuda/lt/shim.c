@@ -51,7 +51,7 @@ static struct {
 
 // Attributes by their numbers in the library's interface.
 enum { LAYOUT_BATCH = 5, LAYOUT_STRIDE = 6 };
-enum { DESC_TRANSA = 3, DESC_TRANSB = 4, DESC_SMS = 15 };
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8, DESC_SMS = 15 };
 enum { PREF_WORKSPACE = 1, PREF_REDUCTION = 3, PREF_ALIGN_A = 5, PREF_ALIGN_B, PREF_ALIGN_C, PREF_ALIGN_D };
 enum { ALGO_ID, ALGO_TILE, ALGO_SPLITK, ALGO_REDUCTION, ALGO_SWIZZLE, ALGO_CUSTOM, ALGO_STAGES, ALGO_INNER, ALGO_CLUSTER };
 
@@ -130,6 +130,7 @@ void lt_plan_free(uint64_t plan)
 int lt_plan(uint64_t ctx, uint64_t h, const lt_problem *p, uint64_t *plan)
 {
 	enum { R_64F = 1 };
+	const int32_t epilogue = 4; // CUBLASLT_EPILOGUE_BIAS, of the type of D
 	int e = enter(ctx);
 	if (e)
 		return e;
@@ -145,7 +146,9 @@ int lt_plan(uint64_t ctx, uint64_t h, const lt_problem *p, uint64_t *plan)
 	if ((e = fn.desc(&l->desc, p->compute, p->scale)) ||
 	    (e = fn.desc_set(l->desc, DESC_TRANSA, &p->trans_x, sizeof p->trans_x)) ||
 	    (e = fn.desc_set(l->desc, DESC_TRANSB, &p->trans_y, sizeof p->trans_y)) ||
-	    (p->sms && (e = fn.desc_set(l->desc, DESC_SMS, &p->sms, sizeof p->sms))) || (e = layout(&l->x, &p->x, p->batch)) ||
+	    (p->sms && (e = fn.desc_set(l->desc, DESC_SMS, &p->sms, sizeof p->sms))) ||
+	    (p->bias && ((e = fn.desc_set(l->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue)) ||
+			 (e = fn.desc_set(l->desc, DESC_BIAS, &p->bias, sizeof p->bias)))) || (e = layout(&l->x, &p->x, p->batch)) ||
 	    (e = layout(&l->y, &p->y, p->batch)) || (e = layout(&l->d, &p->d, p->batch))) {
 		lt_plan_free((uint64_t)(uintptr_t)l);
 		return e;

@@ -17,11 +17,12 @@ typedef struct { // a matrix as it lies in memory: column-major
 	uint32_t align;     // bytes that the addresses are multiples of
 } lt_matrix;
 
-typedef struct { // D = op(X) op(Y)
+typedef struct { // D = op(X) op(Y) + bias
 	lt_matrix x, y, d;
 	int32_t trans_x, trans_y; // cublasOperation_t
 	int32_t compute, scale;   // cublasComputeType_t, cudaDataType of alpha and beta
 	int32_t batch, sms;
+	uint64_t bias; // address of a number for each row of D, or 0
 } lt_problem;
 
 typedef struct { // one algorithm of the library: its attributes and its own form

@@ -108,6 +108,8 @@ func (s Skinny) fits(p *Problem) error {
 	}
 	x, y := p.X, p.Y
 	switch {
+	case p.Bias != 0:
+		return errors.New("the kernel adds no bias")
 	case p.Type != dtype.BF16 || p.Out != dtype.BF16:
 		return errors.New("the kernel is for bf16")
 	case p.Batch != 1 || !x.Trans || y.Trans && p.N > 1:
