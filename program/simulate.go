@@ -381,7 +381,7 @@ func (p *Program) beside(counts func(*Instr) bool) []bool {
 // instead (cuda/device); here there is only the operation.
 func (in *Instr) Holds() bool {
 	switch in.Op {
-	case "matmul", "attention", "attention_backward", "call":
+	case "matmul", "addmm", "attention", "attention_backward", "call":
 		return in.Kind == Launch
 	}
 	return false

@@ -179,7 +179,7 @@ func (d *Device) writes(k *rt.Kernel) []library.Memory {
 	return out
 }
 
-// planLibrary asks the libraries in turn. Operands and results of a matmul whose
+// planLibrary asks the libraries in turn. Operands and results of a matmul or an addmm whose
 // layout has no descriptor are brought into row-major order in the workspace.
 func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
@@ -188,9 +188,10 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	for i := range 4 {
 		step, err := d.ask(c, st, i == 0)
 		var bad *lt.LayoutError
-		if errors.As(err, &bad) && len(k.Ins) == 2 && len(k.Outs) == 1 {
-			which := []*library.Tensor{&c.Ins[0], &c.Ins[1], &c.Outs[0]}[bad.Operand]
-			t := slices.Concat(k.Ins, k.Outs)[bad.Operand]
+		if errors.As(err, &bad) && len(k.Ins) >= 2 && len(k.Outs) == 1 {
+			a := len(k.Ins) - 2
+			which := []*library.Tensor{&c.Ins[a], &c.Ins[a+1], &c.Outs[0]}[bad.Operand]
+			t := slices.Concat(k.Ins[a:], k.Outs)[bad.Operand]
 			s, ok := d.carve(c, t)
 			if !ok {
 				return fmt.Errorf("%w; its copy does not fit in the workspace: raise Options.Workspace", bad)

@@ -161,8 +161,8 @@ func weightedBytes(c *call) error {
 	return c.Settle(c.Mul(y, c.In(dtype.F32, scales)))
 }
 
-// addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
-// have the product, and the sum joins what reads it.
+// addmm is beta*self + alpha*(mat1 x mat2): one operation where self is a row, which libraries add to
+// the product before they round it, and else a product and what is elementwise, which joins what reads it.
 func addmm(c *call) error {
 	factor := func(key string) float64 {
 		if v, ok := c.Num(key); ok {
@@ -189,6 +189,9 @@ func addmm(c *call) error {
 		return err
 	}
 	dt := ts[0].DType()
+	if alpha == 1 && beta == 1 && addsRow(self, a, b, ts[0]) {
+		return c.Finish(ir.OpAddmm, nil, []*ir.Value{self, a, b})
+	}
 	self = c.In(dt, self)
 	p := c.MakeAs(ir.OpMatmul, nil, nil, []*ir.Value{a, b}, ir.TensorOf(dt, c.Shape(0)))[0]
 	if alpha != 1 || beta == 0 {
@@ -203,6 +206,20 @@ func addmm(c *call) error {
 		self = c.With(ir.OpMul, self, beta)
 	}
 	return c.Finish(ir.OpAdd, nil, []*ir.Value{p, self})
+}
+
+// addsRow reports whether self + a x b adds a number to each column, as libraries do it. Of open sizes, and of
+// what is gathered, programs have the product by itself: its rows are read late, or as they arrive.
+func addsRow(self, a, b *ir.Value, out ir.Type) bool {
+	dt := out.DType()
+	for _, v := range []*ir.Value{self, a, b} {
+		if !v.Type().Static() || v.Type().DType() != dt {
+			return false
+		}
+	}
+	n := out.Rank()
+	return dt.IsFloat() && n == 2 && self.Type().Rank() == 1 && self.Type().Shape()[0].Equal(out.Shape()[n-1]) &&
+		a.Viewed().Def().Op() != ir.OpWaitTensor
 }
 
 // addmmActivation is what addmm gives, through ReLU or the approximation of GELU by tanh.
