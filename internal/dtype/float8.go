@@ -68,6 +68,9 @@ func (d DType) Largest() float64 {
 	return 0
 }
 
+// HasZero reports whether zero is a number of the type.
+func (d DType) HasZero() bool { return d != F8E8M0FNU }
+
 // Ends are the numbers of a floating-point type below and above which there is none:
 // infinities, where it has them.
 func (d DType) Ends() (least, largest float64) {

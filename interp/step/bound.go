@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -269,8 +270,13 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 }
 
 // convertsTo is what an operation that only selects or moves adds: a rounding where an operand is not of
-// the result's type dt, nor of a narrower one.
+// the result's type dt, nor of a narrower one, or a number among the attributes is none of that type.
 func convertsTo(n *ir.Node, dt ir.DType, u float64) float64 {
+	for _, a := range n.Attrs() {
+		if c, ok := a.Val.AsFloat(); ok && dt.IsFloat() && dt.Size() < ir.F32.Size() && c == c && dtype.Rounded(dt, c) != c {
+			return u * u
+		}
+	}
 	for _, a := range n.Args() {
 		for _, t := range a.Type().Tensors() {
 			if from := t.DType(); from != dt && from != ir.Bool && from.Size() >= dt.Size() {

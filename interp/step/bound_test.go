@@ -71,6 +71,20 @@ func @bw(%s: i32[8] !{role="saved"}, %u: f32[16] !{role="saved"}, %v: bf16[4,4] 
 	}
 }
 
+// What selects rounds where it may select a number that its type does not have.
+func TestBoundsOfSelections(t *testing.T) {
+	for text, bits := range map[string]bool{
+		"maximum %x {scalar=0.1} : bf16[2]": false, "maximum %x {scalar=0.5} : bf16[2]": true, "minimum %x {scalar=257} : bf16[2]": false,
+		"clamp %x {max=6.0, min=-1.0} : bf16[2]": true, "clamp %x {max=0.3} : bf16[2]": false, "fmod %x {scalar=0.7} : bf16[2]": false,
+		"maximum %x, %x : bf16[2]": true, "relu %x : bf16[2]": true,
+	} {
+		p := parsePair(t, "world 1\nfunc @fw(%x: bf16[2]) -> (bf16[2]) {\n  %y = "+text+"\n  return %y\n}\n", "fw")
+		if fw, _, err := p.Bounds(FewerRoundings); err != nil || fw[0].Bits != bits {
+			t.Errorf("%s has the bound %v (%v)", text, fw, err)
+		}
+	}
+}
+
 // A bucket rounds as its members do: integers beside floats keep their bits, and not the
 // other way round.
 func TestBoundsOfBucket(t *testing.T) {

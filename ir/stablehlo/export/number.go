@@ -18,9 +18,7 @@ func exact(f float64, dt ir.DType) bool {
 	if !dt.IsFloat() {
 		return f == math.Trunc(f) && math.Abs(f) < 1<<53
 	}
-	b := make([]byte, 8)
-	dtype.StoreFloat(dt, b, f)
-	return dtype.LoadFloat(dt, b) == f
+	return dtype.Rounded(dt, f) == f
 }
 
 // numberText spells a number of a type: floats that are none, or that no short decimal
