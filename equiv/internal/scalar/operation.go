@@ -44,7 +44,7 @@ func Whole(c attr.Value) (int64, bool) {
 	return int64(f), ok && f == math.Trunc(f) && math.Abs(f) < MaxExact
 }
 
-// Arithmetic computes on small integers.
+// Arithmetic computes on integers.
 func (p Operation) Arithmetic(a, b int64) (int64, bool) {
 	truth := func(v bool) (int64, bool) {
 		if v {
@@ -96,6 +96,12 @@ func (p Operation) Arithmetic(a, b int64) (int64, bool) {
 		return a, true
 	}
 	return 0, false
+}
+
+// Known is Arithmetic where no width rounds: a float among constants makes floats of all.
+func (p Operation) Known(a, b int64) (int64, bool) {
+	v, ok := p.Arithmetic(a, b)
+	return v, ok && max(a, -a, b, -b, v, -v) < MaxExact
 }
 
 // Factor is what p multiplies with.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -98,17 +99,15 @@ func (e *Table) listOf(x ID) []int64 { return e.lists[e.all[x].list] }
 
 // Integer is a number of an integer type or of bool, which wraps around.
 func (e *Table) Integer(dt ir.DType, v int64) ID {
-	switch dt {
-	case ir.I32:
-		v = int64(int32(v))
-	case ir.I8:
-		v = int64(int8(v))
-	case ir.U8:
-		v = int64(uint8(v))
-	case ir.Bool:
+	switch cut := 64 - 8*dt.Size(); {
+	case dt == ir.Bool:
 		if v != 0 {
 			v = 1
 		}
+	case dt.IsUnsigned():
+		v = int64(uint64(v) << cut >> cut)
+	default:
+		v = v << cut >> cut
 	}
 	return e.Intern(Element{kind: kindNumber, dt: dt}, v)
 }
@@ -118,13 +117,16 @@ func (e *Table) Number(dt ir.DType, text string) ID {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && !dt.IsFloat() && f == math.Trunc(f) && math.Abs(f) < MaxExact {
 		return e.Integer(dt, int64(f))
 	}
+	if text == "-0" && dt.IsFloat() && !math.Signbit(dtype.Rounded(dt, math.Copysign(0, -1))) {
+		text = "0"
+	}
 	return e.Intern(Element{kind: kindNumber, dt: dt, text: e.Text(text)})
 }
 
 // Value is the integer that x is, if that is known.
 func (e *Table) Value(x ID) (int64, bool) {
 	if h := e.all[x]; h.kind == kindNumber && !h.dt.IsFloat() {
-		if l := e.listOf(x); len(l) == 1 {
+		if l := e.listOf(x); len(l) == 1 && (h.dt != ir.U64 || l[0] >= 0) { // that type has larger ones
 			return l[0], true
 		}
 	}
@@ -134,7 +136,7 @@ func (e *Table) Value(x ID) (int64, bool) {
 // isZero reports whether x is the float constant of that text, 0 or -0.
 func (e *Table) isZero(x ID, text string) bool {
 	h := e.all[x]
-	return h.kind == kindNumber && h.dt.IsFloat() && h.text == e.Text(text)
+	return h.kind == kindNumber && h.dt.IsFloat() && h.dt.HasZero() && h.text == e.Text(text)
 }
 
 // Point is an elementwise operation; from is the type of the operand of one.
@@ -197,10 +199,10 @@ func (e *Table) decided(t Operation, args []ID) (ID, bool) {
 	} else if t.Op != ir.OpClamp {
 		return 0, false
 	}
-	if !ok || t.DType.IsFloat() || max(a, -a, b, -b) >= MaxExact {
+	if !ok || t.DType.IsFloat() {
 		return 0, false
 	}
-	v, ok := t.Arithmetic(a, b)
+	v, ok := t.Known(a, b)
 	return e.Integer(t.DType, v), ok
 }
 
@@ -219,9 +221,9 @@ func (e *Table) convert(dt ir.DType, x ID) (ID, bool) {
 		return e.Integer(dt, 0), true
 	case !dt.IsFloat() || !h.dt.IsFloat():
 		return 0, false
-	case e.isZero(x, "0"):
+	case dt.HasZero() && e.isZero(x, "0"):
 		return e.Number(dt, "0"), true
-	case e.isZero(x, "-0"):
+	case dt.HasZero() && e.isZero(x, "-0"):
 		return e.Number(dt, "-0"), true
 	case h.kind == kindOp && h.op == ir.OpConvert:
 		from := ID(e.listOf(x)[0])

@@ -45,14 +45,14 @@ func arithmeticOfConstants(z *Normalizer, t *term) (TermID, bool) {
 	}
 	if s, has := t.attrs.Get("scalar"); has {
 		v, ok := scalar.Whole(s)
-		if !ok || len(t.args) != 1 || len(t.attrs) != 1 || max(v, -v) >= scalar.MaxExact {
+		if !ok || len(t.args) != 1 || len(t.attrs) != 1 {
 			return 0, false
 		}
 		args[1] = v
 	} else if len(t.attrs) > 0 && t.op != ir.OpClamp || len(t.args) == 0 {
 		return 0, false
 	}
-	v, ok := t.scalar().Arithmetic(args[0], args[1])
+	v, ok := t.scalar().Known(args[0], args[1])
 	if t.op == ir.OpConvert {
 		v, ok = args[0], true
 	}

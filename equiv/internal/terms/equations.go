@@ -61,7 +61,7 @@ func equations() []*equation {
 		row("matmul-rounds", exact, kindPoint, matmulRounds, "a matmul of 16-bit floats that gives f32, rounded to their type, is the matmul that gives their type: it is rounded once"),
 		row("arithmetic-of-constants", exact, kindPoint, arithmeticOfConstants, "what is computed of small integers that are known is known, and a condition that is known chooses"),
 		row("convert-to-same", exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
-		row("convert-of-choice", exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),
+		row("convert-of-choice", exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros, between types that have zero"),
 		row("there-and-back", exact, kindPoint, thereAndBack, "floats converted to a type that holds them all and back are what they were, and so are integers in one of no fewer bits, also if the highest is flipped twice"),
 		row("wrap-before", exact, kindPoint, wrapped, "sums and products of integers over ranks, and small multiples, converted to a narrower type are those of what was converted: the bits that are cut off do not reach lower ones"),
 		row("sum-in-narrow", exact, kindPoint, narrowed, "floats of 8 and 16 bits widened to f32, summed or multiplied over ranks and rounded are their sum or product, which is made in f32 and rounded once. With reassociation, what is rounded after a sum or a division may be rounded before it"),

@@ -29,25 +29,24 @@ func matmulOfWidened(z *Normalizer, t *term) (TermID, bool) {
 	out.args, out.types = slices.Clone(t.args), slices.Clone(t.types)
 	for i, a := range t.args {
 		x, ok := z.widened(a)
-		if !ok || i > 0 && z.at(x).dt != out.types[1].DType() {
+		dt := z.at(x).dt
+		if !ok || dt != ir.BF16 && dt != ir.F16 || i > 0 && dt != out.types[1].DType() {
 			return 0, false
 		}
-		out.args[i], out.types[1+i] = x, ir.TensorOf(z.at(x).dt, t.types[1+i].Shape())
+		out.args[i], out.types[1+i] = x, ir.TensorOf(dt, t.types[1+i].Shape())
 	}
 	return z.operation(out), true
 }
 
-// widened is the term of 16-bit floats that a term of f32 was converted from, zeros where a rank
-// receives nothing among them: see convertOfReceived.
+// widened is the term that a term was converted from, zeros where a rank receives nothing among
+// them: see convertOfReceived.
 func (z *Normalizer) widened(a TermID) (TermID, bool) {
 	x := *z.at(a)
 	switch {
-	case x.kind != kindPoint || x.dt != ir.F32:
-	case x.op == ir.OpConvert:
-		dt := z.at(x.args[0]).dt
-		return x.args[0], dt == ir.BF16 || dt == ir.F16
-	case x.op == ir.OpWhere && z.at(x.args[2]).kind == kindFull && z.at(x.args[2]).text == "0" && z.receives(x.args[0]):
-		if y, ok := z.widened(x.args[1]); ok {
+	case x.kind == kindPoint && x.op == ir.OpConvert:
+		return x.args[0], true
+	case z.received(&x):
+		if y, ok := z.widened(x.args[1]); ok && z.at(y).dt.HasZero() {
 			dt := z.at(y).dt
 			return z.with(&x, dt, x.args[0], y, z.with(z.at(x.args[2]), dt)), true
 		}
@@ -57,22 +56,14 @@ func (z *Normalizer) widened(a TermID) (TermID, bool) {
 
 // matmulRounds is a conversion of a matmul's f32 result to its operands' type.
 func matmulRounds(z *Normalizer, t *term) (TermID, bool) {
-	x := z.at(t.args[0])
-	by := int32(-1)
-	if x.kind == kindMove {
-		by, x = x.layout, z.at(x.args[0])
-	}
+	x, moved := z.beneath(z.at(t.args[0]), t.n)
 	if t.op != ir.OpConvert || x.op != ir.OpMatmul || x.dt != ir.F32 || x.types == nil || x.types[1].DType() != t.dt || x.types[2].DType() != t.dt || t.dt != ir.BF16 && t.dt != ir.F16 {
 		return 0, false
 	}
 	m := *x
 	m.dt, m.types = t.dt, slices.Clone(x.types)
 	m.types[0] = ir.TensorOf(t.dt, x.types[0].Shape())
-	id := z.operation(m)
-	if by >= 0 {
-		id = z.moveOf(by, t.n, id)
-	}
-	return id, true
+	return moved(z.operation(m)), true
 }
 
 // transposedMatmul makes every matmul one of a matmul and its transpose, which is the matmul of

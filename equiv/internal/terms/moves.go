@@ -140,17 +140,21 @@ func convertToSame(z *Normalizer, t *term) (TermID, bool) {
 // nothing comes.
 func convertOfReceived(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
-	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpWhere || z.at(x.args[2]).kind != kindFull || z.at(x.args[2]).text != "0" || !z.receives(x.args[0]) || z.at(x.args[1]).dt != x.dt {
+	if t.op != ir.OpConvert || !z.received(&x) || !t.dt.HasZero() {
 		return 0, false
 	}
 	return z.with(&x, t.dt, x.args[0], z.convert(x.args[1], t.dt), z.with(z.at(x.args[2]), t.dt)), true
 }
 
-// receives reports whether a condition is which ranks receive something: programs have
-// conditions of type bool.
-func (z *Normalizer) receives(id TermID) bool {
-	_, _, _, ok := z.known(id)
-	return ok && z.at(id).dt == ir.I64
+// received reports whether x is what a permute brings, see receive: programs have conditions of type
+// bool.
+func (z *Normalizer) received(x *term) bool {
+	if x.kind != kindPoint || x.op != ir.OpWhere || z.at(x.args[0]).dt != ir.I64 || z.at(x.args[1]).dt != x.dt || !x.dt.HasZero() {
+		return false
+	}
+	_, _, _, known := z.known(x.args[0])
+	none := z.at(x.args[2])
+	return known && none.kind == kindFull && none.text == "0"
 }
 
 // known returns the layout on 0, 1, 2, ... whose index, times step, plus start, is an
@@ -289,7 +293,7 @@ func (z *Normalizer) tableOf(table TermID, l *layout.Layout) (TermID, bool) {
 // is clamped to the run, the row there, and -0 elsewhere.
 func rowsOfOwners(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
-	if t.red != ir.Sum || !t.dt.IsFloat() || x.kind != kindPoint || x.op != ir.OpWhere {
+	if t.red != ir.Sum || !t.dt.IsFloat() || !t.dt.HasZero() || x.kind != kindPoint || x.op != ir.OpWhere {
 		return 0, false
 	}
 	mine, rows, none := z.at(x.args[0]), z.at(x.args[1]), z.at(x.args[2])

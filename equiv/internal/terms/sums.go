@@ -3,6 +3,7 @@ package terms
 import (
 	"strconv"
 
+	"github.com/seed-ee968945/concert/equiv/internal/scalar"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
@@ -139,7 +140,13 @@ var unsigned = map[ir.DType]ir.DType{ir.I8: ir.U8, ir.I16: ir.U16, ir.I32: ir.U3
 
 func reduceOfMonotone(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
-	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 {
+	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint {
+		return 0, false
+	}
+	if a, ok := z.widened(t.args[0]); ok && (scalar.Operation{Op: ir.OpConvert, DType: x.dt}).Monotone(z.at(a).dt, false) {
+		return z.convert(z.again(t, a), x.dt), true
+	}
+	if len(x.args) != 1 {
 		return 0, false
 	}
 	if id, ok := z.flipped(t.args[0]); ok {
@@ -207,8 +214,7 @@ func narrowed(z *Normalizer, t *term) (TermID, bool) {
 	if x.kind != kindReduce || x.red != ir.Sum && (x.red != ir.Product || z.reassociate) {
 		return 0, false
 	}
-	w := z.at(x.args[0])
-	if !z.reassociate && (w.kind != kindPoint || w.op != ir.OpConvert || z.at(w.args[0]).dt != t.dt) {
+	if w, ok := z.widened(x.args[0]); !z.reassociate && (!ok || z.at(w).dt != t.dt) {
 		return 0, false
 	}
 	return moved(z.again(x, z.convert(x.args[0], t.dt))), true

@@ -182,7 +182,7 @@ func (z *Normalizer) atoms(s *tableSum, o owned, rows TermID, combined bool) boo
 		return false
 	}
 	s.ids = w.args[2]
-	return z.at(s.vals).dt == s.table && s.table.IsFloat() || !combined && s.table.IsInt()
+	return z.at(s.vals).dt == s.table && s.table.HasZero() && s.out.HasZero() && (s.table.IsFloat() || !combined && s.table.IsInt())
 }
 
 // summed is the left side.
@@ -325,30 +325,40 @@ func (z *Normalizer) isSide(s *tableSum, t *term, combined bool) bool {
 func (b *side) sides(positions, rows ValueID, combined bool) []ValueID {
 	s := b.s
 	from, clamped, mine := b.owned(positions)
-	work := b.z.vals.all[rows].Type.DType()
-	if combined && s.average && work.Size() < ir.F32.Size() {
-		work = ir.F32 // averages are divided before they are rounded
-	}
 	shape := ir.Dims(s.run, s.row)
 	all := ir.Dims(s.ranks*s.count, s.row)
-	if work != b.z.vals.all[rows].Type.DType() {
-		rows = b.op(ir.OpConvert, nil, ir.TensorOf(work, all), rows)
-	}
 	none := 0.0
 	if combined {
 		none = math.Copysign(0, -1)
 	}
-	added := b.op(ir.OpWhere, nil, ir.TensorOf(work, all), b.column(mine, s.row), rows, b.full(work, none))
 	var out []ValueID
-	for _, at := range b.targets(from, clamped, mine) {
-		for _, base := range b.bases(at, mine, work, combined) {
-			out = append(out, b.finish(b.op(ir.OpIndexPut, addRows, ir.TensorOf(work, shape), base, added, at)))
+	for _, work := range b.works(b.z.vals.all[rows].Type.DType(), combined) {
+		if work != b.z.vals.all[rows].Type.DType() {
+			rows = b.op(ir.OpConvert, nil, ir.TensorOf(work, all), rows)
+		}
+		added := b.op(ir.OpWhere, nil, ir.TensorOf(work, all), b.column(mine, s.row), rows, b.full(work, none))
+		for _, at := range b.targets(from, clamped, mine) {
+			for _, base := range b.bases(at, mine, work, combined) {
+				out = append(out, b.finish(b.op(ir.OpIndexPut, addRows, ir.TensorOf(work, shape), base, added, at)))
+			}
 		}
 	}
 	if combined && s.count <= s.run {
 		out = append(out, b.lookedUp(clamped, mine, b.gather(b.sums())))
 	}
 	return out
+}
+
+// works are the types in which sums of a type may be made: those of narrow floats are made in f32 and
+// rounded once, and averages divided before that.
+func (b *side) works(dt ir.DType, combined bool) []ir.DType {
+	switch {
+	case !combined || dt.Size() >= ir.F32.Size():
+		return []ir.DType{dt}
+	case b.s.average:
+		return []ir.DType{ir.F32}
+	}
+	return []ir.DType{dt, ir.F32}
 }
 
 func (b *side) sums() ValueID { _, s := b.local(); return s }

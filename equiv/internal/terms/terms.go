@@ -220,7 +220,7 @@ func (z *Normalizer) moved(v *Value) (TermID, bool) {
 		}
 		l, ok := z.transport(v, from.Shape())
 		if v.Op == ir.OpCollectivePermute && ok {
-			return z.received(&l, n, x), true
+			return z.receive(&l, n, x), true
 		}
 		if ok && int64(len(l.Rank)) <= layout.MaxTable {
 			l.Canonical(z.vals.world)
@@ -389,8 +389,8 @@ func (z *Normalizer) transport(v *Value, from ir.Shape) (layout.Layout, bool) {
 	return l, true
 }
 
-// received is what a permute brings: zeros where a layout reads from rank -1.
-func (z *Normalizer) received(l *layout.Layout, n ir.Dim, x TermID) TermID {
+// receive is what a permute brings: zeros where a layout reads from rank -1.
+func (z *Normalizer) receive(l *layout.Layout, n ir.Dim, x TermID) TermID {
 	gets := layout.Layout{Digits: []layout.Digit{layout.Of(n, 0)}, Rank: make([]int32, z.vals.world), Add: make([]int64, z.vals.world)}
 	some := false
 	for r, from := range l.Rank {
