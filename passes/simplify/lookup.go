@@ -112,7 +112,7 @@ func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
 	piece := m.operand()
 	size, ok := piece.Type().Shape().Static()
 	count, ok2 := ids.Type().Shape().NumElems().Const()
-	if !ok || !ok2 || len(size) != 2 || ids.Type().Rank() < 1 || !counts(ids.Type().DType(), size[0]*int64(m.group().Size())) || !ids.Type().Contiguous() || !piece.Type().DType().IsFloat() {
+	if dt := piece.Type().DType(); !ok || !ok2 || len(size) != 2 || ids.Type().Rank() < 1 || !counts(ids.Type().DType(), size[0]*int64(m.group().Size())) || !ids.Type().Contiguous() || !dt.IsFloat() || !dt.HasZero() {
 		return false
 	}
 	g, ranks := m.group(), int64(m.group().Size())
@@ -184,7 +184,7 @@ func (s *simplifier) tableSum(m member) (t tableSum, ok bool) {
 	size, ok := t.table.Shape().Static()
 	count, ok2 := t.ids.Type().Shape().NumElems().Const()
 	if t.zero.Op() != ir.OpFull || t.zero.Attrs().Float("value", 1) != 0 || !ok || !ok2 || count == 0 || t.ids.Type().Rank() < 1 || !counts(t.ids.Type().DType(), size[0]) ||
-		!t.ids.Type().Contiguous() || !t.vals.Type().Contiguous() || t.vals.Type().Rank() != t.ids.Type().Rank()+len(size)-1 {
+		!t.table.DType().HasZero() || !m.value().Type().DType().HasZero() || !t.ids.Type().Contiguous() || !t.vals.Type().Contiguous() || t.vals.Type().Rank() != t.ids.Type().Rank()+len(size)-1 {
 		return t, false
 	}
 	for d, n := range append(append(ir.Shape{}, t.ids.Type().Shape()...), t.table.Shape()[1:]...) {

@@ -99,8 +99,10 @@ func spans(t ir.Type, rank, d int) bool {
 // commutes with min and max, but in floats of a byte, which make NaN of large numbers.
 func carries(m member, from, to ir.DType) bool {
 	switch m.op() {
-	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
+	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast:
 		return true
+	case ir.OpCollectivePermute: // a rank may receive zeros
+		return from.HasZero() && to.HasZero()
 	}
 	return m.reduces() && (m.reduction() == ir.Min || m.reduction() == ir.Max) && from.IsFloat() && to.IsFloat() && !from.IsFloat8() && !to.IsFloat8()
 }
