@@ -2,6 +2,7 @@ package progen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestNew(t *testing.T) {
 	for _, op := range ir.Ops() {
 		want = append(want, op.Name())
 	}
-	for _, dt := range dtypes {
+	for _, dt := range slices.Concat(dtypes, rare) {
 		want = append(want, dt.String())
 	}
 	for _, reduction := range []string{"sum", "avg", "product", "min", "max"} {

@@ -222,7 +222,16 @@ func (g *gen) storage() int {
 
 var dtypes = []ir.DType{ir.F32, ir.F32, ir.F32, ir.F32, ir.BF16, ir.BF16, ir.F16, ir.F64, ir.I32, ir.I64, ir.I64, ir.I8, ir.U8, ir.Bool, ir.I16, ir.U16, ir.U32, ir.U64, ir.U64, ir.F8E4M3FN, ir.F8E5M2}
 
-func (g *gen) dtype() ir.DType { return dtypes[g.r.IntN(len(dtypes))] }
+// rare stand for other floats of a byte now and then.
+var rare = []ir.DType{ir.F8E4M3, ir.F8E3M4, ir.F8E5M2FNUZ, ir.F8E4M3FNUZ, ir.F8E4M3B11FNUZ, ir.F8E8M0FNU}
+
+func (g *gen) dtype() ir.DType {
+	dt := dtypes[g.r.IntN(len(dtypes))]
+	if dt.IsFloat8() && g.r.IntN(2) == 0 {
+		dt = rare[g.r.IntN(len(rare))]
+	}
+	return dt
+}
 
 // dims draws a shape; sizes that groups divide are likely.
 func (g *gen) dims() []int64 {
