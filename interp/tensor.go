@@ -157,27 +157,24 @@ func (t Tensor) Convert(dt ir.DType) (Tensor, error) {
 // Float64s returns the elements as float64 in row-major order, exactly but for
 // i64 and u64 beyond 2^53; bool gives 0 and 1. It returns nil for a malformed tensor.
 func (t Tensor) Float64s() []float64 {
-	c, err := t.Convert(dtype.F64)
-	if err != nil {
-		return nil
-	}
-	out := make([]float64, c.NumElems())
-	for i := range out {
-		out[i] = math.Float64frombits(binary.LittleEndian.Uint64(c.Data[8*i:]))
-	}
-	return out
+	return elements[float64](t, dtype.F64)
 }
 
 // Int64s returns the elements as int64 in row-major order: floats truncated, bool
 // as 0 and 1, u64 wrapped. It returns nil for a malformed tensor.
 func (t Tensor) Int64s() []int64 {
-	c, err := t.Convert(dtype.I64)
+	return elements[int64](t, dtype.I64)
+}
+
+// elements converts a tensor to the element type of T; nil for a malformed one.
+func elements[T Element](t Tensor, dt ir.DType) []T {
+	c, err := t.Convert(dt)
 	if err != nil {
 		return nil
 	}
-	out := make([]int64, c.NumElems())
-	for i := range out {
-		out[i] = int64(binary.LittleEndian.Uint64(c.Data[8*i:]))
+	out := make([]T, c.NumElems())
+	if _, err := binary.Decode(c.Data, binary.LittleEndian, out); err != nil {
+		return nil
 	}
 	return out
 }
@@ -235,11 +232,7 @@ func (t Tensor) String() string {
 	case t.DType.IsFloat():
 		vals = t.Float64s()
 	case t.DType == dtype.U64:
-		u := make([]uint64, t.NumElems())
-		for i := range u {
-			u[i] = binary.LittleEndian.Uint64(t.Data[8*i:])
-		}
-		vals = u
+		vals = elements[uint64](t, dtype.U64)
 	default:
 		vals = t.Int64s()
 	}

@@ -206,15 +206,8 @@ func (s *Step) once(ctx context.Context, x *Exec) ([]Value, error) {
 
 // landed is an async output whose collective has ended.
 func (x *Exec) landed(q *Param) (*Work, error) {
-	w := &Work{r: x.r, op: "output " + q.Name, mod: x.m, settled: true}
-	for i := range q.Tensors {
-		t, err := x.tensor(q, i)
-		if err != nil {
-			return nil, err
-		}
-		w.tensors = append(w.tensors, t)
-	}
-	return w, nil
+	ts, err := x.tensors(q)
+	return &Work{r: x.r, op: "output " + q.Name, mod: x.m, settled: true, tensors: ts}, err
 }
 
 // Replay runs the step once on what the arena holds, and waits for its end: on all ranks where the device reads sizes

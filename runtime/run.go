@@ -34,12 +34,9 @@ type Value struct {
 
 // input brings one input into the arena.
 func (x *Exec) input(q *Param, v *Value) error {
-	want := make([]Tensor, len(q.Tensors))
-	for i := range want {
-		var err error
-		if want[i], err = x.tensor(q, i); err != nil {
-			return err
-		}
+	want, err := x.tensors(q)
+	if err != nil {
+		return err
 	}
 	switch {
 	case q.Async && v.Work == nil:
@@ -135,12 +132,9 @@ func (x *Exec) arrived() error {
 
 // output takes one output out of the arena.
 func (x *Exec) output(q *Param, v *Value) error {
-	ts := make([]Tensor, len(q.Tensors))
-	for i := range ts {
-		var err error
-		if ts[i], err = x.tensor(q, i); err != nil {
-			return err
-		}
+	ts, err := x.tensors(q)
+	if err != nil {
+		return err
 	}
 	if q.Async {
 		v.Work = &Work{r: x.r, op: "output " + q.Name, ev: x.l.events[q.Event], tensors: ts, mod: x.m}

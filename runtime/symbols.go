@@ -173,6 +173,18 @@ func (x *Exec) tensor(q *Param, i int) (Tensor, error) {
 	return t, err
 }
 
+// tensors are those of q.
+func (x *Exec) tensors(q *Param) ([]Tensor, error) {
+	out := make([]Tensor, len(q.Tensors))
+	for i := range out {
+		var err error
+		if out[i], err = x.tensor(q, i); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // evaluated are the sizes of the expressions for tensor i, which has them at their bounds.
 func (x *Exec) evaluated(texts [][]string, i int, most []int64) ([]int64, error) {
 	if texts == nil || texts[i] == nil {
