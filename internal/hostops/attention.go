@@ -47,15 +47,15 @@ func (c *call) headsOf(first int, bias int) (heads, error) {
 	g.group = g.h / g.hkv
 	g.causal = c.boolAttr("causal", false)
 	g.scale = 1 / math.Sqrt(float64(g.d))
-	if n := c.numAttr("scale"); n.set {
-		g.scale = n.f
+	if n := c.numAttr("scale"); n.Set {
+		g.scale = n.F
 	}
 	dropout := c.numAttr("dropout")
 	if c.bad != nil {
 		return g, c.bad
 	}
-	if dropout.f != 0 {
-		return g, c.fail(ErrUnsupported, "dropout %v: the mask of a device cannot be drawn again on the host", dropout.f)
+	if dropout.F != 0 {
+		return g, c.fail(ErrUnsupported, "dropout %v: the mask of a device cannot be drawn again on the host", dropout.F)
 	}
 	if bias < len(c.ins) {
 		x := c.ins[bias]

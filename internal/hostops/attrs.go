@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // The readers below note the first attribute of a wrong kind in c.bad, so that a
@@ -17,100 +16,50 @@ func (c *call) wrongKind(key, want string, v attr.Value) {
 	}
 }
 
-func (c *call) intAttr(key string, def int64) int64 {
+// attrOf reads an attribute of a kind; def if it is absent.
+func attrOf[T any](c *call, key string, def T, kind string, as func(attr.Value) (T, bool)) T {
 	v, ok := c.attrs.Get(key)
 	if !ok {
 		return def
 	}
-	n, ok := v.AsInt()
+	t, ok := as(v)
 	if !ok {
-		c.wrongKind(key, "int", v)
+		c.wrongKind(key, kind, v)
+	}
+	return t
+}
+
+func (c *call) intAttr(key string, def int64) int64 {
+	return attrOf(c, key, def, "int", attr.Value.AsInt)
+}
+
+func (c *call) boolAttr(key string, def bool) bool {
+	return attrOf(c, key, def, "bool", attr.Value.AsBool)
+}
+
+func (c *call) strAttr(key, def string) string {
+	return attrOf(c, key, def, "string", attr.Value.AsString)
+}
+
+func (c *call) intsAttr(key string) []int64 {
+	return attrOf(c, key, nil, "ints", attr.Value.AsInts)
+}
+
+// numAttr reads an int, float or bool attribute; it is not set if it is absent.
+func (c *call) numAttr(key string) attr.Number {
+	n := c.attrs.Number(key)
+	if v, ok := c.attrs.Get(key); ok && !n.Set {
+		c.wrongKind(key, "int, float or bool", v)
 	}
 	return n
 }
 
-func (c *call) boolAttr(key string, def bool) bool {
-	v, ok := c.attrs.Get(key)
-	if !ok {
-		return def
-	}
-	b, ok := v.AsBool()
-	if !ok {
-		c.wrongKind(key, "bool", v)
-	}
-	return b
-}
-
-func (c *call) strAttr(key, def string) string {
-	v, ok := c.attrs.Get(key)
-	if !ok {
-		return def
-	}
-	s, ok := v.AsString()
-	if !ok {
-		c.wrongKind(key, "string", v)
-	}
-	return s
-}
-
-func (c *call) intsAttr(key string) []int64 {
-	v, ok := c.attrs.Get(key)
-	if !ok {
-		return nil
-	}
-	l, ok := v.AsInts()
-	if !ok {
-		c.wrongKind(key, "ints", v)
-	}
-	return l
-}
-
-// number is a numeric attribute that remembers whether it was written as a float.
-type number struct {
-	set     bool
-	isFloat bool
-	i       int64
-	f       float64
-}
-
-// numAttr reads an int, float or bool attribute; set is false if it is absent.
-func (c *call) numAttr(key string) number {
-	v, ok := c.attrs.Get(key)
-	if !ok {
-		return number{}
-	}
-	if b, ok := v.AsBool(); ok {
-		n := number{set: true}
-		if b {
-			n.i, n.f = 1, 1
-		}
-		return n
-	}
-	f, ok := v.AsFloat()
-	if !ok {
-		c.wrongKind(key, "int, float or bool", v)
-		return number{}
-	}
-	if i, ok := v.AsInt(); ok {
-		return number{set: true, i: i, f: f}
-	}
-	return number{set: true, isFloat: true, i: dtype.TruncInt64(f), f: f}
-}
-
-// or returns n, or the integer def where n is absent.
-func (n number) or(def int64) number {
-	if n.set {
-		return n
-	}
-	return number{set: true, i: def, f: float64(def)}
-}
-
 // as converts n to the domain T.
-func as[T num](n number) T {
+func as[T num](n attr.Number) T {
 	if isInteger(T(0)) {
-		return T(n.i)
+		return T(n.I)
 	}
-	return T(n.f)
+	return T(n.F)
 }
 
 // dimAttr reads the attribute dim of a tensor of the given rank; negative dimensions

@@ -3,6 +3,7 @@ package hostops
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/window"
 )
 
@@ -44,7 +45,7 @@ func runConvolution(c *call) error {
 	if !slices.Equal(out.Shape, want) {
 		return c.outErr(0, ErrShape, "%v, want %v", out.Shape, want)
 	}
-	switch operandDomain(c, out.DType, number{}.or(1), number{}.or(0)) {
+	switch operandDomain(c, out.DType, attr.Number{}.Or(1), attr.Number{}.Or(0)) {
 	case domF64:
 		convolve[float64](out, x, w, dims, groups, batches)
 	case domF32:

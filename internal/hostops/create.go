@@ -8,16 +8,16 @@ func runFull(c *call) (job, error) {
 	if c.bad != nil {
 		return nil, c.bad
 	}
-	if !v.set {
+	if !v.Set {
 		return nil, c.fail(ErrAttr, "no attribute value")
 	}
-	if v.isFloat && c.outs[0].DType == dtype.F32 {
-		return repeat(c, float32(v.f)), nil // copied, not rounded one by one
+	if v.IsFloat && c.outs[0].DType == dtype.F32 {
+		return repeat(c, float32(v.F)), nil // copied, not rounded one by one
 	}
-	if v.isFloat {
-		return repeat(c, v.f), nil
+	if v.IsFloat {
+		return repeat(c, v.F), nil
 	}
-	return repeat(c, v.i), nil
+	return repeat(c, v.I), nil
 }
 
 // repeat writes one number to every element.
@@ -39,17 +39,17 @@ func repeat[T num](c *call, v T) job {
 
 // runIota writes start, start+step, ... to a tensor of rank 1.
 func runIota(c *call) error {
-	start, step := c.numAttr("start").or(0), c.numAttr("step").or(1)
+	start, step := c.numAttr("start").Or(0), c.numAttr("step").Or(1)
 	if c.bad != nil {
 		return c.bad
 	}
 	if len(c.outs[0].Shape) != 1 {
 		return c.outErr(0, ErrShape, "%v, want one dimension", c.outs[0].Shape)
 	}
-	if start.isFloat || step.isFloat {
-		return fill(c, func(i int64) float64 { return start.f + float64(float64(i)*step.f) })
+	if start.IsFloat || step.IsFloat {
+		return fill(c, func(i int64) float64 { return start.F + float64(float64(i)*step.F) })
 	}
-	return fill(c, func(i int64) int64 { return start.i + i*step.i })
+	return fill(c, func(i int64) int64 { return start.I + i*step.I })
 }
 
 // runConstant copies the data that the attribute holds.

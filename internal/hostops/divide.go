@@ -136,7 +136,7 @@ func (c *call) wantIntegers() error {
 	if c.outs[0].DType.IsFloat() {
 		return c.outErr(0, ErrDType, "%v, want integers", c.outs[0].DType)
 	}
-	if s := c.numAttr("scalar"); s.isFloat {
+	if s := c.numAttr("scalar"); s.IsFloat {
 		return c.fail(ErrAttr, "scalar is a float, want an integer")
 	}
 	return c.bad

@@ -1,6 +1,10 @@
 package hostops
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+)
 
 // places is where index tensors point: for every element of their broadcast shape
 // the sum of index times stride, in row-major order.
@@ -209,7 +213,7 @@ func runIndexPut(c *call) error {
 		return err
 	}
 	if c.boolAttr("accumulate", false) {
-		return accumulate(c, ix, values, 1, c.ins[2:], 2, true, number{}.or(1))
+		return accumulate(c, ix, values, 1, c.ins[2:], 2, true, attr.Number{}.Or(1))
 	}
 	if c.bad != nil {
 		return c.bad
@@ -252,7 +256,7 @@ func (c *call) valueStrides(v *Tensor, operand int, shape []int64) ([]int64, err
 func runIndexAdd(c *call) error {
 	x, idx, src := &c.ins[0], &c.ins[1], &c.ins[2]
 	dim := c.dimAttr(0, len(x.Shape))
-	alpha := c.numAttr("alpha").or(1)
+	alpha := c.numAttr("alpha").Or(1)
 	if c.bad != nil {
 		return c.bad
 	}
@@ -274,7 +278,7 @@ func runIndexAdd(c *call) error {
 }
 
 // accumulate adds alpha*values to operand 0 at the places of the indices.
-func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, first int, wrap bool, alpha number) error {
+func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, first int, wrap bool, alpha attr.Number) error {
 	if c.bad != nil {
 		return c.bad
 	}
@@ -296,9 +300,9 @@ func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, 
 	}
 	switch domainOf(out.DType, values.DType) {
 	case domF64:
-		return accumulateIn(c, ix, p, values, strides, dense, alpha.f)
+		return accumulateIn(c, ix, p, values, strides, dense, alpha.F)
 	case domF32:
-		return accumulateIn(c, ix, p, values, strides, dense, float32(alpha.f))
+		return accumulateIn(c, ix, p, values, strides, dense, float32(alpha.F))
 	}
 	return accumulateIn(c, ix, p, values, strides, dense, as[int64](alpha))
 }

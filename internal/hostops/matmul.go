@@ -1,6 +1,10 @@
 package hostops
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+)
 
 // Block sizes of the matrix product. A panel of operand a (mBlock x kBlock), one of
 // b (kBlock x nBlock) and the accumulators stay in the second-level cache of one
@@ -14,13 +18,13 @@ const (
 )
 
 func runMatmul(c *call) (job, error) {
-	return matmul(c, &c.ins[0], &c.ins[1], 0, nil, number{}.or(1), number{}.or(0))
+	return matmul(c, &c.ins[0], &c.ins[1], 0, nil, attr.Number{}.Or(1), attr.Number{}.Or(0))
 }
 
 // runAddmm computes beta*c + alpha*(a@b); c broadcasts to the result, and is not
 // read if beta is 0.
 func runAddmm(c *call) (job, error) {
-	alpha, beta := c.numAttr("alpha").or(1), c.numAttr("beta").or(1)
+	alpha, beta := c.numAttr("alpha").Or(1), c.numAttr("beta").Or(1)
 	if c.bad != nil {
 		return nil, c.bad
 	}
@@ -29,7 +33,7 @@ func runAddmm(c *call) (job, error) {
 
 // matmul multiplies the last two dimensions of a and b, operands first and
 // first+1; leading dimensions are batches and must be equal.
-func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta number) (job, error) {
+func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta attr.Number) (job, error) {
 	out := &c.outs[0]
 	r := len(a.Shape)
 	if r < 2 {
@@ -49,15 +53,15 @@ func matmul(c *call, a, b *Tensor, first int, bias *Tensor, alpha, beta number) 
 		}
 		bias = &Tensor{DType: bias.DType, Shape: out.Shape, Strides: s, Offset: bias.Offset, Data: bias.Data}
 	} else {
-		bias, beta = out, number{}.or(0) // unread
+		bias, beta = out, attr.Number{}.Or(0) // unread
 	}
 	switch operandDomain(c, out.DType, alpha, beta) {
 	case domF64:
-		return multiply(&product[float64]{out, a, b, bias, alpha.f, beta.f}), nil
+		return multiply(&product[float64]{out, a, b, bias, alpha.F, beta.F}), nil
 	case domF32:
-		return multiply(&product[float32]{out, a, b, bias, float32(alpha.f), float32(beta.f)}), nil
+		return multiply(&product[float32]{out, a, b, bias, float32(alpha.F), float32(beta.F)}), nil
 	}
-	return multiply(&product[int64]{out, a, b, bias, alpha.i, beta.i}), nil
+	return multiply(&product[int64]{out, a, b, bias, alpha.I, beta.I}), nil
 }
 
 // product is out = beta*bias + alpha*(a@b) on checked tensors; bias has the shape

@@ -1,6 +1,9 @@
 package hostops
 
-import "github.com/seed-ee968945/concert/internal/dtype"
+import (
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
 
 // chunk is the number of elements a pointwise kernel handles at once: its buffers
 // stay in the first-level cache, and the cost of choosing loops by element type is
@@ -152,25 +155,25 @@ type binaryOp struct {
 // operands reverse swaps them.
 func runBinary(c *call, op binaryOp) (job, error) {
 	out := &c.outs[0]
-	scalar, alpha, reverse := c.numAttr("scalar"), c.numAttr("alpha").or(1), c.boolAttr("reverse", false)
+	scalar, alpha, reverse := c.numAttr("scalar"), c.numAttr("alpha").Or(1), c.boolAttr("reverse", false)
 	if c.bad != nil {
 		return nil, c.bad
 	}
-	if len(c.ins) == 1 && !scalar.set {
+	if len(c.ins) == 1 && !scalar.Set {
 		return nil, c.fail(ErrArity, "got one operand and no attribute scalar for the other")
 	}
-	if len(c.ins) == 2 && scalar.set {
+	if len(c.ins) == 2 && scalar.Set {
 		return nil, c.fail(ErrArity, "got two operands and attribute scalar as well")
 	}
 	if !op.alpha {
-		alpha = number{}.or(1)
+		alpha = attr.Number{}.Or(1)
 	}
 	dom := operandDomain(c, out.DType, scalar, alpha)
 	if dom.isInt() && op.i64 == nil {
 		dom = domF64
 	}
-	if scalar.set && !reverse && op.scalar != nil && !dom.isInt() {
-		if u, ok := op.scalar(scalar.f); ok {
+	if scalar.Set && !reverse && op.scalar != nil && !dom.isInt() {
+		if u, ok := op.scalar(scalar.F); ok {
 			return runUnary(c, u)
 		}
 	}
@@ -189,24 +192,24 @@ func runBinary(c *call, op binaryOp) (job, error) {
 
 // operandDomain is the domain of a pointwise operation: the operands decide, a
 // float scalar makes integers floats, and a float result makes integers floats.
-func operandDomain(c *call, out dtype.DType, scalars ...number) domain {
+func operandDomain(c *call, out dtype.DType, scalars ...attr.Number) domain {
 	ts := []dtype.DType{out}
 	for i := range c.ins {
 		ts = append(ts, c.ins[i].DType)
 	}
 	dom := domainOf(ts...)
 	for _, s := range scalars {
-		if dom.isInt() && s.isFloat {
+		if dom.isInt() && s.IsFloat {
 			dom = domF32
 		}
 	}
 	return dom
 }
 
-func runBinaryIn[T num](c *call, f func(dst, a, b []T), scalar, alpha number, reverse bool) (job, error) {
+func runBinaryIn[T num](c *call, f func(dst, a, b []T), scalar, alpha attr.Number, reverse bool) (job, error) {
 	ins := []*Tensor{&c.ins[0]}
 	var fixed []T
-	if scalar.set {
+	if scalar.Set {
 		fixed = make([]T, min(c.outs[0].NumElems(), chunk))
 		for i := range fixed {
 			fixed[i] = as[T](scalar)
@@ -241,7 +244,7 @@ func runClamp(c *call) (job, error) {
 	if c.bad != nil {
 		return nil, c.bad
 	}
-	if !lo.set && !hi.set {
+	if !lo.Set && !hi.Set {
 		return nil, c.fail(ErrAttr, "neither min nor max is given")
 	}
 	switch operandDomain(c, c.outs[0].DType, lo, hi) {
@@ -256,14 +259,14 @@ func runClamp(c *call) (job, error) {
 }
 
 // clampIn keeps NaN; where min exceeds max the result is max, as in PyTorch.
-func clampIn[T num](c *call, lo, hi number) (job, error) {
+func clampIn[T num](c *call, lo, hi attr.Number) (job, error) {
 	l, h := as[T](lo), as[T](hi)
 	p, err := pointwise(c, []*Tensor{&c.ins[0]}, func(d, a, _, _ []T) {
 		for i, v := range a {
-			if lo.set && v < l {
+			if lo.Set && v < l {
 				v = l
 			}
-			if hi.set && v > h {
+			if hi.Set && v > h {
 				v = h
 			}
 			d[i] = v

@@ -116,7 +116,7 @@ func runScatter(c *call) error {
 	if c.bad != nil {
 		return c.bad
 	}
-	if value.set == (len(c.ins) == 3) {
+	if value.Set == (len(c.ins) == 3) {
 		return c.fail(ErrArity, "want either a third operand or attribute value")
 	}
 	if err := c.sameType(0); err != nil {
@@ -153,7 +153,7 @@ func runScatter(c *call) error {
 	return scatterIn[int64](c, out, x, idx, dim, value, reduce)
 }
 
-func scatterIn[T num](c *call, out, x, idx Tensor, dim int, value number, reduce string) error {
+func scatterIn[T num](c *call, out, x, idx Tensor, dim int, value attr.Number, reduce string) error {
 	f, ok := scatterFnOf[T](reduce)
 	if !ok {
 		return c.fail(ErrAttr, "reduce=%q, want add, sum, multiply, prod, amax or amin", reduce)
@@ -165,7 +165,7 @@ func scatterIn[T num](c *call, out, x, idx Tensor, dim int, value number, reduce
 	dense := Tensor{Shape: x.Shape, Strides: RowMajor(x.Shape)}
 	cur := []cursor{cursorOf(&idx), lined(&dense, dim)}
 	var src Tensor
-	if !value.set {
+	if !value.Set {
 		src = atLeast1(c.ins[2])
 		cur = append(cur, cursorOf(&src))
 	}
@@ -177,7 +177,7 @@ func scatterIn[T num](c *call, out, x, idx Tensor, dim int, value number, reduce
 	size, stride := x.Shape[dim], dense.Strides[dim]
 	w.each(0, w.size(), chunk, func(off []int64, n int64) {
 		load(at[:n], &idx, off[0], w.inner(0))
-		if !value.set {
+		if !value.Set {
 			load(vals[:n], &src, off[2], w.inner(2))
 		}
 		for i, v := range at[:n] {

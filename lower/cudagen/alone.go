@@ -96,7 +96,7 @@ func (g *generator) scatters(n *ir.Node) bool {
 	if len(shape) == 0 || len(shape) != len(places) || n.Attrs().Str("reduce", "") != "" || len(n.Args()) == 3 && n.Arg(2).Type().DType() != x.Type().DType() {
 		return false
 	}
-	d := g.dim(n)
+	d := dimOf(n)
 	for i := range shape {
 		if i != d && places[i] != shape[i] {
 			return false
@@ -109,12 +109,12 @@ func (g *generator) scatters(n *ir.Node) bool {
 func (g *generator) scatterLines(n *ir.Node) error {
 	x, positions, v := n.Arg(0), n.Arg(1), n.Result(0)
 	shape := sizes(x)
-	d := g.dim(n)
+	d := dimOf(n)
 	length, places := shape[d], sizes(positions)[d]
 	others := slices.Clone(shape)
 	others[d] = 1
-	value := scalarOf(n.Attrs(), "value")
-	if len(n.Args()) < 3 && !value.set {
+	value := n.Attrs().Number("value")
+	if len(n.Args()) < 3 && !value.Set {
 		return unsupported(n, "neither a value nor a tensor of them")
 	}
 	f := g.f
@@ -128,7 +128,7 @@ func (g *generator) scatterLines(n *ir.Node) error {
 		to[d] = g.x.NewAtom(name, size-1, 1, g.top).Expr()
 		return index.Dot(to, v.Type().Strides()).String()
 	}
-	e := value.literal(storageDomain(v.Type().DType()))
+	e := literal(value, storageDomain(v.Type().DType()))
 	if len(n.Args()) == 3 {
 		g.ins = append(g.ins, n.Arg(2))
 		e = "load(in2 + " + at(n.Arg(2), "k", places) + ")"

@@ -17,7 +17,7 @@ type segment struct {
 // cat is its operands one after the other.
 func (g *generator) cat(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
-	d := g.dim(n)
+	d := dimOf(n)
 	var parts []segment
 	for _, a := range n.Args() {
 		if a.Type().Rank() == len(at) && !elements(a).Equal(ir.D(0)) {
@@ -172,7 +172,7 @@ func (g *generator) within(c choice, p segment, start index.Expr, s *index.Scope
 // sliceScatter is operand 0 with a slice of one dimension taken from operand 1.
 func (g *generator) sliceScatter(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
-	d := g.dim(n)
+	d := dimOf(n)
 	if parts, ok := g.overwritten(v, d); ok {
 		return g.choose(v, at, d, parts)
 	}
@@ -239,7 +239,7 @@ func (g *generator) overwritten(v *ir.Value, d int) ([]segment, bool) {
 	pieces := []piece{{v, 0, size.N}}
 	for base := v; ; {
 		n := base.Def()
-		if base != v && (g.r.Given(base) || n.Op() != ir.OpSliceScatter || g.dim(n) != d) {
+		if base != v && (g.r.Given(base) || n.Op() != ir.OpSliceScatter || dimOf(n) != d) {
 			break
 		}
 		count := g.r.shape(n.Arg(1))[d]

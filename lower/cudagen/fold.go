@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
@@ -38,7 +39,7 @@ func (g *generator) level(n *ir.Node, seen map[*ir.Node]int) int {
 	return l
 }
 
-// inRow checks that an index of the result of a fold is the row at hand.
+// inRow checks that an index of the result of a fold, or of what it folds, is in the row at hand.
 func (g *generator) inRow(n *ir.Node, at []index.Expr) error {
 	keep := len(at) == len(g.f.shape)
 	k := 0
@@ -240,7 +241,7 @@ func emptyExtreme(limit string, dom domain, in dtype.DType) string {
 		return fmt.Sprint([]int64{least, largest}[pick])
 	}
 	if least, largest := in.Ends(); in.IsFloat() && !math.IsInf(largest, 1) {
-		return scalarArg{f: []float64{least, largest}[pick]}.literal(dom)
+		return literal(attr.Number{F: []float64{least, largest}[pick]}, dom)
 	}
 	return limit + "<" + string(dom) + ">()"
 }
@@ -344,7 +345,7 @@ func onlinePairs(r *region, f *form) map[*ir.Node]*ir.Node {
 		}
 		exp := r.same(n.Arg(0)).Def()
 		sub := r.same(exp.Arg(0)).Def()
-		if !r.Has(exp) || !r.Has(sub) || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || scalarOf(sub.Attrs(), "alpha").set {
+		if !r.Has(exp) || !r.Has(sub) || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || sub.Attrs().Number("alpha").Set {
 			continue
 		}
 		top := r.same(sub.Arg(1)).Def()
@@ -413,10 +414,8 @@ func (g *generator) inFull(n *ir.Node, at []index.Expr) error {
 // softmax is exp(x - largest) / sum, or its logarithm x - largest - log(sum).
 func (g *generator) softmax(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
-	for d, e := range at { // any element of the row at hand will do
-		if !g.f.isReduced[d] && !e.Equal(g.rowIndex[g.keptBefore(d)]) {
-			return "", unsupported(n, "it is read at another row than the one at hand")
-		}
+	if err := g.inRow(n, at); err != nil { // any element of it will do
+		return "", err
 	}
 	top, err := g.fold(reduction{n, 0})
 	if err != nil {
@@ -436,16 +435,6 @@ func (g *generator) softmax(v *ir.Value, at []index.Expr) (string, error) {
 		e = fmt.Sprintf("sub_of(sub_of((%s)%s, %s), %s)", t, x, top, sum)
 	}
 	return g.define(v, "to_"+ctype(v.Type().DType())+"("+e+")"), nil
-}
-
-func (g *generator) keptBefore(d int) int {
-	k := 0
-	for _, gone := range g.f.isReduced[:d] {
-		if !gone {
-			k++
-		}
-	}
-	return k
 }
 
 // cumsum adds the element at hand to a running sum. Its one lane walks the

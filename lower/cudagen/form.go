@@ -85,12 +85,12 @@ func newForm(r *region, lim *limits) (*form, error) {
 	count := elements(r.outs[0])
 	f.count = intmath.Product(sizes(r.outs[0]))
 	if f.rows {
-		f.count, f.length = intmath.Product(f.kept()), intmath.Product(f.reduced())
+		f.count, f.length = 1, 1
 		for d, s := range f.walked {
 			if f.isReduced[d] {
-				f.reducedSizes = append(f.reducedSizes, s)
+				f.reducedSizes, f.length = append(f.reducedSizes, s), f.length*f.shape[d]
 			} else {
-				f.keptSizes = append(f.keptSizes, s)
+				f.keptSizes, f.count = append(f.keptSizes, s), f.count*f.shape[d]
 			}
 		}
 		count = f.keptSizes.NumElems()
@@ -112,19 +112,6 @@ func newForm(r *region, lim *limits) (*form, error) {
 // every result counts as such, with rows of it.
 func (f *form) full(v *ir.Value) bool {
 	return f.rows && elements(v).Equal(f.walked.NumElems())
-}
-
-func (f *form) kept() []int64    { return f.dims(false) }
-func (f *form) reduced() []int64 { return f.dims(true) }
-
-func (f *form) dims(gone bool) []int64 {
-	var out []int64
-	for d, n := range f.shape {
-		if f.isReduced[d] == gone {
-			out = append(out, n)
-		}
-	}
-	return out
 }
 
 // The machine that kernels are cut for, an H200: blocks that fill it at least twice, and
@@ -274,7 +261,7 @@ func (f *form) planHalves(r *region) {
 	}
 	row := f.shape[len(f.shape)-1]
 	for _, v := range r.outs {
-		if innermost(sizes(v)) != row {
+		if innermostSize(v.Type().Shape()) != row {
 			return
 		}
 	}
@@ -287,15 +274,11 @@ func (f *form) planHalves(r *region) {
 // joinsHalves reports whether n puts rows of this size together from two halves.
 func joinsHalves(n *ir.Node, row int64) bool {
 	rank := n.Result(0).Type().Rank()
-	d := n.Attrs().Int("dim", 0)
-	if d < 0 {
-		d += int64(rank)
-	}
-	if n.Op() != ir.OpCat || len(n.Args()) != 2 || int(d) != rank-1 {
+	if n.Op() != ir.OpCat || len(n.Args()) != 2 || dimOf(n) != rank-1 {
 		return false
 	}
 	for _, a := range n.Args() {
-		if a.Type().Rank() != rank || innermost(sizes(a)) != row/2 || sizes(a)[rank-1] != row/2 {
+		if a.Type().Rank() != rank || innermostSize(a.Type().Shape()) != row/2 || sizes(a)[rank-1] != row/2 {
 			return false
 		}
 	}
@@ -337,16 +320,6 @@ func innermostSize(s ir.Shape) int64 {
 		n, ok := s[i].Const()
 		if !ok || n != 1 {
 			return max(n, 1)
-		}
-	}
-	return 1
-}
-
-// innermost is the innermost size that is not 1.
-func innermost(s []int64) int64 {
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i] != 1 {
-			return s[i]
 		}
 	}
 	return 1

@@ -34,45 +34,19 @@ func ctype(t dtype.DType) string { return prelude.Type(t) }
 // domainOf is the domain that operations on these types are computed in.
 func domainOf(ts ...dtype.DType) domain { return domain(prelude.Held(ts...)) }
 
-// scalarArg is a number among the attributes, which remembers whether it was
-// written as a float: a float makes integers floats.
-type scalarArg struct {
-	set, float bool
-	i          int64
-	f          float64
-}
-
-func scalarOf(l attr.List, key string) scalarArg {
-	v, ok := l.Get(key)
-	if !ok {
-		return scalarArg{}
-	}
-	if b, ok := v.AsBool(); ok {
-		if b {
-			return scalarArg{set: true, i: 1, f: 1}
-		}
-		return scalarArg{set: true}
-	}
-	f, _ := v.AsFloat()
-	if i, ok := v.AsInt(); ok {
-		return scalarArg{set: true, i: i, f: f}
-	}
-	return scalarArg{set: true, float: true, i: dtype.TruncInt64(f), f: f}
-}
-
 // literal spells s in a domain.
-func (s scalarArg) literal(d domain) string {
-	bits, suffix, f := 64, "", s.f
+func literal(s attr.Number, d domain) string {
+	bits, suffix, f := 64, "", s.F
 	switch d {
 	case domU64:
-		return strconv.FormatUint(uint64(s.i), 10) + "ULL"
+		return strconv.FormatUint(uint64(s.I), 10) + "ULL"
 	case domI64:
-		if s.i == math.MinInt64 {
+		if s.I == math.MinInt64 {
 			return "(-9223372036854775807LL - 1)"
 		}
-		return strconv.FormatInt(s.i, 10) + "LL"
+		return strconv.FormatInt(s.I, 10) + "LL"
 	case domF32:
-		bits, suffix, f = 32, "f", float64(float32(s.f))
+		bits, suffix, f = 32, "f", float64(float32(s.F))
 	}
 	switch {
 	case f != f:
@@ -145,14 +119,14 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 	case ir.OpFma:
 		return call("fma_of", in[0].in(dom), in[1].in(dom), in[2].in(dom)), dom, nil
 	case ir.OpClamp:
-		lo, hi := scalarOf(n.Attrs(), "min"), scalarOf(n.Attrs(), "max")
+		lo, hi := n.Attrs().Number("min"), n.Attrs().Number("max")
 		dom = widen(dom, lo, hi)
 		e := in[0].in(dom)
-		if lo.set {
-			e = call("at_least", e, lo.literal(dom))
+		if lo.Set {
+			e = call("at_least", e, literal(lo, dom))
 		}
-		if hi.set {
-			e = call("at_most", e, hi.literal(dom))
+		if hi.Set {
+			e = call("at_most", e, literal(hi, dom))
 		}
 		return e, dom, nil
 	case ir.OpBitwiseNot:
@@ -185,9 +159,9 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 }
 
 // widen makes integers floats where a scalar is a float.
-func widen(dom domain, scalars ...scalarArg) domain {
+func widen(dom domain, scalars ...attr.Number) domain {
 	for _, s := range scalars {
-		if dom.isInt() && s.float {
+		if dom.isInt() && s.IsFloat {
 			dom = domF32
 		}
 	}
@@ -195,39 +169,39 @@ func widen(dom domain, scalars ...scalarArg) domain {
 }
 
 func binary(n *ir.Node, in []operand, dom domain) (string, domain, error) {
-	scalar, alpha := scalarOf(n.Attrs(), "scalar"), scalarOf(n.Attrs(), "alpha")
+	scalar, alpha := n.Attrs().Number("scalar"), n.Attrs().Number("alpha")
 	name, ints := strings.TrimPrefix(n.Op().Name(), "logical_")+"_of", true
 	switch n.Op() {
 	case ir.OpDiv, ir.OpAtan2:
 		ints = false
 	}
-	if !(n.Op() == ir.OpAdd || n.Op() == ir.OpSub) || !alpha.set {
-		alpha = scalarArg{set: true, i: 1, f: 1}
+	if !(n.Op() == ir.OpAdd || n.Op() == ir.OpSub) || !alpha.Set {
+		alpha = attr.Number{}.Or(1)
 	}
-	if (len(in) == 1) != scalar.set {
-		return "", "", unsupported(n, "%d operands, scalar %v", len(in), scalar.set)
+	if (len(in) == 1) != scalar.Set {
+		return "", "", unsupported(n, "%d operands, scalar %v", len(in), scalar.Set)
 	}
 	dom = widen(dom, scalar, alpha)
 	if dom.isInt() && !ints {
 		dom = domF64
 	}
 	reverse := n.Attrs().Bool("reverse", false)
-	if n.Op() == ir.OpPow && scalar.set && !reverse && !dom.isInt() {
-		if f, ok := powerName(scalar.f); ok {
+	if n.Op() == ir.OpPow && scalar.Set && !reverse && !dom.isInt() {
+		if f, ok := powerName(scalar.F); ok {
 			return f + "(" + in[0].in(dom) + ")", dom, nil
 		}
 	}
 	a, b := in[0].in(dom), ""
-	if scalar.set {
-		b = scalar.literal(dom)
+	if scalar.Set {
+		b = literal(scalar, dom)
 	} else {
 		b = in[1].in(dom)
 	}
 	if reverse {
 		a, b = b, a
 	}
-	if alpha.f != 1 {
-		b = "mul_of(" + alpha.literal(dom) + ", " + b + ")"
+	if alpha.F != 1 {
+		b = "mul_of(" + literal(alpha, dom) + ", " + b + ")"
 	}
 	return name + "(" + a + ", " + b + ")", dom, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
@@ -77,13 +78,11 @@ func (g *generator) startPuts(v *ir.Value, at []index.Expr) (p *puts, put func(s
 	n := v.Def()
 	x := n.Arg(0)
 	p = &puts{n: n, values: n.Arg(1), index: n.Args()[2:], dims: n.Attrs().Ints("dims"), wrap: true, at: at, shape: g.r.shape(x)}
-	add, alpha := n.Attrs().Bool("accumulate", false), scalarArg{set: true, i: 1, f: 1}
+	add, alpha := n.Attrs().Bool("accumulate", false), attr.Number{}.Or(1)
 	if n.Op() == ir.OpIndexAdd {
 		p.values, p.index = n.Arg(2), n.Args()[1:2]
-		p.dims, p.wrap, add = []int64{int64(g.dim(n))}, false, true
-		if a := scalarOf(n.Attrs(), "alpha"); a.set {
-			alpha = a
-		}
+		p.dims, p.wrap, add = []int64{int64(dimOf(n))}, false, true
+		alpha = n.Attrs().Number("alpha").Or(1)
 	}
 	if len(p.dims) != len(p.index) || len(p.index) == 0 {
 		return nil, nil, unsupported(n, "%d index tensors for dimensions %v", len(p.index), p.dims)
@@ -102,8 +101,8 @@ func (g *generator) startPuts(v *ir.Value, at []index.Expr) (p *puts, put func(s
 			return err
 		}
 		e := o.in(p.dom)
-		if alpha.f != 1 {
-			e = "mul_of(" + alpha.literal(p.dom) + ", " + e + ")"
+		if alpha.F != 1 {
+			e = "mul_of(" + literal(alpha, p.dom) + ", " + e + ")"
 		}
 		if add {
 			e = fmt.Sprintf("add_of(%s, %s)", p.sum, e)
@@ -220,7 +219,7 @@ func scatterFunction(n *ir.Node) (name string, ok bool) {
 func (g *generator) scatter(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	x := n.Arg(0)
-	d := g.dim(n)
+	d := dimOf(n)
 	shape, places := g.r.shape(x), g.r.shape(n.Arg(1))
 	dt := v.Type().DType()
 	dom := storageDomain(dt)
@@ -294,12 +293,12 @@ func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to 
 	if !ok {
 		return nil, unsupported(n, "reduce=%s", n.Attrs().Str("reduce", ""))
 	}
-	value := scalarOf(n.Attrs(), "value")
-	if len(n.Args()) < 3 && !value.set {
+	value := n.Attrs().Number("value")
+	if len(n.Args()) < 3 && !value.Set {
 		return nil, unsupported(n, "neither a value nor a tensor of them")
 	}
 	return func(old string, to []index.Expr) (string, error) {
-		e := value.literal(dom)
+		e := literal(value, dom)
 		if len(n.Args()) == 3 {
 			o, err := g.operand(n.Arg(2), to)
 			if err != nil {

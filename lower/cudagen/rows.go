@@ -196,16 +196,19 @@ func (g *generator) oneWalk() bool {
 
 // full is the index of the element at hand in the shape that is reduced.
 func (g *generator) full() []index.Expr {
-	col := g.x.UnravelOuterFirst(g.position(), g.r.extents(g.f.reducedSizes))
-	at := make([]index.Expr, len(g.f.shape))
-	k, r := 0, 0
-	for d := range at {
-		if g.f.isReduced[d] {
-			at[d] = col[r]
-			r++
-		} else {
-			at[d] = g.rowIndex[k]
-			k++
+	return g.inShape(g.x.UnravelOuterFirst(g.position(), g.r.extents(g.f.reducedSizes)))
+}
+
+// inShape is the index in the shape that is reduced of a column of the row at hand; without a
+// column it is 0 in the dimensions that are reduced.
+func (g *generator) inShape(column []index.Expr) []index.Expr {
+	at, row := make([]index.Expr, len(g.f.shape)), g.rowIndex
+	for d, gone := range g.f.isReduced {
+		switch {
+		case !gone:
+			at[d], row = row[0], row[1:]
+		case len(column) > 0:
+			at[d], column = column[0], column[1:]
 		}
 	}
 	return at

@@ -12,7 +12,7 @@ import (
 // long, and either are along memory or are too few for a thread each.
 func (g *generator) scans(n *ir.Node) bool {
 	x := n.Arg(0)
-	shape, d := sizes(x), g.dim(n)
+	shape, d := sizes(x), dimOf(n)
 	if len(shape) == 0 || shape[d] < 64 {
 		return false
 	}
@@ -28,7 +28,7 @@ func (g *generator) scans(n *ir.Node) bool {
 func (g *generator) scan(n *ir.Node) {
 	const each = 4
 	x, v := n.Arg(0), n.Result(0)
-	d := g.dim(n)
+	d := dimOf(n)
 	shape := g.r.shape(x)
 	others, outer := slices.Clone(shape), slices.Clone(x.Type().Shape())
 	others[d], outer[d] = index.Extent{N: 1}, ir.D(1)

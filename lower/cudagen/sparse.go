@@ -22,7 +22,7 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 	switch n.Op() {
 	case ir.OpScatter:
 		fill := n.Arg(0).Def()
-		d := g.dim(n)
+		d := dimOf(n)
 		want := slices.Clone(g.f.shape)
 		want[d] = 1
 		for k, gone := range g.f.isReduced {
@@ -30,7 +30,7 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 				return nil
 			}
 		}
-		if !g.r.Has(fill) || fill.Op() != ir.OpFull || scalarOf(fill.Attrs(), "value").f != 0 || n.Attrs().Has("reduce") || !slices.Equal(sizes(n.Arg(1)), want) {
+		if !g.r.Has(fill) || fill.Op() != ir.OpFull || fill.Attrs().Number("value").F != 0 || n.Attrs().Has("reduce") || !slices.Equal(sizes(n.Arg(1)), want) {
 			return nil
 		}
 		return n
@@ -77,8 +77,8 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 	savedElem, savedBody := g.elem, g.body
 	defer func() { g.elem, g.body = savedElem, savedBody }()
 	g.elem, g.body = nil, g.top
-	d := g.dim(s)
-	at := g.unreduced()
+	d := dimOf(s)
+	at := g.inShape(nil)
 	at[d] = index.Constant(0)
 	p, err := g.pos(s, 1, at, index.Extent{N: g.f.length}, false)
 	if err != nil {
@@ -100,18 +100,4 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 	g.top.Emit("const sum32 %s = %s;  // %s", a.name, sum, statement(n))
 	g.folds[r] = a
 	return true, nil
-}
-
-// unreduced is the index of the row at hand in the shape that is reduced, without
-// a column.
-func (g *generator) unreduced() []index.Expr {
-	at := make([]index.Expr, len(g.f.shape))
-	k := 0
-	for d := range at {
-		if !g.f.isReduced[d] {
-			at[d] = g.rowIndex[k]
-			k++
-		}
-	}
-	return at
 }

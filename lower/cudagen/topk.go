@@ -32,7 +32,7 @@ func (g *generator) topk(n *ir.Node) error {
 	if x.Type().Rank() == 0 || elements(x).Equal(ir.D(0)) {
 		return unsupported(n, "%s", x.Type())
 	}
-	s := &topk{g: g, x: x, d: g.dim(n), k: n.Attrs().Int("k", 1), largest: n.Attrs().Bool("largest", true), shape: g.r.shape(x)}
+	s := &topk{g: g, x: x, d: dimOf(n), k: n.Attrs().Int("k", 1), largest: n.Attrs().Bool("largest", true), shape: g.r.shape(x)}
 	s.length, s.others = s.shape[s.d], slices.Clone(s.shape)
 	s.others[s.d] = index.Extent{N: 1}
 	s.size, s.lines = g.x.Size(s.length).String(), g.x.Count(s.others)

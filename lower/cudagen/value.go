@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
@@ -135,13 +136,6 @@ func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
 	x := n.Arg(0)
 	shape := sizes(x)
 	in := make([]index.Expr, len(shape))
-	dim := func() int {
-		d := n.Attrs().Int("dim", 0)
-		if d < 0 {
-			d += int64(len(shape))
-		}
-		return int(d)
-	}
 	switch n.Op() {
 	case ir.OpAlias:
 		in = at
@@ -158,7 +152,7 @@ func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
 		in = broadcast(at, shape)
 	case ir.OpSlice:
 		copy(in, at)
-		d := dim()
+		d := dimOf(n)
 		in[d] = index.Constant(n.Attrs().Int("start", 0)).Add(n.Attrs().Int("step", 1), at[d])
 	case ir.OpSplit:
 		copy(in, at)
@@ -166,9 +160,9 @@ func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
 		for _, s := range n.Attrs().Ints("sizes")[:v.Index()] {
 			before += s
 		}
-		in[dim()] = at[dim()].Add(1, index.Constant(before))
+		in[dimOf(n)] = at[dimOf(n)].Add(1, index.Constant(before))
 	case ir.OpSelect:
-		in = slices.Insert(slices.Clone(at), dim(), index.Constant(n.Attrs().Int("index", 0)))
+		in = slices.Insert(slices.Clone(at), dimOf(n), index.Constant(n.Attrs().Int("index", 0)))
 	default:
 		return "", unsupported(n, "a view by strides of a computed tensor")
 	}
@@ -205,12 +199,12 @@ func (g *generator) compute(v *ir.Value, at []index.Expr) (string, error) {
 	case ir.OpIndexPut, ir.OpIndexAdd:
 		return g.indexPut(v, at)
 	case ir.OpGather:
-		in, err := g.pos(n, 1, at, g.r.shape(n.Arg(0))[g.dim(n)], true)
+		in, err := g.pos(n, 1, at, g.r.shape(n.Arg(0))[dimOf(n)], true)
 		if err != nil {
 			return "", err
 		}
 		to := slices.Clone(at)
-		to[g.dim(n)] = in
+		to[dimOf(n)] = in
 		return g.renamed(v, n.Arg(0), to)
 	case ir.OpIndex, ir.OpEmbedding:
 		return g.indexed(v, at)
@@ -261,7 +255,8 @@ func (g *generator) renamed(v, of *ir.Value, at []index.Expr) (string, error) {
 	return g.define(v, t), nil
 }
 
-func (g *generator) dim(n *ir.Node) int {
+// dimOf is the dimension along which n works, from 0.
+func dimOf(n *ir.Node) int {
 	d := n.Attrs().Int("dim", 0)
 	if d < 0 {
 		d += int64(n.Arg(0).Type().Rank())
@@ -271,20 +266,17 @@ func (g *generator) dim(n *ir.Node) int {
 
 func (g *generator) iota(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
-	start, step := scalarOf(n.Attrs(), "start"), scalarOf(n.Attrs(), "step")
-	if !step.set {
-		step = scalarArg{set: true, i: 1, f: 1}
-	}
+	start, step := n.Attrs().Number("start"), n.Attrs().Number("step").Or(1)
 	return g.define(v, iotaText(start, step, at[0].String(), v.Type().DType())), nil
 }
 
 // iotaText is element i of evenly spaced numbers.
-func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
-	if start.float || step.float {
-		e := fmt.Sprintf("add_of(%s, mul_of((f64)(%s), %s))", start.literal(domF64), i, step.literal(domF64))
+func iotaText(start, step attr.Number, i string, dt dtype.DType) string {
+	if start.IsFloat || step.IsFloat {
+		e := fmt.Sprintf("add_of(%s, mul_of((f64)(%s), %s))", literal(start, domF64), i, literal(step, domF64))
 		return rounded(e, domF64, dt)
 	}
-	e := fmt.Sprintf("%s + (i64)(%s) * %s", start.literal(domI64), i, step.literal(domI64))
+	e := fmt.Sprintf("%s + (i64)(%s) * %s", literal(start, domI64), i, literal(step, domI64))
 	return rounded(e, domI64, dt)
 }
 
@@ -372,9 +364,9 @@ func (g *generator) indexed(v *ir.Value, at []index.Expr) (string, error) {
 
 // fullText is the value of a constant tensor before it is rounded.
 func fullText(n *ir.Node) (string, domain) {
-	e := scalarOf(n.Attrs(), "value")
-	if e.float {
-		return e.literal(domF64), domF64
+	e := n.Attrs().Number("value")
+	if e.IsFloat {
+		return literal(e, domF64), domF64
 	}
-	return e.literal(domI64), domI64
+	return literal(e, domI64), domI64
 }
