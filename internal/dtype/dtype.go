@@ -238,11 +238,11 @@ func LoadFloat(t DType, b []byte) float64 {
 	return float64(BF16ToF32(binary.LittleEndian.Uint16(b)))
 }
 
-// Rounded is the number of a float type that stands for v.
-func Rounded(t DType, v float64) float64 {
+// Rounded is the number of a floating-point type that stands for v.
+func (d DType) Rounded(v float64) float64 {
 	var b [8]byte
-	StoreFloat(t, b[:], v)
-	return LoadFloat(t, b[:])
+	StoreFloat(d, b[:], v)
+	return LoadFloat(d, b[:])
 }
 
 // StoreFloat writes v as one little-endian element of a float type, rounded to f32 first

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -273,7 +272,7 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 // the result's type dt, nor of a narrower one, or a number among the attributes is none of that type.
 func convertsTo(n *ir.Node, dt ir.DType, u float64) float64 {
 	for _, a := range n.Attrs() {
-		if c, ok := a.Val.AsFloat(); ok && dt.IsFloat() && dt.Size() < ir.F32.Size() && c == c && dtype.Rounded(dt, c) != c {
+		if c, ok := a.Val.AsFloat(); ok && dt.IsFloat() && dt.Size() < ir.F32.Size() && c == c && dt.Rounded(c) != c {
 			return u * u
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -117,7 +116,7 @@ func (e *Table) Number(dt ir.DType, text string) ID {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && !dt.IsFloat() && f == math.Trunc(f) && math.Abs(f) < MaxExact {
 		return e.Integer(dt, int64(f))
 	}
-	if text == "-0" && dt.IsFloat() && !math.Signbit(dtype.Rounded(dt, math.Copysign(0, -1))) {
+	if text == "-0" && dt.IsFloat() && !math.Signbit(dt.Rounded(math.Copysign(0, -1))) {
 		text = "0"
 	}
 	return e.Intern(Element{kind: kindNumber, dt: dt, text: e.Text(text)})

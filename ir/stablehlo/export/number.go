@@ -18,7 +18,7 @@ func exact(f float64, dt ir.DType) bool {
 	if !dt.IsFloat() {
 		return f == math.Trunc(f) && math.Abs(f) < 1<<53
 	}
-	return dtype.Rounded(dt, f) == f
+	return dt.Rounded(f) == f
 }
 
 // numberText spells a number of a type: floats that are none, or that no short decimal
