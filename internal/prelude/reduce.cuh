@@ -313,15 +313,35 @@ template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { retur
 template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
 template <int cluster, int cols, class... Folds> FN void fold_cluster(Folds&&...) {}
+// Threads of a block run one after the other here: a list that the first has made is there for the
+// others, unless another was made since.
+struct Listed {
+  const void *list, *index;
+  i64 low;
+  int n, all;
+};
+FN Listed& last_listed() {
+  __shared__ Listed last;
+  return last;
+}
+FN bool is_listed(const void* list, const void* index, int n, i64 low) {
+  const Listed& l = last_listed();
+  return threadIdx.x != 0 && l.list == list && l.index == index && l.n == n && l.low == low;
+}
 template <int threads, int stride = 1, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity = 0x7fffffff) {
+  if (is_listed(list, index, n, low)) return last_listed().all;
   int all = 0;
   for (int k = 0; k < n; ++k) {
     const i64 at = nth_row<stride>(position(load(index + k), size, wrap) - low);
     if (at < 0 || at >= rows) continue;
-    if (all == capacity) return -1;
+    if (all == capacity) {
+      all = -1;
+      break;
+    }
     list[all++] = k * rows + (int)at;
   }
+  last_listed() = Listed{list, index, low, n, all};
   return all;
 }
 template <int threads> FN unsigned rows_listed(const int* list, int listed, int rows) {

@@ -130,6 +130,8 @@ FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wr
 #else
 template <int threads, int bits, int digits, int group, int stride, class I>
 FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int capacity) {
+  if (is_listed(list, index, n, low)) return last_listed().all;
+  const int places_read = n;
   constexpr int passes = digits > 5 ? (digits + 4) / 5 : 1;
   const Places<bits, group, stride, I> places = {index, size, low, rows, wrap};
   int *to = passes % 2 ? list : spare, *from = passes % 2 ? spare : list;
@@ -145,13 +147,17 @@ FN int sort_rows(int* list, int* spare, const I* index, int n, i64 size, bool wr
       }
       if (fill) break;
       for (int d = 0; d < 32; ++d) counts[d + 1] += counts[d];
-      if (counts[32] > capacity) return -1;
+      if (counts[32] > capacity) {
+        last_listed() = Listed{list, index, low, places_read, -1};
+        return -1;
+      }
     }
     n = counts[32];
     int* const swap = to;
     to = from;
     from = swap;
   }
+  last_listed() = Listed{list, index, low, places_read, n};
   return n;
 }
 #endif
