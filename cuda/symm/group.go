@@ -261,13 +261,15 @@ func (g *Group) listen() {
 
 func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)) error {
 	m := &Member{Group: g, Rank: r, Index: index, ctl: g.world.Addr(r.ID, g.ctl), ext: noExtension{}}
-	m.order = m.newOrder()
 	m.pad.idle.L = &m.pad.mu
 	for k := range g.ranks {
 		m.peer[k] = uint64(g.world.Addr(g.ranks[(index+k)%len(g.ranks)], 0))
 	}
 	own := r.own(g.life)
 	var err error
+	if m.order, err = m.newOrder(); err != nil {
+		return err
+	}
 	if m.host, m.hostDev, err = own.Host(hostPageBytes); err != nil {
 		return err
 	}

@@ -170,14 +170,8 @@ func (t *Order) follow(s driver.Stream) error {
 }
 
 // record puts a mark's event into its stream.
-func (t *Order) record(at *mark) (err error) {
-	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
-	if at.ev == 0 {
-		if at.ev, err = t.m.Rank.own(t.m.Group.life).Event(false); err != nil {
-			return err
-		}
-	}
-	err = d.EventRecord(c, at.ev, at.stream)
+func (t *Order) record(at *mark) error {
+	err := t.m.Rank.World.drv.EventRecord(t.m.Rank.Ctx, at.ev, at.stream)
 	at.recorded = err == nil
 	return err
 }
@@ -267,18 +261,21 @@ type direction struct {
 }
 
 // orderOf gives the order of a direction of a user channel.
-func (m *Member) orderOf(d direction) *Order {
+func (m *Member) orderOf(d direction) (*Order, error) {
 	m.orderMu.Lock()
 	defer m.orderMu.Unlock()
-	t := m.channels[d]
-	if t == nil {
-		t = m.newOrder()
-		if m.channels == nil {
-			m.channels = map[direction]*Order{}
-		}
-		m.channels[d] = t
+	if t := m.channels[d]; t != nil {
+		return t, nil
 	}
-	return t
+	t, err := m.newOrder()
+	if err != nil {
+		return nil, err
+	}
+	if m.channels == nil {
+		m.channels = map[direction]*Order{}
+	}
+	m.channels[d] = t
+	return t, nil
 }
 
 // allOrders lists all orders of the member.
@@ -288,9 +285,15 @@ func (m *Member) allOrders() []*Order {
 	return append(slices.Collect(maps.Values(m.channels)), m.order)
 }
 
-// newOrder makes an order of the member's.
-func (m *Member) newOrder() *Order {
+// newOrder makes an order of the member's, with the events of its marks: what a group holds does not
+// depend on when its streams change.
+func (m *Member) newOrder() (*Order, error) {
 	t := &Order{m: m, many: m.Group.many}
-	m.Group.life.Defer("order of calls", func() error { m.Rank.World.drv.Shared().Unwatch(t); return nil })
-	return t
+	for _, at := range []*mark{&t.eager, &t.held} {
+		var err error
+		if at.ev, err = m.Rank.own(m.Group.life).Event(false); err != nil {
+			return nil, err
+		}
+	}
+	return t, m.Group.life.Defer("order of calls", func() error { m.Rank.World.drv.Shared().Unwatch(t); return nil })
 }

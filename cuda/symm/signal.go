@@ -54,7 +54,11 @@ func (m *Member) userChannel(s driver.Stream, kind CallKind, kernel string, chan
 	var orders []*Order
 	for _, waits := range []bool{false, true} { // a barrier does both
 		if kind == callBarrier || waits == (kind == callWait) {
-			orders = append(orders, m.orderOf(direction{channel, waits}))
+			t, err := m.orderOf(direction{channel, waits})
+			if err != nil {
+				return err
+			}
+			orders = append(orders, t)
 		}
 	}
 	return m.inTurn(s, func() error { return m.Rank.World.drv.Run(m.Rank.Ctx, c.On(s)) }, orders...)
