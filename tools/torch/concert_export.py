@@ -733,6 +733,8 @@ def _text(a):
         return "{" + ", ".join("%r: %s" % (k, _text(x)) for k, x in a.items()) + "}"
     if isinstance(a, float) and not math.isfinite(a):
         return str(a)
+    if isinstance(a, torch.device):  # of every rank, whichever GPU it has
+        return "device(type=%r)" % a.type
     return repr(a)
 
 
