@@ -86,7 +86,7 @@ func (g *generator) fold(r reduction) (string, error) {
 	if a, ok := g.folds[r]; ok {
 		return g.finish(r, a), nil
 	}
-	if ok, err := g.sumPicked(r); err != nil {
+	if ok, err := g.sumOneHot(r); err != nil {
 		return "", err
 	} else if ok {
 		return g.finish(r, g.folds[r]), nil
@@ -106,7 +106,7 @@ func (g *generator) fold(r reduction) (string, error) {
 			if _, ok := g.folds[q]; ok {
 				continue
 			}
-			if ok, err := g.sumPicked(q); err != nil {
+			if ok, err := g.sumOneHot(q); err != nil {
 				return "", err
 			} else if !ok {
 				all = append(all, q)

@@ -35,7 +35,7 @@ type form struct {
 	listIndices  int64       // indices
 	listCapacity int64       // how many of them a list holds; a block that has more reads all of them
 	sorted       *sortedList // if lists are sorted by row, see sorted.go
-	apart        []apartList // of an index_put whose indices are apart, see apart.go
+	outer        []outerList // of an index_put by outer indexing, see outer.go
 
 	// Of a form with rows.
 	isReduced               []bool   // by dimension of shape
@@ -158,8 +158,8 @@ func (f *form) plan(r *region) {
 	}
 }
 
-// narrow plans again, without runs.
-func (f *form) narrow(r *region) {
+// planScalar plans again, for single elements.
+func (f *form) planScalar(r *region) {
 	f.maxWidth, f.cached = 1, 0
 	f.plan(r)
 }
@@ -227,7 +227,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	}
 	f.planHalves(r)
 	f.planList(r)
-	f.planApart(r)
+	f.planOuter(r)
 }
 
 // planTrips is how many runs a thread handles, and of which width, for the kernel to fill the device.

@@ -86,7 +86,7 @@ func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 		return nil, err
 	}
 	if lim != nil && lim.single {
-		f.narrow(r)
+		f.planScalar(r)
 	}
 	g := newGenerator(r, f)
 	body, err := g.kernel()
@@ -94,7 +94,7 @@ func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 		return nil, err
 	}
 	if err != nil || f.width > 1 && g.vectors == 0 { // nothing is read or written along rows
-		f.narrow(r)
+		f.planScalar(r)
 		g = newGenerator(r, f)
 		if body, err = g.kernel(); err != nil {
 			return nil, err

@@ -101,7 +101,7 @@ func (g *generator) elements() error {
 	if err := g.lists(); err != nil {
 		return err
 	}
-	g.apartLists()
+	g.outerLists()
 	s := index.NewScope(g.top)
 	times := ""
 	if f.width > 1 {

@@ -53,8 +53,8 @@ func (g *generator) indexPut(v *ir.Value, at []index.Expr) (string, error) {
 		return "", err
 	}
 	switch listed := g.listed(n, at); {
-	case g.f.apart != nil && g.probe == nil:
-		err = g.fromApart(p, make([]index.Expr, len(p.indexShape)), 0, put)
+	case g.f.outer != nil && g.probe == nil:
+		err = g.fromOuter(p, make([]index.Expr, len(p.indexShape)), 0, put)
 	case !listed:
 		err = g.fromIndex(p, "", put)
 	case g.f.sorted != nil:

@@ -188,7 +188,7 @@ func (g *generator) oneWalk() bool {
 			return false
 		}
 		if _, ok := fusion.ReducedDims(n); ok {
-			walks = walks || g.picked(n.Arg(0)) == nil
+			walks = walks || g.oneHot(n.Arg(0)) == nil
 		}
 	}
 	return walks

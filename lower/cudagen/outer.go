@@ -9,12 +9,12 @@ import (
 	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
-// Indices of rows and of columns, each with a dimension of its own, name all pairs: the gradient of
-// an upsampling. A block sorts each index by position, so that an element finds its rows and its
+// Outer indexing: indices of rows and of columns, each with a dimension of its own, name all pairs, as in
+// the gradient of an upsampling. A block sorts each index by position, so that an element finds its rows and its
 // columns without a look at the pairs.
 
-// apartList is one index as a block sorts it.
-type apartList struct {
+// outerList is one index as a block sorts it.
+type outerList struct {
 	index *ir.Value
 	d     int   // its dimension among those that the indices broadcast to
 	count int64 // of its positions
@@ -22,26 +22,26 @@ type apartList struct {
 	bits  int   // of an entry that are the offset in the index
 }
 
-// planApart finds the indices of a region that is an index_put by several, if they are apart.
-func (f *form) planApart(r *region) {
-	f.apart = nil
+// planOuter finds the indices of a region that is an index_put by several, if that is outer indexing.
+func (f *form) planOuter(r *region) {
+	f.outer = nil
 	n := r.nodes[0]
 	if len(r.nodes) > 1 || n.Op() != ir.OpIndexPut || len(n.Args()) < 4 || len(r.sizes) > 0 || f.limits != nil || f.half > 0 {
 		return
 	}
-	var lists []apartList
+	var lists []outerList
 	dims, words := n.Attrs().Ints("dims"), int64(0)
 	p := &puts{index: n.Args()[2:]}
 	p.broadcastIndices(r)
 	for i, v := range p.index {
-		l := apartList{index: v, d: -1, count: intmath.Product(sizes(v)), size: sizes(n.Arg(0))[dims[i]]}
+		l := outerList{index: v, d: -1, count: intmath.Product(sizes(v)), size: sizes(n.Arg(0))[dims[i]]}
 		for d, s := range sizes(v) {
 			if s == l.count {
 				l.d = len(p.indexShape) - len(sizes(v)) + d
 			}
 		}
 		l.bits = digits(l.count)
-		if l.d < 0 || l.count < 2 || !v.Type().Contiguous() || l.bits+digits(l.size) > 30 || slices.ContainsFunc(lists, func(o apartList) bool { return o.d == l.d || o.index == v }) {
+		if l.d < 0 || l.count < 2 || !v.Type().Contiguous() || l.bits+digits(l.size) > 30 || slices.ContainsFunc(lists, func(o outerList) bool { return o.d == l.d || o.index == v }) {
 			return
 		}
 		words += l.count
@@ -50,16 +50,16 @@ func (f *form) planApart(r *region) {
 	if words*8 > 40<<10 || p.count() < 64 {
 		return
 	}
-	slices.SortFunc(lists, func(a, b apartList) int { return a.d - b.d }) // in the order of places
-	f.apart, f.width = lists, 1
+	slices.SortFunc(lists, func(a, b outerList) int { return a.d - b.d }) // in the order of places
+	f.outer, f.width = lists, 1
 }
 
-// apartLists writes what a block does first.
-func (g *generator) apartLists() {
+// outerLists writes what a block does first.
+func (g *generator) outerLists() {
 	if g.probe != nil {
 		return
 	}
-	for i, l := range g.f.apart {
+	for i, l := range g.f.outer {
 		k, spare := g.parameter(l.index), fmt.Sprintf("list%d", i)
 		g.top.Emit("__shared__ int list%d[%d];", i, l.count)
 		if digits(l.size) > 5 {
@@ -70,17 +70,17 @@ func (g *generator) apartLists() {
 	}
 }
 
-// fromApart looks at the places of the element at hand, of which coords are known before list i.
-func (g *generator) fromApart(p *puts, coords []index.Expr, i int, put func(s *index.Scope, k index.Expr) error) error {
-	if i == len(g.f.apart) {
+// fromOuter looks at the places of the element at hand, of which coords are known before list i.
+func (g *generator) fromOuter(p *puts, coords []index.Expr, i int, put func(s *index.Scope, k index.Expr) error) error {
+	if i == len(g.f.outer) {
 		return put(g.before(), g.x.Ravel(coords, p.indexShape))
 	}
-	l, e, k := g.f.apart[i], g.fresh("e"), g.fresh("k")
+	l, e, k := g.f.outer[i], g.fresh("e"), g.fresh("k")
 	at := p.at[p.dims[slices.Index(p.index, l.index)]].String()
 	head := fmt.Sprintf("for (int %s = first_listed<%d>(list%d, %d, %s); %s < %d && list%d[%s] >> %d == %s; ++%s)", e, l.bits, i, l.count, at, e, l.count, i, e, l.bits, at, e)
 	return g.nested(p.at, head, func(s *index.Scope) error {
 		s.Emit("const int %s = list%d[%s] & %d;", k, i, e, int64(1)<<l.bits-1)
 		coords[l.d] = g.x.NewAtom(k, l.count-1, 1, s).Expr()
-		return g.fromApart(p, coords, i+1, put)
+		return g.fromOuter(p, coords, i+1, put)
 	})
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/seed-ee968945/concert/lower/cudagen/internal/index"
 )
 
-// A gradient of a pick along a dimension has one number in each row and zeros else.
-// Its sum over the row needs no walk.
+// The gradient of a gather of one element of each row is one-hot rows, scaled. Their sums need no
+// walk over the row.
 
-// picked returns the scatter that v is made of if every element of a row of v is
-// zero, or not a number where the row's factors are none, but for the one that the
+// oneHot returns the scatter that v is made of if every element of a row of v is
+// zero, or NaN where a factor of the row is not finite, but for the one that the
 // scatter writes; nil if v is no such tensor.
-func (g *generator) picked(v *ir.Value) *ir.Node {
+func (g *generator) oneHot(v *ir.Value) *ir.Node {
 	n := v.Def()
 	if !g.r.Has(n) || !slices.Equal(sizes(v), g.f.shape) || !heldInF32(v) {
 		return nil
@@ -35,13 +35,13 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 		}
 		return n
 	case ir.OpNeg, ir.OpConvert:
-		return g.picked(n.Arg(0))
+		return g.oneHot(n.Arg(0))
 	case ir.OpMul:
 		if len(n.Args()) == 1 {
-			return g.picked(n.Arg(0))
+			return g.oneHot(n.Arg(0))
 		}
 		for i, a := range n.Args() {
-			if s := g.picked(a); s != nil && g.perRow(n.Arg(1-i)) {
+			if s := g.oneHot(a); s != nil && g.perRow(n.Arg(1-i)) {
 				return s
 			}
 		}
@@ -63,14 +63,14 @@ func (g *generator) perRow(v *ir.Value) bool {
 	return pad >= 0
 }
 
-// sumPicked adds the one number of a row that is not zero, and one of the others
-// for the sake of what is not a number, if the reduction is such a sum.
-func (g *generator) sumPicked(r reduction) (bool, error) {
+// sumOneHot adds the one number of a row that is not zero, and one of the others,
+// which may be NaN, if the reduction is such a sum.
+func (g *generator) sumOneHot(r reduction) (bool, error) {
 	n := r.n
 	if n.Op() != ir.OpSum || g.f.columns || g.f.dynamicLength || g.f.length < 2 || !heldInF32(n.Result(0)) {
 		return false, nil
 	}
-	s := g.picked(n.Arg(0))
+	s := g.oneHot(n.Arg(0))
 	if s == nil {
 		return false, nil
 	}
