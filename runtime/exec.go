@@ -40,8 +40,8 @@ type Exec struct {
 
 // Options are optional settings of one run.
 type Options struct {
-	// Symbols gives the run-time sizes. One that is absent is taken from an
-	// input in whose shape it stands alone, else it is the symbol's hint.
+	// Symbols gives the run-time sizes. One that is absent is solved from the
+	// shapes of the inputs, else it is the symbol's hint.
 	Symbols map[string]int64
 	// Sizes, if not nil, receives the sizes that the run reads from tensors, by symbol: what
 	// goes on with its results may need them.
@@ -72,7 +72,7 @@ func (x *Exec) At(node string) *Exec {
 // Err is the first error, nil while all went well.
 func (x *Exec) Err() error { return x.err }
 
-// Rank is this rank's number in the world; World the number of ranks.
+// Rank is this rank's number in the world.
 func (x *Exec) Rank() int { return x.r.env.Rank }
 
 // World is the number of ranks.
