@@ -75,15 +75,28 @@ func (z *Normalizer) core(t *term) (core *term, average, ok bool) {
 	if x.kind == kindPoint && x.op == ir.OpDiv && len(x.args) == 1 {
 		x, average = z.at(x.args[0]), true
 	}
-	return x, average, x.kind == kindScatter || x.kind == kindPoint && (x.op == ir.OpAdd && len(x.args) == 2)
+	if x.kind == kindPoint {
+		_, scaled := z.summand(x)
+		return x, average || scaled, x.op == ir.OpAdd && len(x.args) == 2
+	}
+	return x, average, x.kind == kindScatter
+}
+
+// summand is the first of a sum, and whether it is scaled: reassociation takes factors into sums.
+func (z *Normalizer) summand(x *term) (first *term, scaled bool) {
+	for x.kind == kindPoint && x.op == ir.OpAdd && len(x.args) == 2 {
+		x = z.at(x.args[0])
+	}
+	if x.kind == kindPoint && x.op == ir.OpMul && len(x.args) == 1 {
+		return z.at(x.args[0]), true
+	}
+	return x, false
 }
 
 // placed finds the positions and the rows that travelled.
 func (z *Normalizer) placed(core *term) (owned, TermID, bool) {
 	if core.kind == kindPoint { // rows looked up and added
-		for core.kind == kindPoint && core.op == ir.OpAdd && len(core.args) == 2 {
-			core = z.at(core.args[0])
-		}
+		core, _ = z.summand(core)
 		if core.kind == kindPoint && core.op == ir.OpConvert {
 			core = z.at(core.args[0])
 		}
