@@ -64,19 +64,22 @@ type candidate[A acc] struct {
 // topkIn keeps the best k candidates of each lane in a heap whose root is the worst
 // of them: O(n log k) time, O(k) space.
 func topkIn[A acc](vals, pos, x *Tensor, dim int, k int64, largest bool) {
+	up := -1 // what comes of a greater one
+	if !largest {
+		up = 1
+	}
 	better := func(a, b candidate[A]) int {
-		// cmp.Compare puts NaN below everything; here it goes above.
-		r := cmp.Compare(b.v, a.v)
-		if nanA, nanB := a.v != a.v, b.v != b.v; nanA != nanB {
-			r = -r
+		switch {
+		case a.v > b.v:
+			return up
+		case a.v < b.v:
+			return -up
+		case a.v == b.v || a.v != a.v && b.v != b.v:
+			return cmp.Compare(a.at, b.at)
+		case a.v != a.v: // NaN goes above everything
+			return up
 		}
-		if !largest {
-			r = -r
-		}
-		if r == 0 {
-			r = cmp.Compare(a.at, b.at)
-		}
-		return r
+		return -up
 	}
 	// All three tensors agree in every other dimension.
 	l := lanesOf(dim, vals, pos, x)
@@ -93,7 +96,9 @@ func topkIn[A acc](vals, pos, x *Tensor, dim int, k int64, largest bool) {
 				cand := candidate[A]{v, i + int64(j)}
 				if int64(len(heap)) < k {
 					heap = append(heap, cand)
-					siftUp(heap, better)
+					if k < n { // or all stay
+						siftUp(heap, better)
+					}
 				} else if better(cand, heap[0]) < 0 {
 					heap[0] = cand
 					siftDown(heap, better)

@@ -36,19 +36,48 @@ func exact(p *problem, cap int64, limit int, best float64) ([]int32, bool, error
 	if cap == 0 {
 		cap = math.MaxInt64
 	}
-	x := &exacter{p: p, cap: cap, limit: limit, best: best, tail: p.tails(), seen: map[uint64][][]float64{}}
-	x.pred = make([]uint64, n)
-	x.usedBy = make([]uint64, len(p.size))
+	if p.floor() > cap {
+		return nil, true, nil
+	}
+	x := newExacter(p, cap, limit, best)
+	x.visit(0, 0)
+	return x.found, x.limit > 0, nil
+}
+
+// newExacter lays out what the search reads of a model again and again: sets of jobs are words.
+func newExacter(p *problem, cap int64, limit int, best float64) *exacter {
+	n := p.n()
+	x := &exacter{p: p, cap: cap, limit: limit, best: best, tail: p.tails(), seen: map[uint64]int{}}
+	x.pred, x.need = make([]uint64, n), make([]int64, n)
+	usedBy := make([]uint64, len(p.size))
 	for j := range n {
 		for _, q := range p.pred.At(int32(j)) {
 			x.pred[j] |= 1 << q
 		}
 		for _, s := range p.use.At(int32(j)) {
-			x.usedBy[s] |= 1 << j
+			usedBy[s] |= 1 << j
+		}
+		for _, s := range p.alloc.At(int32(j)) {
+			x.need[j] += p.size[s]
+		}
+		if p.kind[j] == sim.Start {
+			x.starts |= 1 << j
+		}
+		if p.isWait(int32(j)) {
+			x.waits |= 1 << j
 		}
 	}
-	if p.floor() > cap {
-		return nil, true, nil
+	for s := range p.size {
+		held := exactStorage{size: p.size[s], users: usedBy[s]}
+		if owner := p.job[p.m.Owner[s]]; owner >= 0 {
+			held.owner = 1 << owner
+		} else if p.m.Kind[p.m.Owner[s]] != sim.Input || p.pinned[s] || usedBy[s] == 0 {
+			continue
+		}
+		if p.pinned[s] {
+			held.users = math.MaxUint64 // is used past the last job
+		}
+		x.storages = append(x.storages, held)
 	}
 	x.byTail = p.inputJobs()
 	slices.SortStableFunc(x.byTail, func(a, b int32) int {
@@ -61,119 +90,117 @@ func exact(p *problem, cap int64, limit int, best float64) ([]int32, bool, error
 		return 0
 	})
 	x.load, x.first = make([]float64, p.m.Streams), make([]float64, p.m.Streams)
-	x.visit(exactState{free: make([]float64, p.m.Streams), end: make([]float64, n)})
-	return x.found, x.limit > 0, nil
+	x.free, x.end = make([]float64, p.m.Streams), make([]float64, n)
+	return x
 }
 
 type exacter struct {
-	p      *problem
-	cap    int64
-	limit  int
-	best   float64
-	found  []int32
-	tail   []float64
-	pred   []uint64
-	usedBy []uint64 // storage -> jobs
-	byTail []int32
-	path   []int32
-	seen   map[uint64][][]float64
+	p             *problem
+	cap           int64
+	limit         int
+	best          float64
+	found         []int32
+	tail          []float64
+	pred          []uint64
+	need          []int64 // bytes that a job allocates
+	starts, waits uint64
+	storages      []exactStorage
+	byTail        []int32
 
-	load, first, times []float64 // what bound and dominated write
+	// The state that visit is in, with the jobs done and the compute clock, which it is given.
+	path []int32
+	free []float64 // by stream
+	end  []float64 // start -> finish, if it is done
+
+	seen  map[uint64]int // jobs done -> which of lists
+	lists [][][]float64
+	room  []float64 // of which lists take their times
+
+	load, first, times []float64 // what bounded and dominated write
 }
 
-type exactState struct {
-	done uint64
-	now  float64
-	free []float64 // by stream
-	end  []float64 // start -> finish
+// exactStorage is live where its owner is done and one of its users is not.
+type exactStorage struct {
+	size         int64
+	owner, users uint64
 }
 
 // live returns the bytes live after the done jobs.
 func (x *exacter) live(done uint64) int64 {
-	p := x.p
-	sum := p.base
-	for s := range p.size {
-		if owner := p.job[p.m.Owner[s]]; owner >= 0 {
-			if done&(1<<owner) == 0 {
-				continue
-			}
-		} else if p.m.Kind[p.m.Owner[s]] != sim.Input || p.pinned[s] || x.usedBy[s] == 0 {
-			continue
-		}
-		if p.pinned[s] || x.usedBy[s]&^done != 0 {
-			sum += p.size[s]
+	sum := x.p.base
+	for i := range x.storages {
+		if s := &x.storages[i]; s.owner&^done == 0 && s.users&^done != 0 {
+			sum += s.size
 		}
 	}
 	return sum
 }
 
-// fits reports whether job j can run where so many bytes are live.
-func (x *exacter) fits(live int64, j int32) bool {
-	for _, s := range x.p.alloc.At(j) {
-		live += x.p.size[s]
-	}
-	return live <= x.cap
-}
-
-// bound returns a lower bound on the makespan of any completion.
-func (x *exacter) bound(s *exactState) float64 {
+// bounded reports whether a lower bound on the makespan of any completion is not below the best.
+func (x *exacter) bounded(done uint64, now float64) bool {
 	p := x.p
 	n := p.n()
-	var est [MaxExact]float64
 	rest := 0.0
 	load, first := x.load, x.first
-	for i := range first {
+	for i, f := range x.free {
+		if f >= x.best {
+			return true
+		}
 		load[i], first[i] = 0, math.Inf(1)
 	}
-	b := s.now
-	for _, f := range s.free {
-		b = max(b, f)
+	if now >= x.best {
+		return true
 	}
-	for j := 0; j < n; j++ { // in input order, so predecessors come first
-		if s.done&(1<<j) != 0 {
-			continue
+	var finish [MaxExact]float64
+	for d := done & x.starts; d != 0; d &= d - 1 {
+		j := bits.TrailingZeros64(d)
+		finish[j] = x.end[j]
+	}
+	all := ^uint64(0) >> (MaxExact - n)
+	for d := all &^ done; d != 0; d &= d - 1 { // in input order, so predecessors come first
+		j := bits.TrailingZeros64(d)
+		t := now
+		for q := x.pred[j] & (x.starts | ^done); q != 0; q &= q - 1 {
+			t = max(t, finish[bits.TrailingZeros64(q)])
 		}
-		t := s.now
-		for _, q := range p.pred.At(int32(j)) {
-			if s.done&(1<<q) == 0 {
-				t = max(t, est[q]+p.dur[q])
-			} else if p.kind[q] == sim.Start {
-				t = max(t, s.end[q])
-			}
-		}
-		if p.kind[j] == sim.Start {
-			t = max(t, s.free[p.stream[j]])
-			load[p.stream[j]] += p.dur[j]
-			first[p.stream[j]] = min(first[p.stream[j]], t)
+		if x.starts&(1<<j) != 0 {
+			c := p.stream[j]
+			t = max(t, x.free[c])
+			load[c] += p.dur[j]
+			first[c] = min(first[c], t)
 		} else {
 			rest += p.dur[j]
 		}
-		est[j] = t
-		b = max(b, t+x.tail[j])
+		if t+x.tail[j] >= x.best {
+			return true
+		}
+		finish[j] = t + p.dur[j]
 	}
-	b = max(b, s.now+rest)
+	if now+rest >= x.best {
+		return true
+	}
 	for i, l := range load {
-		if l > 0 {
-			b = max(b, first[i]+l)
+		if l > 0 && first[i]+l >= x.best {
+			return true
 		}
 	}
-	return b
+	return false
 }
 
 // dominated reports whether an earlier state with the same jobs done was no later
 // in any time, and records this one otherwise.
-func (x *exacter) dominated(s *exactState) bool {
-	v := append(append(x.times[:0], s.now), s.free...)
-	for d := s.done; d != 0; d &= d - 1 {
-		j := bits.TrailingZeros64(d)
-		if x.p.kind[j] == sim.Start && s.end[j] > s.now {
-			v = append(v, s.end[j])
-		} else {
-			v = append(v, s.now)
-		}
+func (x *exacter) dominated(done uint64, now float64) bool {
+	v := append(append(x.times[:0], now), x.free...)
+	for d := done & x.starts; d != 0; d &= d - 1 {
+		v = append(v, max(now, x.end[bits.TrailingZeros64(d)]))
 	}
 	x.times = v
-	list := x.seen[s.done]
+	at, ok := x.seen[done]
+	if !ok {
+		at = len(x.lists)
+		x.seen[done], x.lists = at, append(x.lists, nil)
+	}
+	list := x.lists[at]
 	for _, w := range list {
 		if allAtMost(w, v) {
 			return true
@@ -185,80 +212,87 @@ func (x *exacter) dominated(s *exactState) bool {
 			keep = append(keep, w)
 		}
 	}
-	x.seen[s.done] = append(keep, slices.Clone(v))
+	if len(x.room) < len(v) {
+		x.room = make([]float64, max(len(v), min(1<<13, 16*len(v)*(1+len(x.lists)))))
+	}
+	own := x.room[:len(v):len(v)]
+	x.room = x.room[len(v):]
+	copy(own, v)
+	x.lists[at] = append(keep, own)
 	return false
 }
 
 func allAtMost(a, b []float64) bool {
-	for i := range a {
-		if a[i] > b[i] {
+	b = b[:len(a)]
+	for i, v := range a {
+		if v > b[i] {
 			return false
 		}
 	}
 	return true
 }
 
-// visit explores all completions of s; path holds the jobs of s.
-func (x *exacter) visit(s exactState) {
+// visit explores all completions of a state, with these jobs done and this compute clock.
+func (x *exacter) visit(done uint64, now float64) {
 	if x.limit <= 0 {
 		return
 	}
 	x.limit--
 	p := x.p
-	n := p.n()
 	mark := len(x.path)
-	defer func() { x.path = x.path[:mark] }()
 	next := math.Inf(1)
-	for j := 0; j < n; j++ { // waits that have finished
-		if s.done&(1<<j) != 0 || !p.isWait(int32(j)) || x.pred[j]&^s.done != 0 {
+	for d := x.waits &^ done; d != 0; d &= d - 1 { // waits that have finished
+		j := bits.TrailingZeros64(d)
+		if x.pred[j]&^done != 0 {
 			continue
 		}
-		if end := s.end[p.startOf[j]]; end <= s.now {
-			s.done |= 1 << j
+		if end := x.end[p.startOf[j]]; end <= now {
+			done |= 1 << j
 			x.path = append(x.path, int32(j))
 		} else {
 			next = min(next, end)
 		}
 	}
-	if bits.OnesCount64(s.done) == n {
-		span := s.now
-		for _, f := range s.free {
+	if bits.OnesCount64(done) == p.n() {
+		span := now
+		for _, f := range x.free {
 			span = max(span, f)
 		}
 		if span < x.best {
 			x.best = span
 			x.found = slices.Clone(x.path)
 		}
-		return
+	} else if !x.bounded(done, now) && !x.dominated(done, now) {
+		x.branch(done, now, next)
 	}
-	if x.bound(&s) >= x.best || x.dominated(&s) {
-		return
-	}
+	x.path = x.path[:mark]
+}
+
+// branch visits what can follow a state, in which the first collective in flight ends at next.
+func (x *exacter) branch(done uint64, now, next float64) {
+	p := x.p
 	live := int64(0)
 	if x.cap != math.MaxInt64 {
-		live = x.live(s.done)
+		live = x.live(done)
 	}
 	for _, j := range x.byTail {
-		if s.done&(1<<j) != 0 || x.pred[j]&^s.done != 0 || p.isWait(j) || !x.fits(live, j) {
+		if done&(1<<j) != 0 || x.pred[j]&^done != 0 || x.waits&(1<<j) != 0 || live+x.need[j] > x.cap {
 			continue
 		}
-		t := s
-		t.done |= 1 << j
-		if p.kind[j] == sim.Start {
-			t.free, t.end = slices.Clone(s.free), slices.Clone(s.end)
-			c := p.stream[j]
-			t.free[c] = max(t.free[c], s.now) + p.dur[j]
-			t.end[j] = t.free[c]
-		} else {
-			t.now += p.dur[j]
-		}
 		x.path = append(x.path, j)
-		x.visit(t)
+		if x.starts&(1<<j) != 0 {
+			c := p.stream[j]
+			before := x.free[c]
+			x.free[c] = max(before, now) + p.dur[j]
+			x.end[j] = x.free[c]
+			x.visit(done|1<<j, now)
+			x.free[c] = before
+		} else {
+			x.visit(done|1<<j, now+p.dur[j])
+		}
 		x.path = x.path[:len(x.path)-1]
 	}
 	if !math.IsInf(next, 1) {
-		t := s
-		t.now = next
-		x.visit(t)
+		x.visit(done, next)
 	}
 }
