@@ -51,7 +51,7 @@ func ProblemOfCall(c *library.Call, cfg Config) (Problem, error) {
 	}
 	a, b := c.Ins[want-2], c.Ins[want-1]
 	view := func(t library.Tensor) Operand {
-		return Operand{Type: t.DType, Shape: t.Shape, Strides: t.Strides, Align: 1 << min(bits.TrailingZeros64(uint64(t.At)), 8)}
+		return Operand{Type: t.DType, Shape: t.Shape, Strides: t.Strides, Align: alignment(t.At)}
 	}
 	if c.SMs != 0 {
 		cfg.SMs = c.SMs
@@ -63,9 +63,11 @@ func ProblemOfCall(c *library.Call, cfg Config) (Problem, error) {
 	return p, p.addBias(c)
 }
 
+// alignment is what an address is a multiple of, in bytes, 256 at most.
+func alignment(at driver.Ptr) int { return 1 << min(bits.TrailingZeros64(uint64(at)), 8) }
+
 // addBias makes the sum of an addmm the epilogue of its matmul. Errors wrap ErrUnsupported.
 func (p *Problem) addBias(c *library.Call) error {
-	const align = 16 // bytes
 	if c.Attrs.Float("alpha", 1) != 1 || c.Attrs.Float("beta", 1) != 1 {
 		return unsupported("factors of %s that are not 1", c.Op)
 	}
@@ -75,10 +77,11 @@ func (p *Problem) addBias(c *library.Call) error {
 	for i := range last {
 		row = row && (t.Shape[i] == 1 || t.Strides[i] == 0)
 	}
-	if !row || !p.Swapped || t.DType != p.Out || p.Type != p.Out || p.Type == dtype.F64 || t.At%align != 0 {
+	if !row || !p.Swapped || t.DType != p.Out || p.Type != p.Out || p.Type == dtype.F64 {
 		return unsupported("the sum with %v of shape %v and strides %v is not that with a row", t.DType, t.Shape, t.Strides)
 	}
 	p.Bias = t.At
+	p.D.Align = min(p.D.Align, alignment(t.At)) // the library reads the row as it writes the result
 	return nil
 }
 

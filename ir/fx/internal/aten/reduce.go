@@ -208,8 +208,9 @@ func addmm(c *call) error {
 	return c.Finish(ir.OpAdd, nil, []*ir.Value{p, self})
 }
 
-// addsRow reports whether self + a x b adds a number to each column, as libraries do it. Of open sizes, and of
-// what is gathered, programs have the product by itself: its rows are read late, or as they arrive.
+// addsRow reports whether self + a x b adds a number to each of several columns, in a type in which libraries
+// do it. Of open sizes, and of what is gathered, programs have the product by itself: its rows are read late, or as
+// they arrive.
 func addsRow(self, a, b *ir.Value, out ir.Type) bool {
 	dt := out.DType()
 	for _, v := range []*ir.Value{self, a, b} {
@@ -217,9 +218,9 @@ func addsRow(self, a, b *ir.Value, out ir.Type) bool {
 			return false
 		}
 	}
-	n := out.Rank()
-	return dt.IsFloat() && n == 2 && self.Type().Rank() == 1 && self.Type().Shape()[0].Equal(out.Shape()[n-1]) &&
-		a.Viewed().Def().Op() != ir.OpWaitTensor
+	s := out.Shape()
+	return (dt == dtype.BF16 || dt == dtype.F16 || dt == dtype.F32) && len(s) == 2 && self.Type().Rank() == 1 && self.Type().Shape()[0].Equal(s[1]) &&
+		!s[1].Equal(ir.D(1)) && a.Viewed().Def().Op() != ir.OpWaitTensor
 }
 
 // addmmActivation is what addmm gives, through ReLU or the approximation of GELU by tanh.
