@@ -89,7 +89,7 @@ func newMeasuredProgram(s *session, j *Job, h *half, model *cost.Model) *measure
 	c.partner = -1
 	for i := range c.p.Instrs {
 		in := &c.p.Instrs[i]
-		if in.Kind == program.Launch && in.Op == "matmul" && (c.partner < 0 || c.guess(in) < c.guess(&c.p.Instrs[c.partner])) {
+		if in.Kind == program.Launch && (in.Op == "matmul" || in.Op == "addmm") && (c.partner < 0 || c.guess(in) < c.guess(&c.p.Instrs[c.partner])) {
 			c.partner = i
 		}
 	}
