@@ -63,7 +63,7 @@ type loaded struct {
 	groups []*member // of the module
 	events []Event
 	unit   int            // its number among the modules
-	grown  bool           // its place is memory
+	grown  bool           // the device has memory there
 	built  bool           // its kernels have been compiled
 	steps  map[*Step]bool // that have been captured; guarded by r.mu
 	codes  map[string]int // its kernels by name
