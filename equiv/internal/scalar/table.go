@@ -2,7 +2,6 @@ package scalar
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -40,17 +39,17 @@ type Element struct {
 type Table struct {
 	reassociate bool
 	all         []Element
-	sums        map[ID]linear  // what sums of multiples are of; look-up only, as are the following
-	ids         map[Element]ID // of all
+	sums        map[ID]linear // what sums of multiples are of; look-up only, as are the following
+	ids         slots         // of all
 	lists       [][]int64
-	listIDs     map[string]int32
+	listIDs     slots
 	texts       map[string]int32
-	buf         []byte
+	room        []int64 // of which lists take theirs
 }
 
 // NewTable makes an empty one, where sums of floats may be reassociated or not.
 func NewTable(reassociate bool) *Table {
-	return &Table{reassociate: reassociate, sums: map[ID]linear{}, ids: map[Element]ID{}, listIDs: map[string]int32{}, texts: map[string]int32{}}
+	return &Table{reassociate: reassociate, sums: map[ID]linear{}, texts: map[string]int32{}}
 }
 
 // Head is an operation of which nothing is known but its text. Intern gives it operands.
@@ -61,27 +60,33 @@ func (e *Table) Head(op ir.Op, dt ir.DType, text string) Element {
 // Intern is the expression of a head and a list: operands, and what else tells it apart.
 func (e *Table) Intern(h Element, list ...int64) ID {
 	h.list = e.List(list)
-	id, ok := e.ids[h]
-	if !ok {
-		id = ID(len(e.all))
-		e.all, e.ids[h] = append(e.all, h), id
+	hash := mixed(uint64(h.kind)|uint64(h.op)<<8|uint64(h.dt)<<40, uint64(uint32(h.text))|uint64(h.list)<<32)
+	slot := e.ids.find(hash, func(id int32) bool { return e.all[id] == h })
+	if slot.number == 0 {
+		e.all = append(e.all, h)
+		e.ids.add(slot, hash)
 	}
-	return id
+	return ID(slot.number - 1)
 }
 
 // List numbers a list of numbers.
 func (e *Table) List(l []int64) int32 {
-	e.buf = e.buf[:0]
+	hash := uint64(len(l))
 	for _, v := range l {
-		e.buf = binary.AppendVarint(e.buf, v)
+		hash = mixed(hash, uint64(v))
 	}
-	id, ok := e.listIDs[string(e.buf)]
-	if !ok {
-		id = int32(len(e.lists))
-		e.lists = append(e.lists, slices.Clone(l))
-		e.listIDs[string(e.buf)] = id
+	slot := e.listIDs.find(hash, func(id int32) bool { return slices.Equal(e.lists[id], l) })
+	if slot.number == 0 {
+		if len(e.room) < len(l) {
+			e.room = make([]int64, max(len(l), min(1<<12, 64+2*len(e.lists))))
+		}
+		own := e.room[:len(l):len(l)]
+		e.room = e.room[len(l):]
+		copy(own, l)
+		e.lists = append(e.lists, own)
+		e.listIDs.add(slot, hash)
 	}
-	return id
+	return slot.number - 1
 }
 
 // Text numbers a text.
