@@ -101,6 +101,7 @@ func try(m *ir.Module, seed uint64, near bool) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
+	splitAddmms(f)
 	var p *partitioner
 	if near {
 		p, err = newPartitioner(f, strategy{propagation: shardy, near: true})
