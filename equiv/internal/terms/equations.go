@@ -51,7 +51,7 @@ func equations() []*equation {
 		row("move-of-lookup", exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),
 		row("shuffle-of-constant", exact, kindShuffle, movedConstant, "elements of a constant are a constant"),
 		row("shuffle-of-pointwise", exact, kindShuffle, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
-		row("shuffle-undone", exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece"),
+		row("shuffle-undone", exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece; dimensions that are reordered twice are reordered once, or not at all"),
 		row("cat-of-parts", exact, kindOpaque, catOfParts, "rows that follow each other are their tensor, and what computes rows of rows, put together, computes all of them: elementwise operations, reductions and softmax along other dimensions, rows and columns of products, look-ups, reductions over ranks, and moves that take whole rows"),
 		row("part-is-all", exact, kindOpaque, partIsAll, "rows in the place of all others are the tensor, and no rows leave it as it is"),
 		row("transposed-matmul", exact, kindOpaque, transposedMatmul, "the transpose of a matmul is the matmul of the transposes, in each other's place: products of numbers commute, and are added in the same order. One of the two stands for both"),

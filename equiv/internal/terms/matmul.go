@@ -3,7 +3,6 @@ package terms
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/equiv/internal/layout"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -70,7 +69,7 @@ func matmulRounds(z *Normalizer, t *term) (TermID, bool) {
 // the transposes in each other's place: of the types, the rows and the first operands the lesser
 // comes first.
 func transposedMatmul(z *Normalizer, t *term) (TermID, bool) {
-	u, _, ok := z.turned(t)
+	u, ok := z.turned(t)
 	if !ok {
 		return 0, false
 	}
@@ -82,55 +81,45 @@ func transposedMatmul(z *Normalizer, t *term) (TermID, bool) {
 	if slices.Compare(order(&u), order(t)) >= 0 {
 		return 0, false
 	}
-	back, _, _ := swapped(u.types[0].Shape())
-	return z.move(back, t.n, z.operation(u)), true
+	return z.permuted(z.operation(u), u.types[0].Shape(), swapped(t.types[0].Rank())), true
 }
 
 // symmetricMatmul drops the transposition of what is its own transpose.
 func symmetricMatmul(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
-	u, by, ok := z.turned(x)
-	return t.args[0], ok && t.layout == by && u.types[0].Equal(x.types[0]) && slices.Equal(u.args, x.args)
+	u, ok := z.turned(x)
+	return t.args[0], ok && z.transposes(t, x) && u.types[0].Equal(x.types[0]) && slices.Equal(u.args, x.args)
 }
 
-// turned is the matmul of the transposes of t's operands, not yet in normal form, and its layout
-// on t.
-func (z *Normalizer) turned(t *term) (u term, by int32, ok bool) {
+// turned is the matmul of the transposes of t's operands, not yet in normal form.
+func (z *Normalizer) turned(t *term) (u term, ok bool) {
 	if t.kind != kindOpaque || t.op != ir.OpMatmul || t.types == nil {
-		return u, 0, false
+		return u, false
 	}
 	u = *t
 	u.types, u.args = slices.Clone(t.types), slices.Clone(t.args)
 	for i, from := range [3]int{0, 2, 1} { // of u, of t
-		l, shape, ok := swapped(t.types[from].Shape())
-		if !ok {
-			return u, 0, false
-		}
-		u.types[i] = ir.TensorOf(t.types[from].DType(), shape)
-		if _, _, ok = swapped(shape); !ok {
-			return u, 0, false
-		}
-		if i == 0 {
-			by = z.layout(l)
-		} else {
-			u.args[i-1] = z.move(l, t.types[from].Shape().NumElems(), t.args[from-1])
+		shape, dims := t.types[from].Shape(), swapped(t.types[from].Rank())
+		u.types[i] = ir.TensorOf(t.types[from].DType(), picked(shape, dims))
+		if i > 0 {
+			u.args[i-1] = z.permuted(t.args[from-1], shape, dims)
 		}
 	}
-	return u, by, true
+	return u, true
 }
 
-// swapped is where the elements of a tensor lie in one of which the last two dimensions are
-// exchanged, and the shape of it.
-func swapped(s ir.Shape) (layout.Layout, ir.Shape, bool) {
-	strides, ok := rowMajor(s)
-	if !ok || len(s) < 2 {
-		return layout.Layout{}, nil, false
+// transposes reports whether move t transposes the matmul x.
+func (z *Normalizer) transposes(t, x *term) bool {
+	l, ok := permutation(x.types[0].Shape(), swapped(x.types[0].Rank()))
+	return ok && t.kind == kindMove && t.layout == z.layout(l)
+}
+
+// swapped are so many dimensions, the last two in each other's place.
+func swapped(rank int) []int64 {
+	dims := make([]int64, rank)
+	for d := range dims {
+		dims[d] = int64(d)
 	}
-	k := len(s)
-	shape := slices.Clone(s)
-	strides = slices.Clone(strides)
-	shape[k-2], shape[k-1] = shape[k-1], shape[k-2]
-	strides[k-2], strides[k-1] = strides[k-1], strides[k-2]
-	l, ok := layout.Plain(digits(shape, strides), 0)
-	return l, shape, ok
+	slices.Reverse(dims[rank-2:])
+	return dims
 }

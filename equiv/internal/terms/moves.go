@@ -112,6 +112,13 @@ func movedPointwise(z *Normalizer, t *term) (TermID, bool) {
 
 func shuffleUndone(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
+	if x.kind == kindShuffle && x.op == ir.OpPermute && t.op == ir.OpPermute && x.types[0].Shape().Equal(t.types[1].Shape()) {
+		var dims []int64
+		for _, d := range t.attrs.Ints("dims") {
+			dims = append(dims, x.attrs.Ints("dims")[d])
+		}
+		return z.permuted(x.args[0], x.types[1].Shape(), dims), true
+	}
 	if x.kind != kindShuffle || x.base != t.base || x.scale != t.scale || t.local || x.local {
 		return 0, false
 	}

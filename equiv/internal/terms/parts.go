@@ -117,7 +117,8 @@ func (p *parted) turn() {
 	}
 	for i := range p.terms {
 		if t := &p.terms[i]; t.kind == kindMove {
-			if u, by, ok := p.z.turned(p.z.at(t.args[0])); ok && t.layout == by {
+			x := p.z.at(t.args[0])
+			if u, ok := p.z.turned(x); ok && p.z.transposes(t, x) {
 				*t = u
 			}
 		}

@@ -203,8 +203,10 @@ func (z *Normalizer) moved(v *Value) (TermID, bool) {
 		return z.make(t), true
 	case ir.OpExpand:
 		return z.expand(x, from.Shape(), to)
-	case ir.OpPermute, ir.OpSlice, ir.OpSplit, ir.OpSelect:
-		if keepsOrder(v, from.Shape()) {
+	case ir.OpPermute:
+		return z.permuted(x, from.Shape(), v.Attrs.Ints("dims")), true
+	case ir.OpSlice, ir.OpSplit, ir.OpSelect:
+		if n.Equal(from.Shape().NumElems()) { // a selection of all of them
 			return x, true
 		}
 		if l, ok := viewLayout(v, from.Shape()); ok {
@@ -231,39 +233,53 @@ func (z *Normalizer) moved(v *Value) (TermID, bool) {
 	return 0, false
 }
 
-// keepsOrder reports whether a view that is not a reshape has all elements of its operand,
-// in order, whatever the symbols are.
-func keepsOrder(v *Value, from ir.Shape) bool {
-	if v.Op != ir.OpPermute {
-		return v.Type.Shape().NumElems().Equal(from.NumElems()) // a selection of all of them
+// permuted is x, of a shape, with its dimensions in another order.
+func (z *Normalizer) permuted(x TermID, from ir.Shape, dims []int64) TermID {
+	if slices.IsSorted(moving(from, dims)) {
+		return x // in order, whatever the symbols are
 	}
-	last := int64(-1)
-	for _, d := range v.Attrs.Ints("dims") {
-		if from[d].Equal(ir.D(1)) {
-			continue
-		}
-		if d < last {
-			return false
-		}
-		last = d
+	if l, ok := permutation(from, dims); ok {
+		return z.move(l, from.NumElems(), x)
 	}
-	return true
+	dt := z.at(x).dt
+	return z.make(term{kind: kindShuffle, op: ir.OpPermute, dt: dt, n: from.NumElems(), text: fmt.Sprint("permute ", dims, from), local: true,
+		attrs: attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}), types: []ir.Type{ir.TensorOf(dt, picked(from, dims)), ir.TensorOf(dt, from)}, args: []TermID{x}})
 }
 
-// viewLayout is the layout of a view that is not a reshape.
+// moving are those of dims that are not one element long.
+func moving(from ir.Shape, dims []int64) []int64 {
+	return slices.DeleteFunc(slices.Clone(dims), func(d int64) bool { return from[d].Equal(ir.D(1)) })
+}
+
+// picked are the dimensions of a shape in an order.
+func picked(from ir.Shape, dims []int64) ir.Shape {
+	to := make(ir.Shape, len(dims))
+	for i, d := range dims {
+		to[i] = from[d]
+	}
+	return to
+}
+
+// permutation is the layout of permuted, false where symbols leave none.
+func permutation(from ir.Shape, dims []int64) (layout.Layout, bool) {
+	strides, ok := rowMajor(from)
+	if !ok {
+		return layout.Layout{}, false
+	}
+	var by []int64
+	for _, d := range dims {
+		by = append(by, strides[d])
+	}
+	return layout.Plain(digits(picked(from, dims), by), 0)
+}
+
+// viewLayout is the layout of a view that selects.
 func viewLayout(v *Value, from ir.Shape) (layout.Layout, bool) {
 	strides, ok := rowMajor(from)
 	if !ok {
 		return layout.Layout{}, false
 	}
 	to, off := v.Type.Shape(), int64(0)
-	if v.Op == ir.OpPermute {
-		var by []int64
-		for _, d := range v.Attrs.Ints("dims") {
-			by = append(by, strides[d])
-		}
-		return layout.Plain(digits(to, by), 0)
-	}
 	d := int(v.Attrs.Int("dim", 0))
 	switch v.Op {
 	case ir.OpSlice:
