@@ -53,9 +53,13 @@ func (w row) cuts(n *ir.Node, r *sharding.Rule, f int) bool {
 	return r.Factors[f].Size > 1 && (w.whole == nil || !w.whole(n, r, f))
 }
 
-// reduction is the reduction over cut factors; booleans have none.
+// reduction is the reduction over cut factors; booleans have none, nor have sums of a type without zero,
+// which see whatever stands for what is not there.
 func (w row) reduction(n *ir.Node) string {
 	if len(n.Results()) > 0 && n.Result(0).Type().DType() == ir.Bool {
+		return ""
+	}
+	if w.reduce == ir.Sum && slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !a.Type().DType().HasZero() }) {
 		return ""
 	}
 	return string(w.reduce)
