@@ -87,12 +87,13 @@ func (j *Job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 				if err != nil {
 					return nil, fmt.Errorf("rank %d output %d of %s, %%%s: %w", r, key.Output, name, s.Name, err)
 				}
-				bound := step.Bound{Rel: printLimit(s, i > 0, want.Elems, j.own(key))}
-				if exact, ok := j.prints[r].Exact[key]; ok && !(d.Rel <= bound.Rel) && asExact(got[r].Prints[key], want, exact) {
-					bound = step.Bound{Rel: d.Rel, Exact: true}
-				}
 				x, ok := want.Uniform()
-				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Bound: bound, Flat: step.Flat(want.Elems, x, ok)})
+				res := step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d,
+					Bound: step.Bound{Rel: printLimit(s, i > 0, want.Elems, j.own(key))}, Flat: step.Flat(want.Elems, x, ok)}
+				if exact, ok := j.prints[r].Exact[key]; ok && !res.OK() && asExact(got[r].Prints[key], want, exact) {
+					res.Bound = step.Bound{Rel: d.Rel, Exact: true}
+				}
+				all = append(all, res)
 			}
 		}
 	}
