@@ -30,8 +30,8 @@ func (d *uploads) CopyIn(c driver.Ctx, s driver.Stream, to driver.Ptr, from []by
 func TestUploads(t *testing.T) {
 	drv, devs, o := target(t, 1)
 	d := &uploads{Driver: drv}
-	if !*onGPU { // the driver does not look like the host's, and a compiler may be installed
-		o.NVRTC = "/nonexistent/libnvrtc.so"
+	if !*onGPU { // the driver does not look like the host's, and libraries for GPUs may be installed
+		o.NVRTC, o.Libraries = "/nonexistent/libnvrtc.so", nil
 	}
 	all := rt.C(0, rt.U8, 4096)
 	m := &rt.Module{Name: "m", World: 1, Arena: 4096, Streams: []string{"compute"}}

@@ -66,11 +66,9 @@ func TestMain(m *testing.M) {
 // Ranks that are processes have the first output of ranks that are goroutines.
 func TestProcesses(t *testing.T) {
 	var all strings.Builder
-	if err := launch.Run(t.Context(), launch.Spec{World: 4, Stdout: &all}); err != nil {
+	host := []string{"CUDA_VISIBLE_DEVICES="} // on GPUs the example is larger, and wants four of them
+	if err := launch.Run(t.Context(), launch.Spec{World: 4, Env: host, Stdout: &all}); err != nil {
 		t.Fatal(err)
-	}
-	if !strings.Contains(all.String(), "no GPU, so the host") {
-		t.Skip("this machine has GPUs, whose example is larger")
 	}
 	s := size{ranks: 4, rows: 64, width: 128, hidden: 512}
 	var one strings.Builder
