@@ -57,6 +57,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	if !sharding.Annotated(f) || !ctx.Enable(f.Name) {
 		return nil
 	}
+	f.RemoveDead(f.Order()...) // afterwards collectives would stay that bring its operands
 	splitAddmms(f)
 	p, err := cheapest(f, ctx.Bool("propagate"))
 	if err != nil {
