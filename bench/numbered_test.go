@@ -211,7 +211,7 @@ func readProgram(parse func(name, text string) (*stablehlo.Module, error), name,
 	if err != nil {
 		return nil, err
 	}
-	return p, compile.Partition(p.Module)
+	return p, compile.Partition(p.Module, compile.PartitionOptions{})
 }
 
 // inflate is what gzip has packed.

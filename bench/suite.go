@@ -188,7 +188,7 @@ func (s *Suite) module(ctx context.Context, p *platform, m *mlir.Module) error {
 			return err
 		}
 		for _, st := range plan.Stages {
-			if err := compile.Partition(st.Module); err != nil {
+			if err := compile.Partition(st.Module, compile.PartitionOptions{}); err != nil {
 				return err
 			}
 			st.Func = st.Module.Func(st.Func.Name)

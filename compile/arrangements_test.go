@@ -40,7 +40,7 @@ func TestArrangementsProved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := compile.PartitionProved(f.Module()); err != nil {
+		if err := compile.PartitionProved(f.Module(), compile.PartitionOptions{}); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestArrangements(t *testing.T) {
 		device, hand := a.Of(l), a.Of(l)
 		f, err := device.Device(a.Annotate)
 		if err == nil {
-			err = compile.Partition(f.Module())
+			err = compile.Partition(f.Module(), compile.PartitionOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -270,7 +270,7 @@ func (s *search) figures(p *program, a *Strategy, by *passes.Pipeline) (Figures,
 	if err != nil {
 		return Figures{}, err
 	}
-	if err := compile.Partition(m); err != nil {
+	if err := compile.Partition(m, compile.PartitionOptions{}); err != nil {
 		return Figures{}, err
 	}
 	r, err := compile.Compile(s.ctx, m, compile.Target{Costs: s.costs}, compile.Options{Pipeline: by})

@@ -93,7 +93,7 @@ func computes(t *testing.T, f *ir.Func, m *ir.Module) {
 		t.Fatal(err)
 	}
 	global := m.Clone().Func(f.Name)
-	if err := compile.PartitionProved(m); err != nil {
+	if err := compile.PartitionProved(m, compile.PartitionOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ranks := m.Func(f.Name)

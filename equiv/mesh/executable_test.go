@@ -49,7 +49,7 @@ func TestExecutable(t *testing.T) {
 				}
 				for _, st := range plan.Stages {
 					device := st.Module.Clone().Func(st.Func.Name)
-					if err := compile.Partition(st.Module); err != nil {
+					if err := compile.Partition(st.Module, compile.PartitionOptions{}); err != nil {
 						t.Logf("%s: %v", name, err)
 						continue
 					}
@@ -110,7 +110,7 @@ func TestJAX(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := compile.PartitionProved(p.Module); err != nil {
+		if err := compile.PartitionProved(p.Module, compile.PartitionOptions{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -4,7 +4,7 @@
 //
 //	go run . -data 4 -fsdp
 //	go run . -data 2 -model 2 -checkpoint /tmp/gpt
-//	go run . -options device=cuda -data 4 -fsdp -bf16 -dim 2048 -heads 16 -layers 12 -seq 2048 -batch 16 -vocabulary 50304 -quiet
+//	go run . -options device=cuda,sums=narrow -data 4 -fsdp -bf16 -dim 2048 -heads 16 -layers 12 -seq 2048 -batch 16 -vocabulary 50304 -quiet
 //
 // A checkpoint is resumed on any number of devices; with -options launch=env these are processes.
 package main

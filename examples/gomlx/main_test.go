@@ -23,6 +23,7 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/runtime/launch"
@@ -50,7 +51,7 @@ func gpt(t *testing.T, args ...string) string {
 }
 
 // step is the program of a training step.
-func step(t *testing.T, args ...string) *program.Program {
+func step(t *testing.T, how compile.PartitionOptions, args ...string) *program.Program {
 	t.Helper()
 	dir := t.TempDir()
 	gpt(t, append([]string{"-quiet", "-steps=1", "-sample=0", "-options=dump=" + dir}, args...)...)
@@ -69,7 +70,7 @@ func step(t *testing.T, args ...string) *program.Program {
 	m.Sharded(sdy.Given)
 	p, err := m.Program()
 	if err == nil {
-		err = compile.Partition(p.Module)
+		err = compile.Partition(p.Module, how)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestFSDP(t *testing.T) {
 	weights := 3 + 6*layers // matrices: of bytes, places and logits, and of each layer
 	var state, rest int64   // of one rank
 	for _, n := range worlds {
-		p := step(t, fmt.Sprint("-data=", n), "-fsdp", fmt.Sprint("-dim=", dim), fmt.Sprint("-layers=", layers), fmt.Sprint("-seq=", seq), fmt.Sprint("-batch=", 8*n))
+		p := step(t, compile.PartitionOptions{}, fmt.Sprint("-data=", n), "-fsdp", fmt.Sprint("-dim=", dim), fmt.Sprint("-layers=", layers), fmt.Sprint("-seq=", seq), fmt.Sprint("-batch=", 8*n))
 		calls, tensors := map[string]int{}, map[string]int{}
 		for _, in := range p.Instrs {
 			if in.Kind == program.Collective {
@@ -244,6 +245,35 @@ func TestFSDP(t *testing.T) {
 		const whole = 1 << 15 // norms, counters
 		if own > state/int64(n)+whole || p.Arena-own > rest+rest/5 {
 			t.Errorf("%d ranks: %d bytes, of which weights and states %d, and on one rank %d of %d", n, p.Arena, own, state, state+rest)
+		}
+	}
+}
+
+// In bfloat16 what travels is half as wide: weights always, gradients with narrow sums.
+func TestHalfWidth(t *testing.T) {
+	for narrow, want := range map[bool]map[string]ir.DType{
+		false: {"all_gather": ir.BF16},
+		true:  {"all_gather": ir.BF16, "reduce_scatter": ir.BF16},
+	} {
+		p := step(t, compile.PartitionOptions{NarrowSums: narrow}, "-data=2", "-fsdp", "-bf16", "-dim=32", "-layers=1", "-seq=32", "-batch=16")
+		tensors := map[string]int{}
+		for _, in := range p.Instrs {
+			for _, x := range in.Ins {
+				if dt, ok := want[in.Op]; ok && in.Kind == program.Collective {
+					tensors[in.Op]++
+					if x.DType != dt {
+						t.Errorf("narrow=%v: %s of %s", narrow, in.Op, x.DType)
+					}
+				}
+			}
+		}
+		for op := range want {
+			if tensors[op] < 9 { // as many as matrices
+				t.Errorf("narrow=%v: %d tensors in %s", narrow, tensors[op], op)
+			}
+		}
+		if tensors["all_gather"] > 18 {
+			t.Errorf("narrow=%v: %d weights are gathered, want each at most twice", narrow, tensors["all_gather"])
 		}
 	}
 }

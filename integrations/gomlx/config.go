@@ -29,6 +29,7 @@ type options struct {
 	dumps    string  // folder, empty: none
 	place    *rt.Env // of this process among those of a launcher; nil: all devices are its own
 	sharded  bool    // new values of variables lie as the old ones
+	narrow   bool    // parts of sums over devices are rounded as the sums are
 }
 
 // New makes a backend. config is a list of key=value, separated by commas:
@@ -49,6 +50,9 @@ type options struct {
 //	variables=asked|sharded how results are that are new values of sharded variables, where
 //	                        a computation asks for them replicated, as GoMLX's Trainer does
 //	                        of all results: as asked, or as the variables
+//	sums=wide|narrow        narrow: where a program rounds a sum over devices to 16-bit floats,
+//	                        each device rounds its part: half the bytes, as PyTorch's FSDP
+//	                        reduces gradients
 func New(config string) (compute.Backend, error) {
 	b := &Backend{maker: sync.OnceValues(executableDigest), ctx: context.Background(), worlds: map[string]*world{}}
 	b.kind = "host"
@@ -108,8 +112,11 @@ func (o *options) set(kv string) (err error) {
 	case "variables":
 		v, err = oneOf(k, v, "asked", "sharded")
 		o.sharded = v == "sharded"
+	case "sums":
+		v, err = oneOf(k, v, "wide", "narrow")
+		o.narrow = v == "narrow"
 	default:
-		return errors.Errorf("concert: no option %q: there are devices, device, mesh, passes, memory, cache, dump, launch and variables", kv)
+		return errors.Errorf("concert: no option %q: there are devices, device, mesh, passes, memory, cache, dump, launch, variables and sums", kv)
 	}
 	return err
 }

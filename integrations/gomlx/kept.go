@@ -29,7 +29,7 @@ func (b *Backend) keep(text string, compile func() (*program.Program, error)) (*
 	if err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%x\n%s\n%s\n%s", maker, b.kind, b.passes, text))
+	key := sha256.Sum256(fmt.Appendf(nil, "%x\n%s\n%s\n%v\n%s", maker, b.kind, b.passes, b.narrow, text))
 	file := filepath.Join(b.cache, hex.EncodeToString(key[:])+".program")
 	if p := readProgram(file); p != nil {
 		return p, nil

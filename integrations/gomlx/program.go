@@ -92,7 +92,7 @@ func (b *Backend) newCompiled(name, text string, vars []bool) (*compiled, error)
 		c.copies = carry(p.Module.Funcs()[0], of)
 	}
 	c.prog, err = b.keep(fmt.Sprintf("%s\n%v", text, c.copies), func() (*program.Program, error) {
-		if err := compile.Partition(p.Module); err != nil {
+		if err := compile.Partition(p.Module, compile.PartitionOptions{NarrowSums: b.narrow}); err != nil {
 			return nil, errors.WithStack(err)
 		}
 		ctx := b.context()

@@ -275,7 +275,7 @@ func TestConvNet(t *testing.T) {
 		t.Fatal(err)
 	}
 	device := m.Clone().Funcs()[0]
-	p, err := cheapest(m.Funcs()[0], true)
+	p, err := cheapest(m.Funcs()[0], true, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func (p *partitioner) choose(n *ir.Node, rule *sharding.Rule, w row, vary set) *
 // carried are the atoms along which all operands are partial sums without other readers,
 // if the operation may be computed on the parts.
 func (p *partitioner) carried(n *ir.Node, w row) set {
-	if w.linear == nil || !w.linear(n) {
+	if (w.linear == nil || !w.linear(n)) && !(p.how.narrow && rounds(n)) {
 		return 0
 	}
 	sum := set(0)
@@ -120,6 +120,30 @@ func (p *partitioner) carried(n *ir.Node, w row) set {
 		sum = f.sum
 	}
 	return sum
+}
+
+// rounds reports whether an operation rounds to 16-bit floats.
+func rounds(n *ir.Node) bool {
+	if n.Op() != ir.OpConvert {
+		return false
+	}
+	from, to := n.Arg(0).Type().DType(), n.Result(0).Type().DType()
+	return from.IsFloat() && from.Size() > 2 && (to == ir.BF16 || to == ir.F16)
+}
+
+// roundedLater reports whether nothing reads v's elements but what rounds them, in whatever order they lie.
+func roundedLater(v *ir.Value) bool {
+	for len(v.Uses()) == 1 {
+		n := v.Uses()[0].Node
+		if rounds(n) {
+			return true
+		}
+		if !n.Op().IsView() && n.Op() != ir.OpClone || len(n.Results()) != 1 {
+			return false
+		}
+		v = n.Result(0)
+	}
+	return false
 }
 
 // legal takes from factors the atoms by which the operation cannot be cut.
@@ -239,6 +263,9 @@ func (p *partitioner) price(c *choice) int64 {
 		y := p.vals[v.ID()]
 		if !p.joins(v, c.outs[i]) {
 			_, k := p.g.plan(y.tensor, c.outs[i], p.aim(y, c.outs[i]))
+			if p.how.narrow && c.outs[i].sum != 0 && roundedLater(v) {
+				k /= 2
+			}
 			cost += k
 		}
 		c.work += p.g.bytes(y.tensor, c.outs[i]) / perMemory

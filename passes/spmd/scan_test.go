@@ -59,7 +59,7 @@ func TestAlong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := cheapest(m.Funcs()[0], true)
+		p, err := cheapest(m.Funcs()[0], true, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,6 +41,7 @@ func Pass() passes.Pass {
 		Doc:  "Partitions a function over a mesh by the shardings of its values, which it propagates.",
 		Options: []passes.Option{
 			{Name: "propagate", Kind: passes.KindBool, Default: "true", Doc: "infer shardings where none is given"},
+			{Name: "narrow-sums", Kind: passes.KindBool, Default: "false", Doc: "where the program rounds a sum over ranks to 16-bit floats, round its parts: half the bytes, as frameworks reduce gradients"},
 		},
 		Stats: []passes.Stat{
 			{Name: "values", Doc: "tensors of the global function"},
@@ -59,7 +60,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	}
 	f.RemoveDead(f.Order()...) // afterwards collectives would stay that bring its operands
 	splitAddmms(f)
-	p, err := cheapest(f, ctx.Bool("propagate"))
+	p, err := cheapest(f, ctx.Bool("propagate"), ctx.Bool("narrow-sums"))
 	if err != nil {
 		return err
 	}
@@ -112,8 +113,9 @@ const (
 // strategy is a way to partition.
 type strategy struct {
 	propagation
-	still bool // activations move rather than parameters
-	near  bool // rows of neighbours cost nothing, so that tests have them taken wherever they can be
+	still  bool // activations move rather than parameters
+	narrow bool // parts of sums are rounded, not sums
+	near   bool // rows of neighbours cost nothing, so that tests have them taken wherever they can be
 }
 
 // ranked reports whether a function itself says which shardings go ahead.
@@ -128,9 +130,9 @@ func ranked(f *ir.Func) (bool, error) {
 }
 
 // cheapest is the partitioner for the strategy that costs least.
-func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
+func cheapest(f *ir.Func, propagate, narrow bool) (*partitioner, error) {
 	if !propagate {
-		return newPartitioner(f, strategy{})
+		return newPartitioner(f, strategy{narrow: narrow})
 	}
 	given, err := ranked(f)
 	if err != nil {
@@ -142,6 +144,7 @@ func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
 		if how.still && !parameters || how.propagation == data && given {
 			continue
 		}
+		how.narrow = narrow
 		m := f.Module().Clone()
 		trial, err := newPartitioner(m.Func(f.Name), how)
 		if err != nil {

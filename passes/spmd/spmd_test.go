@@ -106,7 +106,7 @@ func try(m *ir.Module, seed uint64, near bool) (*trial, error) {
 	if near {
 		p, err = newPartitioner(f, strategy{propagation: shardy, near: true})
 	} else {
-		p, err = cheapest(f, true)
+		p, err = cheapest(f, true, false)
 	}
 	if err != nil {
 		return nil, err

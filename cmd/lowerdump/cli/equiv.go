@@ -58,7 +58,7 @@ Examples:
 		}
 		if len(files) == 1 {
 			m := fs[0].Module().Clone()
-			if err := compile.Partition(m); err != nil {
+			if err := compile.Partition(m, compile.PartitionOptions{}); err != nil {
 				return err
 			}
 			fs[1] = m.Func(fs[0].Name)

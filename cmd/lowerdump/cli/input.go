@@ -125,7 +125,7 @@ func (t tool) loadStableHLO(path string, data []byte, parse func(name, text stri
 	m.Sharded(sdy.Inferred)
 	p, err := m.Program()
 	if err == nil && !t.global {
-		err = compile.Partition(p.Module)
+		err = compile.Partition(p.Module, compile.PartitionOptions{})
 	}
 	if err != nil {
 		return nil, err
