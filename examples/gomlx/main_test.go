@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,13 +28,18 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/launch"
 	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("GOMLX_EXAMPLE") != "" {
+	switch os.Getenv("GOMLX_EXAMPLE") {
+	case "1":
 		main()
+		return
+	case "endless":
+		endless()
 		return
 	}
 	os.Exit(m.Run())
@@ -94,7 +101,7 @@ var lossAt = regexp.MustCompile(`step (\d+): loss (\S+),`)
 // trained trains the small GPT and gives the last step that it tells of, and its loss.
 func trained(t *testing.T, args ...string) (step int, loss float64) {
 	t.Helper()
-	return last(t, gpt(t, append(args, small...)...))
+	return last(t, gpt(t, append(slices.Clone(small), args...)...))
 }
 
 func last(t *testing.T, out string) (step int, loss float64) {
@@ -114,9 +121,9 @@ func last(t *testing.T, out string) (step int, loss float64) {
 }
 
 // same compares the loss at a step with that of one device that has done all steps before.
-func same(t *testing.T, what string, step int, loss float64) {
+func same(t *testing.T, what string, step int, loss float64, args ...string) {
 	t.Helper()
-	if s, want := trained(t, fmt.Sprint("-steps=", step)); s != step || math.Abs(loss-want) > 1e-5*want {
+	if s, want := trained(t, append(args, fmt.Sprint("-steps=", step))...); s != step || math.Abs(loss-want) > 1e-5*want {
 		t.Errorf("%s: the loss is %v at step %d, and of one device %v at step %d", what, loss, step, want, s)
 	}
 }
@@ -155,35 +162,91 @@ func TestResume(t *testing.T) {
 	same(t, "resumed", step, loss)
 }
 
-// When a process is killed the other says which has died, and one device goes on from the checkpoint. Who
-// had not heard of it after Grace would be killed in silence: the deadline of what waits for a rank is far.
-func TestKill(t *testing.T) {
-	dir := t.TempDir()
+// endless trains until a process is lost, and says which.
+func endless() {
+	flag.Parse()
+	b, err := compute.NewWithConfig(fmt.Sprintf("concert:mesh=fsdp:%d,launch=env", *data))
+	check(err)
+	defer b.Finalize()
+	loop := newLoop(b, model.NewStore())
+	report(loop)
+	_, err = loop.RunSteps(&book{loop.Trainer.Store()}, *steps)
+	var lost *rt.PeerLostError
+	if errors.As(err, &lost) {
+		fmt.Printf("rank %d is lost\n", lost.Peer)
+	}
+}
+
+func newLoop(b compute.Backend, store *model.Store) *train.Loop {
+	return train.NewLoop(train.NewTrainer(b, store, logits, loss.SparseCategoricalCrossEntropyLogits, optimizer.Adam().Done(), nil, nil))
+}
+
+// killed has four processes train and kills the last when something is said. It gives the time
+// until all have ended, and what they said, with errors of the others. Who had not heard of it
+// after Grace would be killed in silence: the deadline of what waits for a rank is far.
+func killed(t *testing.T, mode, when string, args ...string) (took time.Duration, out string) {
+	t.Helper()
 	var mu sync.Mutex
-	var out strings.Builder
+	var all strings.Builder
 	var victim *os.Process
-	var killed time.Time
+	var at, last time.Time
 	err := launch.Run(t.Context(), launch.Spec{
-		World: 2, Env: []string{"GOMLX_EXAMPLE=1"}, Grace: time.Minute,
-		Args:    append([]string{"-data=2", "-fsdp", "-options=launch=env", "-steps=1000000", "-every=10", "-checkpoint=" + dir}, small...),
-		Started: func(rank int, p *os.Process) { mu.Lock(); defer mu.Unlock(); victim = p },
+		World: 4, Env: []string{"GOMLX_EXAMPLE=" + mode}, Grace: time.Minute, Args: append(args, "-data=4", "-steps=1000000"),
+		Started: func(rank int, p *os.Process) {
+			mu.Lock()
+			defer mu.Unlock()
+			if rank == 3 {
+				victim = p
+			}
+		},
+		Ended: func(rank int, err error) { last = time.Now() },
 		Stdout: writer(func(text []byte) {
 			mu.Lock()
 			defer mu.Unlock()
-			out.Write(text)
-			if killed.IsZero() && strings.Contains(out.String(), "step 20:") {
-				killed = time.Now()
+			all.Write(text)
+			if at.IsZero() && strings.Contains(all.String(), when) {
+				at = time.Now()
 				victim.Kill()
 			}
 		}),
 	})
-	t.Logf("ended %v after the kill", time.Since(killed))
-	if e := launch.ErrorOf(err, 0); e == nil || !strings.Contains(e.Stderr, "rank 1 died") {
-		t.Fatalf("rank 0 ends with %v", err)
+	for rank := range 3 {
+		if e := launch.ErrorOf(err, rank); e != nil {
+			all.WriteString(e.Stderr)
+		}
 	}
-	step, _ := last(t, out.String())
-	step, loss := trained(t, fmt.Sprint("-steps=", step+20), "-checkpoint="+dir)
-	same(t, "after the kill", step, loss)
+	return last.Sub(at), all.String()
+}
+
+// When a process is killed the others say which has died, and the devices that are left go on from the checkpoint.
+func TestKill(t *testing.T) {
+	dir := t.TempDir()
+	args := append(slices.Clone(small), "-batch=12", "-dim=24", "-fsdp", "-every=10", "-checkpoint="+dir)
+	_, out := killed(t, "1", "step 20:", append(args, "-options=launch=env")...)
+	if strings.Count(out, "rank 3 died") != 3 {
+		t.Fatalf("the others end with %s", out)
+	}
+	step, _ := last(t, out)
+	args = append(args, "-data=3", fmt.Sprint("-steps=", step+20))
+	step, loss := last(t, gpt(t, args...))
+	same(t, "after the kill", step, loss, "-batch=12", "-dim=24")
+}
+
+// A program of GoMLX gets an error of a type of its own within a second when a process is killed.
+func TestLost(t *testing.T) {
+	var took time.Duration
+	for range 3 { // on a machine that has other work, too
+		var out string
+		took, out = killed(t, "endless", "step 10:", append(slices.Clone(small), "-batch=12", "-dim=24")...)
+		if strings.Count(out, "rank 3 is lost") != 3 {
+			t.Fatalf("the others say %s", out)
+		}
+		if took < time.Second {
+			t.Logf("all have ended %v after the kill", took)
+			return
+		}
+	}
+	t.Errorf("all have ended %v after the kill", took)
 }
 
 type writer func(p []byte)
@@ -290,7 +353,7 @@ func BenchmarkFirstStep(b *testing.B) {
 	store := model.NewStore()
 	store.SetParams(map[string]any{model.ParamInitialSeed: int64(42)})
 	twice := func() {
-		loop := train.NewLoop(train.NewTrainer(back, store, logits, loss.SparseCategoricalCrossEntropyLogits, optimizer.Adam().Done(), nil, nil))
+		loop := newLoop(back, store)
 		for i := range least {
 			start := time.Now()
 			if _, err := loop.RunSteps(&book{store}, 1); err != nil {
