@@ -39,5 +39,5 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 8 passes, 6 instructions on 2 streams
+	// 9 passes, 6 instructions on 2 streams
 }

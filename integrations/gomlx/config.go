@@ -42,7 +42,8 @@ type options struct {
 //	                        "cuda" on GPUs; cuda{excess-precision=true} keeps bfloat16 in
 //	                        float32 between the operations of a kernel, as XLA does
 //	memory=4GiB             what a computation may need on each device: communication is
-//	                        hidden as far as that goes, and more is an error
+//	                        hidden as far as that goes, gathered weights that do not fit
+//	                        are gathered again for backward, and more is an error
 //	cache=FOLDER            keeps compiled programs there, for other processes
 //	dump=FOLDER             writes every computation there as StableHLO, for lowerdump
 //	launch=env              ranks are processes, each with a device, which a launcher such as

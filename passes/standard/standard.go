@@ -37,6 +37,7 @@ func standardPasses() []passes.Pass {
 		canonicalize(),
 		partition.Pass(),
 		simplify.Pass(),
+		regather(),
 		fusecollectives.Pass(),
 		widenReductions(),
 		hierarchy.Pass(),
@@ -72,6 +73,8 @@ func standardOrder() []passes.Constraint {
 	return slices.Concat(
 		constraints(names{"spmd", "canonicalize", "partition"}, names{"hierarchy"}, "collectives that are removed or partitioned later would be split in vain"),
 		constraints(names{"simplify-collectives"}, names{"hierarchy"}, joined),
+		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives"}, names{"regather"}, "what they remove or save is not live"),
+		constraints(names{"regather"}, names{"fuse-collectives", "hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "collectives-in-matmuls", "reuse-buffers", "plan-memory"}, "the schedule must see the repeated gathers, and each takes one tensor"),
 		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives", "fuse-collectives"}, names{"widen-reductions"}, "they would take conversions around a collective for computation"),
 		constraints(names{"widen-reductions"}, names{"hierarchy", "pipeline-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the conversions and the bytes of the other type"),
 		constraints(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the collectives that hierarchy makes"),
@@ -130,8 +133,8 @@ func constraints(before, after names, why string) (out []passes.Constraint) {
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster without more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,hierarchy{reassociate=true},pipeline-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, and reductions in types that GPUs have", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},widen-reductions,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "default", Doc: "everything that makes a program faster without more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,regather,hierarchy{reassociate=true},pipeline-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
+		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, and reductions in types that GPUs have", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},regather,widen-reductions,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}
