@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,14 +23,15 @@ type example struct {
 	args        []string // DATA is a folder with made-up tables of the Adult data set
 	distributed []string // further arguments, for N devices and N times smaller batches: BATCH
 	metrics     int      // behind the loss, in what a step returns last
+	thin        bool     // its weights are too small to be cut along model
 }
 
 var examples = []example{
-	{"adult", "adult/demo", []string{"-data", "DATA", "-set=plots=false;train_steps=100;batch_size=BATCH"}, []string{"-distributed"}, 2},
-	{"text generation", "textgen", []string{"-set=train_steps=100;batch_size=16"}, nil, 1},
-	{"linear regression", "linear", []string{"-steps=100"}, nil, 1},
-	{"image", "gomlx.github.io/core-concepts/training", []string{"-steps=100", "-output", "DATA/image.png"}, nil, 1},
-	{"training loop", "gomlx.github.io/training", []string{"-data", "DATA", "-checkpoint="}, nil, 2},
+	{"adult", "adult/demo", []string{"-data", "DATA", "-set=plots=false;train_steps=100;batch_size=BATCH"}, []string{"-distributed"}, 2, false},
+	{"text generation", "textgen", []string{"-set=train_steps=100;batch_size=16"}, nil, 1, false},
+	{"linear regression", "linear", []string{"-steps=100"}, nil, 1, true},
+	{"image", "gomlx.github.io/core-concepts/training", []string{"-steps=100", "-output", "DATA/image.png"}, nil, 1, false},
+	{"training loop", "gomlx.github.io/training", []string{"-data", "DATA", "-checkpoint="}, nil, 2, false},
 }
 
 // Examples of GoMLX as they are train on 1 to 8 ranks as on GoMLX's Go backend: the loss of ten
@@ -66,8 +69,11 @@ func TestExamples(t *testing.T) {
 			check("one rank", "concert", 1)
 			for _, n := range []int{2, 4, 8} {
 				for _, axis := range []string{"data", "fsdp", "model"} {
-					mesh := fmt.Sprintf("mesh=%s:%d", axis, n)
-					check(mesh, "concert:"+mesh, 1)
+					mesh, dump := fmt.Sprintf("mesh=%s:%d", axis, n), t.TempDir()
+					check(mesh, fmt.Sprintf("concert:%s,dump=%s", mesh, dump), 1)
+					if want := axis != "model" || !e.thin; cut(t, dump, axis) != want {
+						t.Errorf("%s: it is %v that something is cut", mesh, !want)
+					}
 				}
 				if e.distributed != nil {
 					check(fmt.Sprintf("%s on %d", e.distributed, n), fmt.Sprintf("concert:devices=%d", n), n, e.distributed...)
@@ -76,6 +82,20 @@ func TestExamples(t *testing.T) {
 			check("mesh=data:2/fsdp:2/model:2", "concert:mesh=data:2/fsdp:2/model:2", 1)
 		})
 	}
+}
+
+// cut reports whether a training step has an input that is cut along an axis.
+func cut(t *testing.T, dump, axis string) bool {
+	t.Helper()
+	steps, err := filepath.Glob(filepath.Join(dump, "Trainer*.mlir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	along := regexp.MustCompile(`#sdy\.sharding<@"concert", \[[^\]]*\{"` + axis + `"\}`)
+	return slices.ContainsFunc(steps, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && along.Match(text)
+	})
 }
 
 // late is how far losses are apart in the last ten of 100 steps, at most.
