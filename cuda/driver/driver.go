@@ -38,7 +38,9 @@ type DeviceInfo struct {
 	Memory uint64 // bytes
 	FDs    bool   // physical memory can be shared as POSIX file descriptors
 	Fabric bool   // the device claims fabric handles; only a trial shows that they work
-	PCI    string // domain:bus:device
+	// Network says that physical memory can be made for network adapters to read and write.
+	Network bool
+	PCI     string // domain:bus:device
 }
 
 // Driver is the surface of the CUDA driver that concert uses. All methods

@@ -16,9 +16,13 @@ const (
 	Unshared // stays in its process
 )
 
+// Network is added to a way for memory that network adapters read and write, too
+// (GPUDirect RDMA): see DeviceInfo.Network.
+const Network Sharing = 1 << 8
+
 // String names the way.
 func (s Sharing) String() string {
-	switch s {
+	switch s &^ Network {
 	case ByFD:
 		return "file descriptors"
 	case ByFabric:

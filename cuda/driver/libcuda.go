@@ -138,6 +138,7 @@ const (
 	attrMajor  = 75
 	attrMinor  = 76
 	attrFDs    = 103
+	attrRDMA   = 110
 	attrFabric = 128
 )
 
@@ -168,7 +169,7 @@ func (lib) Devices() ([]DeviceInfo, error) {
 			return int(v)
 		}
 		d.Major, d.Minor, d.SMs = get(attrMajor), get(attrMinor), get(attrSMs)
-		d.FDs, d.Fabric = get(attrFDs) == 1, get(attrFabric) == 1
+		d.FDs, d.Fabric, d.Network = get(attrFDs) == 1, get(attrFabric) == 1, get(attrRDMA) == 1
 		d.PCI = fmt.Sprintf("%04x:%02x:%02x", get(attrDomain), get(attrBus), get(attrDevice))
 	}
 	return out, nil

@@ -101,7 +101,7 @@ const (
 
 // handleTypes is what the driver's interface calls a way of sharing.
 func handleTypes(how Sharing) C.int {
-	switch how {
+	switch how &^ Network {
 	case ByFD:
 		return handleFD
 	case ByFabric:
@@ -110,12 +110,15 @@ func handleTypes(how Sharing) C.int {
 	return 0
 }
 
-// allocProp asks for pinned memory on dev that can be shared in one way.
+// allocProp asks for pinned memory on dev that can be shared in one way, and with adapters.
 func allocProp(dev int, how Sharing) C.cc_alloc_prop {
 	var p C.cc_alloc_prop
 	p._type = 1
 	p.handleTypes = handleTypes(how)
 	p.location._type, p.location.id = 1, C.int(dev)
+	if how&Network != 0 {
+		p.rdma = 1
+	}
 	return p
 }
 

@@ -30,6 +30,7 @@ func TestOptionalFunctions(t *testing.T) {
 			withMulticast(t, path)
 			withConditions(t, path)
 			withLocalMemory(t, path)
+			withNetworkMemory(t, path)
 		}
 		return
 	}
@@ -44,6 +45,7 @@ func TestOptionalFunctions(t *testing.T) {
 	// What is asked for is made of what the functions get, in other structures than ours.
 	made := map[string]string{
 		"cuDeviceGetAttribute":           "(int *v, int attr, int dev) { *v = attr == 132 && dev == 1; return 0; }",
+		"cuMemCreate":                    "(handle *h, unsigned long n, struct alloc *p, unsigned long long flags) { *h = n + p->type * 1000 + p->types * 100 + p->dev * 10 + p->rdma; return flags || p->rest[0] || p->rest[1]; }",
 		"cuMulticastCreate":              "(unsigned long long *h, struct prop *p) { *h = p->devices * 1000000 + p->bytes * 10 + p->types + p->flags; return 0; }",
 		"cuMulticastGetGranularity":      "(unsigned long *g, struct prop *p, int option) { *g = p->bytes + p->types + option; return 0; }",
 		"cuMulticastAddDevice":           "(unsigned long long h, int dev) { return h == 7 && dev == 3 ? 0 : 101; }",
@@ -67,6 +69,7 @@ func TestOptionalFunctions(t *testing.T) {
 		src := "#include <stdlib.h>\n#include <string.h>\ntypedef unsigned long long handle; struct node { int type, pad[3]; handle by; int kind; unsigned bodies; handle *out, ctx, unused[25], rest; };\n"
 		src += "static unsigned long stack = 1024;\n"
 		src += "struct prop { unsigned devices; unsigned long bytes; unsigned long long types, flags; };\n"
+		src += "struct alloc { int type, types, where, dev; void *win32; char compressed, rdma; short rest[3]; };\n"
 		for _, g := range regexp.MustCompile(`X\(\w+,\s*"(cu\w+)"`).FindAllStringSubmatch(string(header), -1) {
 			body := made[g[1]]
 			if body == "" {
@@ -138,6 +141,19 @@ func withMulticast(t *testing.T, path string) {
 	}
 	if err := m.MulticastAdd(1, 7, 4); !errors.Is(err, &Error{Call: "cuMulticastAddDevice", Code: 101}) {
 		t.Errorf("a wrong device: %v", err)
+	}
+}
+
+// withNetworkMemory makes memory with and without network adapters.
+func withNetworkMemory(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for how, want := range map[Sharing]Mem{ByFD: 5130, ByFD | Network: 5131, ByFabric | Network: 5831, Unshared | Network: 5031} {
+		if m, err := d.MemCreate(1, 3, 4000, how); m != want || err != nil {
+			t.Errorf("%v, %d: memory %d, %v, want %d", how, how, m, err, want)
+		}
 	}
 }
 

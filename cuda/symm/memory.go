@@ -88,7 +88,7 @@ func (w *World) fill(ctx context.Context, p *piece) (err error) {
 	local := w.Local()
 	var devs []int
 	for _, r := range local {
-		if p.mems[r.ID], err = r.own(p.life).Memory(r.Dev, p.bytes, r.how); err != nil {
+		if p.mems[r.ID], err = r.own(p.life).Memory(r.Dev, p.bytes, r.made()); err != nil {
 			err = fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, p.bytes, err)
 			w.control.skip(err)
 			return err

@@ -35,6 +35,7 @@ type World struct {
 	sharing int  // ranks on one device, at most
 	single  bool // no peer's memory is mapped, see NewSingleRankWorld
 	mcast   bool // WorldOptions.Multicast
+	network bool // WorldOptions.Network
 	control *control
 	life    *lifecycle.Scope
 	busy    []func() (bool, error) // local devices that are not known to be idle; of who ends the world
@@ -80,6 +81,9 @@ type WorldOptions struct {
 	// Fabric shares memory between processes by fabric handles even where file
 	// descriptors would do. Without it they are used where there are no descriptors.
 	Fabric bool
+	// Network makes the memory for network adapters to read and write, too, where the device
+	// can: see driver.DeviceInfo.
+	Network bool
 	// Multicast lets groups use multicast through NVLink's switches, where all their ranks
 	// can: see Group.Multicast, kernels.Tuning.MulticastReduce and GroupOptions.RankOrder.
 	// It is off, and then nothing of it is asked of the driver, because a mistake in it can
@@ -179,7 +183,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	if err != nil {
 		return err
 	}
-	w.mcast = o.Multicast && !w.single
+	w.mcast, w.network = o.Multicast && !w.single, o.Network
 	w.local = make([]*Rank, w.n)
 	if o.Images == nil {
 		if o.Images, err = kernels.NewSet(); err != nil {
@@ -232,7 +236,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		}
 		r.fabric = w.drv.Shared().TryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
-		g, err := w.drv.Granularity(r.Ctx, dev, r.how)
+		g, err := w.drv.Granularity(r.Ctx, dev, r.made())
 		if err != nil {
 			return err
 		}
@@ -423,6 +427,14 @@ func (r *Rank) Setup() driver.Stream { return r.setup }
 // Fabric says whether the rank's memory can be shared by fabric handles: nil, or a
 // *FabricError. It is what a trial found when the world was opened.
 func (r *Rank) Fabric() error { return r.fabric }
+
+// made is how r's memory is made: for what it is shared by, and for network adapters.
+func (r *Rank) made() driver.Sharing {
+	if r.World.network && r.Info.Network {
+		return r.how | driver.Network
+	}
+	return r.how
+}
 
 // sharing is the way by which r's memory reaches other processes: file descriptors where
 // the device has them and the options do not ask for fabric handles. With an error there

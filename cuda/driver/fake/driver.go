@@ -40,6 +40,7 @@ type Driver struct {
 	failAt    int
 	failErr   error
 	jitter    atomic.Int64 // nanoseconds a poll may sleep
+	network   atomic.Int32 // how often memory was made for adapters
 	resting   atomic.Int32 // goroutines in rest
 	rng       atomic.Uint64
 	captures  atomic.Uint64
@@ -76,6 +77,9 @@ func (f *Driver) Calls() int {
 	defer f.mu.Unlock()
 	return f.calls
 }
+
+// Networked is how often memory was made for network adapters, too.
+func (f *Driver) Networked() int { return int(f.network.Load()) }
 
 // Jitter makes polls and copies sleep up to d at random, from a fixed seed.
 func (f *Driver) Jitter(d time.Duration) { f.jitter.Store(int64(d)) }
@@ -231,7 +235,7 @@ func (f *Driver) Devices() ([]driver.DeviceInfo, error) {
 	out := make([]driver.DeviceInfo, f.devices)
 	for i := range out {
 		out[i] = driver.DeviceInfo{Name: "fake", Major: 8, SMs: 4, Memory: 1 << 34, PCI: fmt.Sprintf("0000:%02x:00", i+1)}
-		out[i].FDs, out[i].Fabric = !f.noFDs, f.fabric != fabricAbsent
+		out[i].FDs, out[i].Fabric, out[i].Network = !f.noFDs, f.fabric != fabricAbsent, true
 		out[i].UUID[0] = byte(i + 1)
 		if f.multicast.works {
 			out[i].Major = 9

@@ -96,7 +96,7 @@ func (f *Driver) HostFree(c driver.Ctx, host uintptr) error {
 
 // Granularity is 64 KiB, twice as much for fabric handles.
 func (f *Driver) Granularity(_ driver.Ctx, _ int, how driver.Sharing) (uint64, error) {
-	if how == driver.ByFabric {
+	if how&^driver.Network == driver.ByFabric {
 		return 2 * Granularity, f.call()
 	}
 	return Granularity, f.call()
@@ -122,6 +122,10 @@ func (f *Driver) Unreserve(c driver.Ctx, at driver.Ptr, bytes uint64) error {
 func (f *Driver) MemCreate(_ driver.Ctx, dev int, bytes uint64, how driver.Sharing) (driver.Mem, error) {
 	if err := f.call(); err != nil {
 		return 0, err
+	}
+	if how&driver.Network != 0 {
+		f.network.Add(1)
+		how &^= driver.Network
 	}
 	if how == driver.ByFD && f.noFDs || how == driver.ByFabric && f.fabric == fabricAbsent {
 		return 0, &driver.Error{Call: "cuMemCreate", Code: driver.CodeNotSupported, Name: "CUDA_ERROR_NOT_SUPPORTED", Text: "no " + how.String()}
