@@ -19,6 +19,9 @@ type Options struct {
 	// JoinTimeout bounds joining, which takes the library up to seconds; 0 is Timeout.
 	JoinTimeout time.Duration
 	Config      Config
+	// Unregistered is why this rank's memory is not to be registered with the network; nil:
+	// it is where Register is called, if the library can.
+	Unregistered error
 }
 
 const defaultTimeout = 10 * time.Minute
@@ -41,13 +44,17 @@ type Comm struct {
 	timeout time.Duration
 	g       *rendezvous.Group
 
-	calls  sync.Mutex // held by a call of the library that changes the communicator
-	mu     sync.Mutex // guards h, err and seq; never held while the library may block
+	lacks error // why no memory is registered, nil if it is
+
+	calls  sync.Mutex   // held by a call of the library that changes the communicator
+	regs   []registered // under calls; after a break its abort's
+	mu     sync.Mutex   // guards h, err and seq; never held while the library may block
 	h      Handle
 	err    error // why the group is broken, ErrClosed after Close
 	seq    uint64
 	broken chan struct{} // closed when err is set
-	freed  chan struct{} // closed when an abort has freed the communicator; nil before there is one
+	bare   chan struct{} // closed when an abort has ended all registrations; nil before there is one
+	freed  chan struct{} // closed when it has freed the communicator
 
 	stop func() // ends hearing of breaks elsewhere
 }
@@ -56,6 +63,8 @@ type Comm struct {
 type record struct {
 	Version int    `json:"nccl"`
 	ID      []byte `json:"id,omitempty"` // of rank 0
+	// Unregistered is why the rank registers no memory.
+	Unregistered string `json:"unregistered,omitempty"`
 }
 
 // Join makes this rank a member of a communicator of the ranks of g, on the device whose
@@ -74,7 +83,7 @@ func Join(cx context.Context, lib Library, g *rendezvous.Group, name string, ctx
 	}
 	cx, cancel := context.WithTimeout(cx, o.JoinTimeout)
 	defer cancel()
-	err := c.join(cx, o.Config, start)
+	err := c.join(cx, &o, start)
 	if err == nil {
 		return c, nil
 	}
@@ -91,8 +100,8 @@ func (c *Comm) end() error {
 	return c.g.Close()
 }
 
-func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
-	id, err := c.bootstrap(cx)
+func (c *Comm) join(cx context.Context, o *Options, start time.Time) error {
+	id, err := c.bootstrap(cx, o)
 	if err != nil {
 		return err
 	}
@@ -101,7 +110,7 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 	if err := c.Err(); err != nil { // broken before there was anything to abort
 		return err
 	}
-	h, err := c.lib.Init(c.ctx, c.n, id, c.rank, conf)
+	h, err := c.lib.Init(c.ctx, c.n, id, c.rank, o.Config)
 	c.mu.Lock()
 	broken := c.err
 	if broken == nil {
@@ -120,9 +129,13 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 	return c.settle(cx, "join", start)
 }
 
-// bootstrap exchanges records: the library's version, and rank 0's id.
-func (c *Comm) bootstrap(cx context.Context) (id ID, err error) {
+// bootstrap exchanges records: the library's version, rank 0's id, and whether memory is registered.
+func (c *Comm) bootstrap(cx context.Context, o *Options) (id ID, err error) {
 	var me record
+	lacks := c.unregistered(o)
+	if lacks != nil {
+		me.Unregistered = lacks.Error()
+	}
 	if me.Version, err = c.lib.Version(); err == nil && c.rank == 0 {
 		if id, err = c.lib.UniqueID(); err == nil {
 			me.ID = id[:]
@@ -137,9 +150,10 @@ func (c *Comm) bootstrap(cx context.Context) (id ID, err error) {
 	if err != nil {
 		return id, err
 	}
+	records := make([]record, len(parts))
 	for r, p := range parts {
-		var rec record
-		if err := json.Unmarshal(p.Data, &rec); err != nil {
+		rec := &records[r]
+		if err := json.Unmarshal(p.Data, rec); err != nil {
 			return id, c.differs("records", r, "well formed", err)
 		}
 		if rec.Version/100 != me.Version/100 {
@@ -152,6 +166,7 @@ func (c *Comm) bootstrap(cx context.Context) (id ID, err error) {
 			copy(id[:], rec.ID)
 		}
 	}
+	c.agree(records, lacks)
 	return id, nil
 }
 

@@ -11,6 +11,7 @@ package nccl
 import "C"
 
 import (
+	"os"
 	"unsafe"
 
 	"github.com/seed-ee968945/concert/cuda/dl"
@@ -28,16 +29,28 @@ var nccl, cuda = dl.Library{Kind: ErrNoLibrary, Needs: "NCCL 2.17 or newer",
 // Open loads NCCL. path is the library to use; empty means the usual names. Only
 // one NCCL can be in use in a process: asking for a second one by another path is
 // an error. The error is a *dl.LoadError that wraps ErrNoLibrary when there is none that can
-// be used.
-func Open(path string) (Library, error) {
-	if _, err := cuda.Load("", func(l unsafe.Pointer) string { return C.GoString(C.nc_bind_driver(l)) }); err != nil {
+// be used. Unless the environment has NCCL_GRAPH_REGISTER, it becomes 0.
+func Open(path string) (Library, error) { return open("", path) }
+
+// open loads the driver and NCCL, by other paths in tests.
+func open(driver, path string) (Library, error) {
+	if _, err := cuda.Load(driver, func(l unsafe.Pointer) string { return C.GoString(C.nc_bind_driver(l)) }); err != nil {
 		return nil, err
 	}
 	if _, err := nccl.Load(path, func(l unsafe.Pointer) string { return C.GoString(C.nc_bind(l)) }); err != nil {
 		return nil, err
 	}
+	if _, ok := os.LookupEnv(ownRegistrations); !ok {
+		if err := os.Setenv(ownRegistrations, "0"); err != nil {
+			return nil, err
+		}
+	}
 	return lib{}, nil
 }
+
+// ownRegistrations is where NCCL is told to leave the registration of captured memory to us. Its
+// own end when a graph is long gone, and until then serve whatever is at the same addresses.
+const ownRegistrations = "NCCL_GRAPH_REGISTER"
 
 // check turns a result into an error.
 func check(call string, h Handle, rc C.int) error {
@@ -103,6 +116,31 @@ func (lib) Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error {
 		name = calls[failed].Kind.String()
 	}
 	return check(name, h, rc)
+}
+
+func (l lib) Registers() error {
+	v, err := l.Version()
+	switch {
+	case err != nil:
+		return err
+	case C.nc_registers() == 0:
+		return &LackError{Version: v, Call: "ncclCommRegister"}
+	case v < registers:
+		return &LackError{Version: v}
+	case os.Getenv(ownRegistrations) != "0":
+		return &LackError{Version: v, Setting: ownRegistrations + "=0"}
+	}
+	return nil
+}
+
+func (lib) Register(ctx uintptr, h Handle, at uintptr, bytes uint64) (Registration, error) {
+	var r C.uintptr_t
+	rc := C.nc_register(C.uintptr_t(ctx), C.uintptr_t(h), C.uintptr_t(at), C.size_t(bytes), &r)
+	return Registration(r), check("ncclCommRegister", h, rc)
+}
+
+func (lib) Deregister(ctx uintptr, h Handle, r Registration) error {
+	return check("ncclCommDeregister", h, C.nc_deregister(C.uintptr_t(ctx), C.uintptr_t(h), C.uintptr_t(r)))
 }
 
 func (lib) Finalize(ctx uintptr, h Handle) error {

@@ -28,6 +28,13 @@
 // that are waiting for a peer, and every later call returns the same error. To
 // continue, the surviving ranks join anew.
 //
+// # Registration
+//
+// Memory that is registered with a communicator (Register) is what network adapters send from and receive
+// into, where they can; else NCCL copies through its own buffers. Ranks agree when they join whether they
+// register at all, and Registers says why not. The library's own registration of captured memory is turned off
+// (Open): it outlives the memory.
+//
 // # Graph capture
 //
 // Run may be captured into a CUDA graph. NCCL connects ranks on first use, which cannot be

@@ -26,6 +26,16 @@ type Fake struct {
 	failAt int
 	code   Code
 	fault  string // the first touch of memory that is none
+	lacks  error  // why there are no registrations
+	regs   map[Registration]fakeReg
+	reg    Registration
+}
+
+// fakeReg is memory that is registered.
+type fakeReg struct {
+	h     Handle
+	at    uintptr
+	bytes uint64
 }
 
 type fakeMem struct {
@@ -75,12 +85,12 @@ type fakeComm struct {
 
 // NewFake gives a library without communicators or memory.
 func NewFake() *Fake {
-	f := &Fake{clique: map[ID]*clique{}, comms: map[Handle]*fakeComm{}, next: 1 << 20}
+	f := &Fake{clique: map[ID]*clique{}, comms: map[Handle]*fakeComm{}, regs: map[Registration]fakeReg{}, next: 1 << 20}
 	return f
 }
 
 // FailAt makes the nth call from now, counted from 1, return code; the calls that
-// count are UniqueID, Init, Submit, Finalize, Destroy and Abort.
+// count are UniqueID, Init, Submit, Register, Deregister, Finalize, Destroy and Abort.
 func (f *Fake) FailAt(nth int, c Code) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,11 +108,11 @@ func (f *Fake) Break(rank int, c Code) {
 	}
 }
 
-// Leaks is how many communicators have been made and not freed.
+// Leaks is how many communicators and registrations have been made and not freed.
 func (f *Fake) Leaks() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.comms)
+	return len(f.comms) + len(f.regs)
 }
 
 // Alloc gives bytes of memory and their address. They are never freed.
@@ -221,6 +231,37 @@ func (f *Fake) Submit(_ uintptr, h Handle, stream uintptr, calls []Call) error {
 	k.queue = append(k.queue, &fakeGroup{calls: slices.Clone(calls), stream: stream, pending: len(calls)})
 	f.advance(k)
 	return nil
+}
+
+// Registers implements Library.
+func (f *Fake) Registers() error { return f.lacks }
+
+// Register implements Library.
+func (f *Fake) Register(_ uintptr, h Handle, at uintptr, bytes uint64) (Registration, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.begin("ncclCommRegister"); err != nil {
+		return 0, err
+	}
+	if k := f.comms[h]; k == nil || k.leave || f.lacks != nil {
+		return 0, &Error{Call: "ncclCommRegister", Code: InvalidArgument}
+	}
+	f.bytes(at, bytes)
+	f.reg++
+	f.regs[f.reg] = fakeReg{h, at, bytes}
+	return f.reg, nil
+}
+
+// Deregister implements Library.
+func (f *Fake) Deregister(_ uintptr, h Handle, r Registration) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.begin("ncclCommDeregister")
+	if k := f.comms[h]; k == nil || k.leave || f.regs[r].h != h {
+		return &Error{Call: "ncclCommDeregister", Code: InvalidUsage, Text: "no such registration"}
+	}
+	delete(f.regs, r)
+	return err
 }
 
 // Finalize implements Library.

@@ -75,9 +75,6 @@ const (
 // as two hosts, which NCCL then connects by sockets over loopback.
 func TestProcesses(t *testing.T) {
 	drivertest.GPUs(t, *onGPU, 2)
-	apart := func(rank int) []string {
-		return []string{fmt.Sprintf("NCCL_HOSTID=host%d", rank), "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo", "NCCL_IB_DISABLE=1"}
-	}
 	together := func(int) []string { return nil }
 	for _, tc := range []struct {
 		name, do string
@@ -90,7 +87,13 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func runChildren(t *testing.T, do string, env func(int) []string) {
+// apart makes a rank a host of its own for NCCL, which then connects by sockets over loopback.
+func apart(rank int) []string {
+	return []string{fmt.Sprintf("NCCL_HOSTID=host%d", rank), "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo", "NCCL_IB_DISABLE=1"}
+}
+
+// runChildren runs a process for each of two ranks, and gives what they print.
+func runChildren(t *testing.T, do string, env func(int) []string) (printed [2]string) {
 	job := rendezvous.NewJob("")
 	cx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
@@ -99,8 +102,9 @@ func runChildren(t *testing.T, do string, env func(int) []string) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		cmd.Env = append(append(os.Environ(), env(rank)...), childRank+"="+strconv.Itoa(rank), childJob+"="+job.Token(), childDo+"="+do)
 		out, err := cmd.CombinedOutput()
+		printed[rank] = string(out)
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "gpu_test.go") {
+			if strings.Contains(line, "gpu_test.go") || strings.Contains(line, "gpuregister_test.go") {
 				t.Logf("rank %d: %s", rank, strings.TrimSpace(line))
 			}
 		}
@@ -110,9 +114,10 @@ func runChildren(t *testing.T, do string, env func(int) []string) {
 		return nil
 	})
 	noErrors(t, errs)
+	return printed
 }
 
-// TestChild is one rank of TestProcesses.
+// TestChild is one rank of TestProcesses or TestRegistered.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childRank)
 	if !ok {
@@ -148,7 +153,17 @@ func TestChild(t *testing.T) {
 		err = speed(t, c, g)
 	case "capture":
 		err = capture(t.Context(), c, g)
-	case "late", "killed":
+	case "registered":
+		err = onRegistered(t, c, g, rank)
+	case "remapped":
+		err = remapped(t, c, g, rank)
+	case "remapped natively":
+		t.Logf("rank %d, with NCCL's own registrations: %v", rank, remapped(t, c, g, rank))
+		return // whatever became of it
+	case "late", "killed", "registered late":
+		if do == "registered late" {
+			g.alloc = registering(t, c, g, rank)
+		}
 		err = lose(t, lib, st, c, g, do == "killed")
 		if err != nil {
 			t.Fatal(err)

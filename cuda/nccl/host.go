@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -37,16 +38,23 @@ type Host struct {
 	mu    sync.Mutex
 	comms map[Handle]*hostComm
 	next  Handle
+	left  int // registrations of communicators that were freed
+
+	registered, touched atomic.Int64
+
+	// Lacks is why there are no registrations, as in an old library; nil: there are.
+	Lacks error
 }
 
 // NewHost gives a library without communicators.
 func NewHost(m Machine) *Host { return &Host{m: m, comms: map[Handle]*hostComm{}} }
 
-// Leaks is how many communicators have been made and not freed.
+// Leaks is how many communicators have been made and not freed, and how many were freed with
+// memory registered.
 func (h *Host) Leaks() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.comms)
+	return len(h.comms) + h.left
 }
 
 // hostComm is one rank's end of a communicator.
@@ -65,6 +73,7 @@ type hostComm struct {
 	stopped bool       // freed
 	ln      net.Listener
 	ends    sync.WaitGroup
+	regs    hostRegs
 }
 
 // parcel is what one call sends to one rank.
@@ -74,7 +83,7 @@ type parcel struct {
 }
 
 const (
-	parcelWords = 5
+	parcelWords = 6
 	callBye     = 255 // kind of the parcel that a rank leaves with
 )
 
@@ -280,7 +289,8 @@ func (h *Host) Submit(ctx uintptr, hd Handle, stream uintptr, calls []Call) erro
 		return &Error{Call: "ncclGroupEnd", Code: state, Text: "the communicator is not ready: " + text}
 	}
 	calls = append([]Call(nil), calls...)
-	return h.m.Enqueue(ctx, stream, func() error { c.run(calls); return nil })
+	counted := c.registered(calls)
+	return h.m.Enqueue(ctx, stream, func() error { c.run(calls, counted); return nil })
 }
 
 // Finalize implements Library.
@@ -311,8 +321,12 @@ func (h *Host) free(hd Handle) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	left := len(c.regs.list)
+	c.mu.Unlock()
 	h.mu.Lock()
 	delete(h.comms, hd)
+	h.left += left
 	h.mu.Unlock()
 	c.mu.Lock()
 	c.stopped = true
@@ -332,17 +346,20 @@ func (h *Host) free(hd Handle) error {
 var errStopped = errors.New("the communicator is freed")
 
 // run does a group of calls: all sending first, as if the calls ran side by side.
-func (c *hostComm) run(calls []Call) {
+func (c *hostComm) run(calls []Call, counted []bool) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
+	if c.hold(calls, counted) != nil {
+		return
+	}
 	own := make([][]byte, len(calls))
 	for i := range calls {
-		own[i] = c.give(&calls[i])
+		own[i] = c.give(&calls[i], counted[i])
 	}
 	results := make([][]byte, len(calls))
 	for i := range calls {
 		var err error
-		if results[i], err = c.get(&calls[i]); err != nil {
+		if results[i], err = c.get(&calls[i], counted[i]); err != nil {
 			return
 		}
 	}
@@ -351,16 +368,8 @@ func (c *hostComm) run(calls []Call) {
 	}
 }
 
-// head is what the two sides of a parcel must agree on.
-func (k *Call) head() [parcelWords]uint64 {
-	if k.Kind == CallSend || k.Kind == CallRecv {
-		return [parcelWords]uint64{uint64(CallSend), uint64(k.Type), 0, 0, k.Count}
-	}
-	return [parcelWords]uint64{uint64(k.Kind), uint64(k.Type), uint64(k.Reduce), uint64(k.Peer), k.Count}
-}
-
 // give does the sending of a call, and returns a copy of the operand.
-func (c *hostComm) give(k *Call) []byte {
+func (c *hostComm) give(k *Call, registered bool) []byte {
 	bytes := k.Count * uint64(k.Type.Size())
 	switch k.Kind {
 	case CallCopy:
@@ -388,7 +397,7 @@ func (c *hostComm) give(k *Call) []byte {
 			each := len(own) / c.n
 			part = own[r*each:][:each]
 		}
-		c.send(r, parcel{head: k.head(), data: part})
+		c.send(r, parcel{head: k.head(registered), data: part})
 	}
 	return own
 }
@@ -419,17 +428,17 @@ func (c *hostComm) send(rank int, p parcel) {
 }
 
 // get takes what the other ranks send for a call, and gives its result.
-func (c *hostComm) get(k *Call) ([]byte, error) {
+func (c *hostComm) get(k *Call, registered bool) ([]byte, error) {
 	if k.Kind <= CallZero || k.Kind == CallSend || k.Kind == CallReduce && k.Peer != c.rank {
 		return nil, nil
 	}
 	if k.Kind == CallRecv || k.Kind == CallBroadcast {
-		return c.take(k.Peer, k.head())
+		return c.take(k.Peer, k.head(registered))
 	}
 	parts := make([][]byte, c.n)
 	for r := range parts {
 		var err error
-		if parts[r], err = c.take(r, k.head()); err != nil {
+		if parts[r], err = c.take(r, k.head(registered)); err != nil {
 			return nil, err
 		}
 	}
@@ -470,7 +479,7 @@ func (c *hostComm) take(rank int, want [parcelWords]uint64) ([]byte, error) {
 	c.mu.Unlock()
 	if p.head != want { // the real library would hang or corrupt
 		name := func(h [parcelWords]uint64) string {
-			return fmt.Sprintf("%v of %d %v", CallKind(h[0]), h[4], dtype.DType(h[1]))
+			return fmt.Sprintf("%v of %d %v, registered: %d", CallKind(h[0]), h[4], dtype.DType(h[1]), h[parcelWords-1])
 		}
 		c.fail(InvalidUsage, fmt.Sprintf("rank %d runs %s where rank %d runs %s", rank, name(p.head), c.rank, name(want)))
 		return nil, c.wait()

@@ -5,6 +5,7 @@ package nccl
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -66,6 +67,72 @@ func TestHostConformance(t *testing.T) {
 // TestHostCapture replays graphs.
 func TestHostCapture(t *testing.T) {
 	hostRanks(t, 2, func(_ Library, _ *rendezvous.Job, c *Comm, g *gpu) error { return capture(t.Context(), c, g) })
+}
+
+// TestHostRegistered does on the double what TestRegistered does on GPUs.
+func TestHostRegistered(t *testing.T) {
+	hostRanks(t, 2, func(lib Library, _ *rendezvous.Job, c *Comm, g *gpu) error {
+		if err := errors.Join(onRegistered(t, c, g, c.Rank()), remapped(t, c, g, c.Rank())); err != nil {
+			return err
+		}
+		if n := lib.(*Host).Registered(); n < 6 {
+			return fmt.Errorf("%d registrations", n)
+		}
+		return nil
+	})
+}
+
+// TestHostRegistrations shows what the double holds against a caller: ranks that differ, and
+// a registration that ends before a graph that counts on it.
+func TestHostRegistrations(t *testing.T) {
+	for _, tc := range []struct {
+		name, want string
+		do         func(c *Comm, g *gpu, at uintptr, run func() error) error
+	}{
+		{"one rank only", "registered: ", func(c *Comm, _ *gpu, at uintptr, run func() error) error {
+			if c.Rank() == 0 {
+				if err := c.Register(at, 64); err != nil {
+					return err
+				}
+			}
+			return run()
+		}},
+		{"too early an end", "memory of ncclAllReduce was deregistered before the call ran", func(c *Comm, g *gpu, at uintptr, run func() error) error {
+			if err := errors.Join(c.Register(at, 64), g.drv.CaptureBegin(g.c, g.s), run()); err != nil {
+				return err
+			}
+			graph, err := g.drv.CaptureEnd(g.c, g.s)
+			if err != nil {
+				return err
+			}
+			defer g.drv.GraphDestroy(g.c, graph)
+			x, err := g.drv.GraphInstantiate(g.c, graph)
+			if err != nil {
+				return err
+			}
+			defer g.drv.ExecDestroy(g.c, x)
+			return errors.Join(c.Deregister(at), g.drv.GraphLaunch(g.c, x, g.s))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			hostRanks(t, 2, func(_ Library, _ *rendezvous.Job, c *Comm, g *gpu) error {
+				at, err := g.alloc(64)
+				if err = errors.Join(err, c.g.Barrier(t.Context(), "joined")); err != nil { // a break before would fail others' Join
+					return err
+				}
+				err = tc.do(c, g, at, func() error {
+					return c.Run(t.Context(), g.stream, Op{Kind: AllReduce, DType: dtype.F32, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64}}})
+				})
+				if err == nil {
+					err = c.Wait(t.Context(), "all_reduce", g.done)
+				}
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					return fmt.Errorf("%v, want %q", err, tc.want)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // TestHostLate leaves a rank out and joins anew.

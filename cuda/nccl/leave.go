@@ -39,7 +39,7 @@ func (c *Comm) follow(cause error, tell, holds bool) error {
 	}
 	c.err = cause
 	if h := c.h; h != 0 {
-		c.h, c.freed = 0, make(chan struct{})
+		c.h, c.bare, c.freed = 0, make(chan struct{}), make(chan struct{})
 		c.abort(h, holds)
 	}
 	close(c.broken)
@@ -55,28 +55,34 @@ func (c *Comm) abort(h Handle, holds bool) {
 	go func() {
 		defer close(c.freed)
 		for end := time.Now().Add(callGrace); !holds && time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if c.calls.TryLock() {
+			if holds = c.calls.TryLock(); holds {
 				c.calls.Unlock() // none begins any more: they see the break
-				break
 			}
 		}
+		if holds {
+			c.discard(h)
+		}
+		close(c.bare)
 		_ = c.lib.Abort(c.ctx, h) // there is nothing left to do with its failure
 	}()
 }
 
 // gone waits until an abort that has begun has freed the communicator, for abortGrace at
 // most: then a thread of the library is lost, but the caller is not.
-func (c *Comm) gone() {
+func (c *Comm) gone() { c.wait(func() chan struct{} { return c.freed }) }
+
+// wait waits for a channel that an abort closes, if one has begun.
+func (c *Comm) wait(of func() chan struct{}) {
 	c.mu.Lock()
-	freed := c.freed
+	ended := of()
 	c.mu.Unlock()
-	if freed == nil {
+	if ended == nil {
 		return
 	}
 	t := time.NewTimer(abortGrace)
 	defer t.Stop()
 	select {
-	case <-freed:
+	case <-ended:
 	case <-t.C:
 	}
 }
@@ -112,7 +118,7 @@ func (c *Comm) Drop() error {
 	h, err := c.h, c.err
 	c.err = ErrClosed
 	if err == nil {
-		c.h, c.freed = 0, make(chan struct{})
+		c.h, c.bare, c.freed = 0, make(chan struct{}), make(chan struct{})
 		close(c.broken)
 	}
 	c.mu.Unlock()
@@ -143,7 +149,9 @@ func (c *Comm) leave(cx context.Context) error {
 	start := time.Now()
 	cx, cancel := context.WithTimeout(cx, c.timeout)
 	defer cancel()
-	err = c.lib.Finalize(c.ctx, h)
+	if err = c.deregister(h); err == nil {
+		err = c.lib.Finalize(c.ctx, h)
+	}
 	if code(err) == InProgress {
 		err = c.settle(cx, "leave", start)
 	}

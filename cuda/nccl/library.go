@@ -72,6 +72,12 @@ type Library interface {
 	// error with code InProgress says that the group is complete when AsyncError
 	// no longer reports InProgress.
 	Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error
+	// Registers says whether Register does something for the network: nil, or a *LackError.
+	Registers() error
+	// Register lets the network read and write memory of the rank until Deregister, which comes
+	// before Finalize or Abort. Neither waits for a peer.
+	Register(ctx uintptr, h Handle, at uintptr, bytes uint64) (Registration, error)
+	Deregister(ctx uintptr, h Handle, r Registration) error
 	// Finalize begins to end the communicator; completion is as for Init.
 	Finalize(ctx uintptr, h Handle) error
 	// Destroy frees a finalized communicator, Abort any, ending its kernels.

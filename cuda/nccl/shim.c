@@ -9,7 +9,9 @@
 #define FIELD(name, sym, params) int(*name) params;
 static struct {
 	NC_FUNCTIONS(FIELD)
-	const char *(*last_error)(void *); // since 2.13; optional
+	// Optional:
+	const char *(*last_error)(void *); // since 2.13
+	int (*enroll)(void *, void *, size_t, void **), (*withdraw)(void *, void *); // since 2.19
 } fn;
 static struct {
 	NC_DRIVER_FUNCTIONS(FIELD)
@@ -21,6 +23,8 @@ const char *nc_bind(void *lib)
 #define BIND(name, sym, params) DL_BIND(fn, name, sym)
 	NC_FUNCTIONS(BIND)
 	*(void **)&fn.last_error = dlsym(lib, "ncclGetLastError");
+	*(void **)&fn.enroll = dlsym(lib, "ncclCommRegister");
+	*(void **)&fn.withdraw = dlsym(lib, "ncclCommDeregister");
 	loaded = 1;
 	return 0;
 }
@@ -68,6 +72,27 @@ int nc_init(uintptr_t ctx, uintptr_t *comm, int n, const void *id, int rank, int
 ON_COMM(finalize)
 ON_COMM(destroy)
 ON_COMM(abort)
+
+int nc_registers(void) { return fn.enroll && fn.withdraw; }
+
+int nc_register(uintptr_t ctx, uintptr_t comm, uintptr_t at, size_t n, uintptr_t *registration)
+{
+	int e = enter(ctx);
+	if (e || !nc_registers())
+		return e ? e : NC_NOT_LOADED;
+	void *h = 0;
+	e = fn.enroll((void *)comm, (void *)at, n, &h);
+	*registration = (uintptr_t)h;
+	return e;
+}
+
+int nc_deregister(uintptr_t ctx, uintptr_t comm, uintptr_t registration)
+{
+	int e = enter(ctx);
+	if (e || !nc_registers())
+		return e ? e : NC_NOT_LOADED;
+	return fn.withdraw((void *)comm, (void *)registration);
+}
 
 int nc_async_error(uintptr_t comm, int *state)
 {

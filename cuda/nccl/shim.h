@@ -56,6 +56,10 @@ const char *nc_bind_driver(void *lib);
 int nc_version(int *v);
 int nc_unique_id(void *id);
 int nc_init(uintptr_t ctx, uintptr_t *comm, int n, const void *id, int rank, int min_ctas, int max_ctas);
+// nc_registers says whether the library has what registers memory.
+int nc_registers(void);
+int nc_register(uintptr_t ctx, uintptr_t comm, uintptr_t at, size_t n, uintptr_t *registration);
+int nc_deregister(uintptr_t ctx, uintptr_t comm, uintptr_t registration);
 int nc_finalize(uintptr_t ctx, uintptr_t comm);
 int nc_destroy(uintptr_t ctx, uintptr_t comm);
 int nc_abort(uintptr_t ctx, uintptr_t comm);
