@@ -51,6 +51,9 @@ func (d *Device) openNCCL(need *TransportError) error {
 	if err := d.life.Defer("communicators", n.close); err != nil {
 		return err
 	}
+	if !d.opts.NCCL.NoRegister {
+		d.domain.Watch(n.watcher())
+	}
 	d.over.Store(n)
 	return nil
 }
@@ -77,8 +80,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error 
 	}
 	n := d.over.Load()
 	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return !crossStage && !c.crossStage && slices.Equal(c.ranks, g.ranks) }); at >= 0 {
-		n.use(g, n.comms()[at])
-		return nil
+		return n.use(g, n.comms()[at])
 	}
 	limit := d.spec.Timeout
 	if end, ok := ctx.Deadline(); ok { // which is what joining may take
@@ -97,13 +99,15 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error 
 		config.MaxCTAs = crossStageCTAs
 	}
 	c.c, err = nccl.Join(joining, lib, job, c.name, uintptr(d.rank.Ctx),
-		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: config})
+		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: config, Unregistered: d.unregistered(g.ranks)})
 	cause := context.Cause(joining)
 	stop()
 	if err == nil {
 		list := append(slices.Clone(n.comms()), c)
 		n.list.Store(&list)
-		n.use(g, c)
+		if err := n.enroll(g, c); err != nil {
+			return joinError(&d.spec, err)
+		}
 		if crossStage {
 			return d.introduce(ctx, c)
 		}
@@ -114,12 +118,6 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error 
 		return lost
 	}
 	return joinError(&d.spec, err)
-}
-
-// use lets a group have a communicator.
-func (n *overNCCL) use(g *group, c *comm) {
-	g.nc = c
-	c.users++
 }
 
 // leave ends a group's use of its communicator, which ends with the last.

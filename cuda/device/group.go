@@ -117,8 +117,14 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 		g.scratch = d.domain.World.Addr(place, s.Scratch)
 		return nil
 	}
-	g.scratch, err = d.own(g.life).Alloc(g.room + barrierBytes)
+	g.scratch, err = d.own(g.life).Alloc(g.scratchBytes())
 	return err
+}
+
+// scratchBytes is what scratch over NCCL takes, in whole pages, by which memory is registered.
+func (g *group) scratchBytes() uint64 {
+	const page = 64 << 10
+	return (g.room + barrierBytes + page - 1) &^ (page - 1)
 }
 
 // DropGroup implements runtime.Device.

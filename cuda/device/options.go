@@ -84,6 +84,11 @@ type NCCLOptions struct {
 	Library nccl.Library
 	// Config tunes every communicator.
 	Config nccl.Config
+	// NoRegister leaves memory unregistered. Without it groups whose ranks are each on a
+	// host of its own register the arena with network adapters that can use it (GPUDirect
+	// RDMA): then NCCL has no copies of its own, and an all_gather takes one multiprocessor.
+	// Where something is missing, such as NCCL 2.24, the log says what.
+	NoRegister bool
 }
 
 // nccl opens the library.

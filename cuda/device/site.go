@@ -96,6 +96,9 @@ func (o *Options) digest(spec *rt.Spec) string {
 	if o.Transport != "" || o.NCCL.Config != (nccl.Config{}) {
 		s += fmt.Sprintf(", transport %q, nccl %+v", o.Transport, o.NCCL.Config)
 	}
+	if o.NCCL.NoRegister {
+		s += ", unregistered"
+	}
 	g := o.group(spec, "")
 	return s + ", groups " + g.Digest()
 }
@@ -163,7 +166,7 @@ func (s *site) build(ctx context.Context, d *Device) error {
 			continue
 		}
 		i, err := domain.New(ctx, d.drv, &d.spec, ranks, devs, infos[devs[0]].Memory,
-			symm.WorldOptions{ShareDevice: d.opts.ShareDevice, Images: d.opts.Images})
+			symm.WorldOptions{ShareDevice: d.opts.ShareDevice, Images: d.opts.Images, Network: s.routes.SeveralHosts() && !d.opts.NCCL.NoRegister})
 		if err != nil {
 			return err
 		}

@@ -108,6 +108,23 @@ func within(ranks, all []int) bool {
 	return !slices.ContainsFunc(ranks, func(rank int) bool { return !slices.Contains(all, rank) })
 }
 
+// Apart reports whether the ranks are each on a host of its own.
+func (r *Routes) Apart(ranks []int) bool {
+	for i, a := range ranks {
+		for _, b := range ranks[i+1:] {
+			if r.layout.Ranks[a].Machine == r.layout.Ranks[b].Machine {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// SeveralHosts reports whether the world has more than one host.
+func (r *Routes) SeveralHosts() bool {
+	return slices.ContainsFunc(r.layout.Ranks, func(p topo.Place) bool { return p.Machine != r.layout.Ranks[0].Machine })
+}
+
 // NeedsNCCL is the first subgroup that does, -1 for none.
 func NeedsNCCL(row []topo.Decision) int {
 	return slices.IndexFunc(row, func(d topo.Decision) bool { return d.Transport == topo.NCCL })
@@ -127,9 +144,39 @@ type Domain struct {
 	Gate    sync.RWMutex                // held by transfers, and when regions go
 	regions atomic.Pointer[[]rt.Region] // of the arena, in order
 
-	mu     sync.Mutex
-	groups map[string]*shared
+	mu       sync.Mutex
+	groups   map[string]*shared
+	watchers []Watcher
 }
+
+// Watcher is told of the arena's regions: of one that has come, before anybody uses it, and of
+// one that goes, while it is still memory. What Came returns makes growing fail.
+type Watcher struct{ Came, Goes func(rt.Region) error }
+
+// Watch adds a watcher. Whoever grows or shrinks the arena calls all of this process.
+func (s *Domain) Watch(w Watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, w)
+}
+
+// Regions are the arena's.
+func (s *Domain) Regions() []rt.Region { return *s.regions.Load() }
+
+// tell calls one function of each watcher.
+func (s *Domain) tell(at rt.Region, of func(Watcher) func(rt.Region) error) error {
+	s.mu.Lock()
+	list := s.watchers
+	s.mu.Unlock()
+	var errs []error
+	for _, w := range list {
+		errs = append(errs, of(w)(at))
+	}
+	return errors.Join(errs...)
+}
+
+func came(w Watcher) func(rt.Region) error { return w.Came }
+func goes(w Watcher) func(rt.Region) error { return w.Goes }
 
 // shared is a group on the domain's memory.
 type shared struct {
@@ -193,6 +240,9 @@ func (s *Domain) Grow(ctx context.Context, at rt.Region) error {
 	list := append(slices.Clone(*s.regions.Load()), at)
 	slices.SortFunc(list, func(a, b rt.Region) int { return int(min(max(a.Lo-b.Lo, -1), 1)) })
 	s.regions.Store(&list)
+	if err := s.tell(at, came); err != nil {
+		return errors.Join(err, s.Shrink(at))
+	}
 	return nil
 }
 
@@ -207,7 +257,7 @@ func (s *Domain) Shrink(at rt.Region) error {
 	}
 	list = slices.Delete(list, i, i+1)
 	s.regions.Store(&list)
-	return s.World.Shrink(uint64(at.Lo))
+	return errors.Join(s.tell(at, goes), s.World.Shrink(uint64(at.Lo)))
 }
 
 // Region is the one that bytes lo to hi are in; an empty range is in any.
