@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/cuda/topo/nvml"
 )
@@ -19,7 +20,8 @@ var topoCommand = command{
 	help: `
 Without FILE the machine is read from the NVIDIA driver; FILE is the output of -json from
 another machine. The last lines say whether groups use symmetric memory, which needs
-P2P access, or NCCL, and why. lowerdump calibrate measures speeds.
+P2P access, or NCCL, and why, and for this machine which NCCL carries groups across hosts, and
+whether it can use the arena directly. lowerdump calibrate measures speeds.
 
 Examples:
   lowerdump topo
@@ -83,7 +85,27 @@ func runTopo(_ context.Context, t tool, args []string) error {
 	}
 	layout := topo.Local(m, gpus...)
 	fmt.Fprint(t.out, m)
-	return writeDecisions(t.out, layout)
+	if err := writeDecisions(t.out, layout); err != nil || len(files) > 0 {
+		return err
+	}
+	_, err = fmt.Fprintln(t.out, betweenHosts(nccl.Open("")))
+	return err
+}
+
+// betweenHosts says what carries groups on several hosts, and how much of it.
+func betweenHosts(l nccl.Library, err error) string {
+	var v int
+	if err == nil {
+		v, err = l.Version()
+	}
+	if err != nil {
+		return fmt.Sprintf("between hosts: nothing: %v", err)
+	}
+	s := "between hosts: NCCL " + nccl.VersionText(v)
+	if err := l.Registers(); err != nil {
+		return fmt.Sprintf("%s, which copies through its own buffers: %v", s, err)
+	}
+	return s + ", which copies through its own buffers, or none where each rank is on a host of its own and adapters can use the arena"
 }
 
 // machine is the one that FILE describes, or this one.
