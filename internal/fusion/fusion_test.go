@@ -115,6 +115,26 @@ var regionCases = []regionCase{
 		row:  "by other dimensions", vector: "not of the shape", update: "neither of rows nor elementwise",
 	},
 	{
+		name: "a vector along a known size that counts rows",
+		text: `(%x: f32[a,4,b], %y: f32[1,4,1]) -> (f32[a,4,b]) { %z = add %x, %y : f32[a,4,b]; %w = neg %z : f32[a,4,b]; return %w }`,
+		row:  "other elements for some rows", vector: "not of the shape", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "a vector along rows",
+		text:   `(%x: f32[a,4,b,8], %y: f32[1,1,8]) -> (f32[a,4,b,8]) { %z = add %x, %y : f32[a,4,b,8]; %w = neg %z : f32[a,4,b,8]; return %w }`,
+		vector: "not of the shape", update: "neither of rows nor elementwise",
+	},
+	{
+		name: "a table of which rows see a part",
+		text: `(%x: f32[9,4,9], %i: i64[a,4,b]) -> (f32[a,4,b]) { %y = gather %x, %i {dim=0} : f32[a,4,b]; %z = neg %y : f32[a,4,b]; return %z }`,
+		row:  "other elements for some rows", vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
+		name:   "a table of which positions choose",
+		text:   `(%x: f32[9,8], %i: i64[a,2,b]) -> (f32[a,2,b,8]) { %y = embedding %x, %i : f32[a,2,b,8]; %z = neg %y : f32[a,2,b,8]; return %z }`,
+		vector: "not elementwise", update: "neither of rows nor elementwise",
+	},
+	{
 		name:   "through a view",
 		text:   `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`,
 		row:    "only the number of rows",

@@ -61,6 +61,9 @@ func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 		if !Reshapes(n) && slices.ContainsFunc(n.Args(), other) {
 			return ir.Dim{}, refuse(n, "rows of an operand are counted by other dimensions than those of its result")
 		}
+		if !Reshapes(n) && slices.ContainsFunc(n.Args(), func(v *ir.Value) bool { return !HasDynamicSize(v) && variesByRow(n, v) }) {
+			return ir.Dim{}, refuse(n, "an operand of known sizes has other elements for some rows than for others")
+		}
 		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !HasDynamicSize(v) && r.Escapes(v) }) {
 			return ir.Dim{}, refuse(n, "its result has no rows of unknown number")
 		}
@@ -69,6 +72,34 @@ func RowSize(nodes []*ir.Node) (ir.Dim, *Refusal) {
 		return ir.Dim{}, refuse(nodes[0], "all sizes are known")
 	}
 	return *rows, nil
+}
+
+// variesByRow reports whether rows of n's result that several dimensions count may see different parts
+// of its operand v, whose sizes are all known: what the rows' number alone does not tell.
+func variesByRow(n *ir.Node, v *ir.Value) bool {
+	out, shape := n.Result(0), v.Type().Shape()
+	k := RowDims(out)
+	switch {
+	case k < 2 || v.Type().Rank() == 0:
+		return false
+	case n.Op() == ir.OpEmbedding:
+		return false // a table, of which positions choose rows
+	case n.Op() == ir.OpIndex:
+		for i, d := range n.Attrs().Ints("dims") {
+			if d != int64(i) {
+				return true
+			}
+		}
+		return false
+	case !n.Op().Info().Elementwise:
+		return true
+	}
+	for d, size := range shape {
+		if d+out.Type().Rank()-len(shape) < k && !size.Equal(ir.D(1)) {
+			return true
+		}
+	}
+	return false
 }
 
 // evenRows reports whether v's rows are a number of elements apart, and laid out alike by numbers.

@@ -262,7 +262,7 @@ func regionTrial(name string, nodes []*ir.Node, hints map[string]int64, seen map
 
 // tinySteps are small traced steps whose regions together have most of what regions can have.
 var tinySteps = traced("graphs/tiny_fsdp2.fw", "graphs/tiny_fsdp2.bw", "graphs/tiny_moe2.fw", "graphs/tiny_moe2.bw", "graphs/tiny_tpsp2.bw",
-	"models/gpt_any.fw", "models/gpt_any.bw")
+	"models/gpt_any.fw", "models/gpt_any.bw", "models/convnet_any.fw", "models/convnet_any.bw")
 
 // traced are files of testdata.
 func traced(names ...string) []string {

@@ -26,6 +26,9 @@ var sizedCases = []struct {
 	{name: "through_views", text: `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`},
 	{name: "row_scale", text: `(%x: bf16[a,24], %w: f32[a,1]) -> (bf16[a,24]) { %y = mul %x, %w : bf16[a,24]; return %y }`},
 	{name: "bias", text: `(%x: bf16[a,b], %w: bf16[b]) -> (bf16[a,b]) { %y = add %x, %w : bf16[a,b]; return %y }`},
+	{name: "channels", text: `(%x: bf16[a,16,b], %w: f32[1,16,1]) -> (f32[a,16,b]) { %y = sub %x, %w : f32[a,16,b]; return %y }`},
+	{name: "gather_between", text: `(%x: f32[17,4,37], %i: i64[a,4,b]) -> (f32[a,4,b]) { %y = gather %x, %i {dim=0} : f32[a,4,b]; return %y }`},
+	{name: "index_between", text: `(%x: f32[5,9,3], %i: i64[a,b]) -> (f32[5,a,b,3]) { %y = index %x, %i {dims=[1]} : f32[5,a,b,3]; return %y }`},
 	{name: "outer", text: `(%x: f32[a,1], %w: f32[1,b]) -> (f32[a,b]) { %y = mul %x, %w : f32[a,b]; return %y }`},
 	{name: "masks", text: `(%c: bool[a,5], %x: f16[a,5], %z: f16[]) -> (f16[a,5]) { %y = where %c, %x, %z : f16[a,5]; return %y }`},
 	{name: "rmsnorm", text: `(%x: bf16[a,24], %w: bf16[24]) -> (bf16[a,24], f32[a,1]) { %f = convert %x : f32[a,24]; %q = mul %f, %f : f32[a,24]; %m = mean %q {dims=[1], keepdim=true} : f32[a,1]; %e = add %m {scalar=0.00001} : f32[a,1]; %r = rsqrt %e : f32[a,1]; %n = mul %f, %r : f32[a,24]; %b = convert %n : bf16[a,24]; %y = mul %b, %w : bf16[a,24]; return %y, %r }`},
@@ -223,15 +226,15 @@ func TestSizedErrors(t *testing.T) {
 	}
 }
 
-// Every region that the pass forms in random programs of which one size is known at run
-// time only becomes a kernel that gives the interpreter's bits whatever that size is, and
+// Every region that the pass forms in random programs of which one or two sizes are known at run
+// time only, the rows' or those of any dimension, becomes a kernel that gives the interpreter's bits whatever that size is, and
 // so does every launch that is alone.
 func TestRandomSizedRegions(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
 		seeds = 120
 	}
-	rows := regexp.MustCompile(`\[8([,\]])`)
+	rows, all := regexp.MustCompile(`\[8([,\]])`), regexp.MustCompile(`([\[,])(8|16)([,\]])`)
 	rng := rand.New(rand.NewPCG(5, 6))
 	var trials []*trial
 	programs, regional := 0, 0
@@ -240,7 +243,12 @@ func TestRandomSizedRegions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.Replace(rows.ReplaceAllString(g.String(), "[s$1"), "world 1\n", "world 1\nsym s hint 8 max 21\n", 1)
+		text := rows.ReplaceAllString(g.String(), "[s$1")
+		if seed%2 > 0 {
+			text = all.ReplaceAllStringFunc(g.String(), func(s string) string { return strings.NewReplacer("16", "r", "8", "s").Replace(s) })
+			text = all.ReplaceAllStringFunc(text, func(s string) string { return strings.NewReplacer("16", "r", "8", "s").Replace(s) }) // what shared a comma
+		}
+		text = strings.Replace(text, "world 1\n", "world 1\nsym r hint 16 max 19\nsym s hint 8 max 21\n", 1)
 		m, err := ir.Parse("random", text)
 		if err != nil || m.Verify() != nil {
 			continue // a size that has to be a number, or strides
@@ -280,7 +288,7 @@ func TestRandomSizedRegions(t *testing.T) {
 					regional++
 				}
 				for _, s := range []int64{rng.Int64N(22), 21, 1} {
-					tr, err := newTrialAt(k, st, one, 0, seed, map[string]int64{"s": s})
+					tr, err := newTrialAt(k, st, one, 0, seed, map[string]int64{"r": min(s, 19), "s": s})
 					if err != nil && s == 0 {
 						continue // nothing is the largest of none
 					}
