@@ -11,6 +11,7 @@ type outbox struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
 	queue  []*message
+	own    *message // in queue, if nobody else has it
 	bytes  int
 	closed bool
 	done   chan struct{} // closed when pump has returned
@@ -35,9 +36,12 @@ func (o *outbox) put(m *message) bool {
 	}
 	o.bytes += m.size()
 	if n := len(o.queue); n > 0 && o.queue[n-1].joins(m) {
-		both := *o.queue[n-1]
-		both.Who, both.coded = slices.Concat(both.Who, m.Who), nil
-		o.queue[n-1] = &both
+		if o.own != o.queue[n-1] { // others have it, too
+			both := *o.queue[n-1]
+			both.Who, both.coded = slices.Clone(both.Who), nil
+			o.own, o.queue[n-1] = &both, &both
+		}
+		o.own.Who = append(o.own.Who, m.Who...)
 	} else {
 		o.queue = append(o.queue, m)
 	}
@@ -82,7 +86,7 @@ func (o *outbox) pump(f func([]*message) error) error {
 			o.cond.Wait()
 		}
 		batch := o.queue
-		o.queue, o.bytes = nil, 0
+		o.queue, o.own, o.bytes = nil, nil, 0
 		o.mu.Unlock()
 		if len(batch) == 0 {
 			return nil

@@ -70,3 +70,37 @@ func TestLeftGroups(t *testing.T) {
 		t.Errorf("%d groups are left", len(c.groups))
 	}
 }
+
+// TestOutboxJoins: what one message says of several ranks is told as one, without a copy for
+// each, and leaves what other outboxes have as it is.
+func TestOutboxJoins(t *testing.T) {
+	o, other := newOutbox(), newOutbox()
+	const n = 4096
+	gone := func(r int) *message { return &message{Kind: kindGone, Who: []int{r}, coded: &coded{}} }
+	first := gone(0)
+	o.put(first)
+	other.put(first)
+	allocs := testing.AllocsPerRun(1, func() {
+		for r := 1; r <= n/2; r++ {
+			o.put(gone(r))
+		}
+	})
+	if len(o.queue) != 1 || o.queue[0] == first || o.queue[0].coded != nil || len(o.queue[0].Who) != n+1 || o.queue[0].Who[n] != n/2 {
+		t.Errorf("%d messages, the first of %d ranks", len(o.queue), len(o.queue[0].Who))
+	}
+	if other.queue[0] != first || len(first.Who) != 1 || first.coded == nil {
+		t.Errorf("what another outbox has was changed: %v", first.Who)
+	}
+	if allocs > 3*n/2+64 { // the messages of this test
+		t.Errorf("%.0f allocations for %d messages", allocs, n/2)
+	}
+	taken := make(chan []*message, 2)
+	go o.pump(func(list []*message) error { taken <- list; return nil })
+	list := <-taken
+	o.put(gone(1))
+	o.close()
+	<-o.done
+	if len(list) != 1 || len(list[0].Who) != n+1 {
+		t.Errorf("what was handed on was changed: %d messages of %d ranks", len(list), len(list[0].Who))
+	}
+}
