@@ -167,7 +167,8 @@ func (c *Comm) deregister(h Handle) (err error) {
 
 // discard ends the registrations of a communicator that is about to be aborted. The library
 // would end them itself, but after it has freed what it needs for that (commFree of 2.24
-// to 2.30). While it is in the middle of something it has to.
+// to 2.30). While it is in the middle of something it has to. An operation in flight names a
+// registration that has ended until the abort, which is next; it uses it only if its peer comes just then.
 func (c *Comm) discard(h Handle) {
 	if len(c.regs) == 0 {
 		return
