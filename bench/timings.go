@@ -20,7 +20,7 @@ type measured struct {
 	Calls       []float64 `json:"calls"`   // enqueued one crossing a step
 	Compute     []float64 `json:"compute"` // captured, without collectives
 	Waiting     float64   `json:"waiting"` // of a traced step, see waiting
-	ControlFlow string    `json:"chooses"` // of a step with loops or branches, who goes round; then Compute and Waiting are not measured
+	ControlFlow string    `json:"chooses"` // of a step with loops or branches, who runs them; then Compute and Waiting are not measured
 }
 
 // warmUp is the number of replays before timed ones.
@@ -138,7 +138,7 @@ func (j *Job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 	}
 	if h.program.HasControlFlow() {
 		// Without its collectives a loop may have no end, and nobody tells what ran in it when.
-		m.Compute, m.ControlFlow = m.Graph, "the device goes round its loops and chooses its branches"
+		m.Compute, m.ControlFlow = m.Graph, "the device runs its loops and branches"
 		if why := s.HostControlFlow(); why != nil {
 			m.ControlFlow = why.Error()
 		}
@@ -200,7 +200,7 @@ type timing struct {
 	Unhidden    float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
 	Instrs      int     `json:"instructions"`
 	Arena       int64   `json:"arena_bytes"`
-	ControlFlow string  `json:"chooses,omitempty"` // who goes round loops; what collectives cost is not measured then
+	ControlFlow string  `json:"chooses,omitempty"` // who runs the loops; what collectives cost is not measured then
 
 	Peer *peerTimes `json:"peer,omitempty"` // of the same function, if -peer has it
 }

@@ -30,10 +30,10 @@ type Prover struct {
 	vals *terms.Values
 	z    *terms.Normalizer
 
-	loops  int                   // in each other, that are being read
-	rounds int                   // operations of their rounds, so far
-	long   []*long               // that have been read by induction
-	bodies map[string][]*Meaning // by function name: those read so far that are not known to be equal
+	loops      int                   // in each other, that are being read
+	iterations int                   // operations of their iterations, so far
+	long       []*long               // that have been read by induction
+	bodies     map[string][]*Meaning // by function name: those read so far that are not known to be equal
 }
 
 // NewProver returns a prover for functions of modules of that many ranks.

@@ -8,33 +8,33 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Loops that are too long to be read round by round, but whose length is known from what counts.
+// Loops that are too long to be read iteration by iteration, but whose length is known from what counts.
 //
-// The first such loop names what it carries after a few rounds before its last, as it is after any number of rounds;
-// the last rounds are read from there. Of each other loop, of as many rounds or a few less, it is then
-// proved by induction that what it carries after any number of rounds are values of the first
-// loop's body, each of the round that follows or of the one behind that: what it carries itself, but also what it
-// computes on the way. The base is that the operands are those values of its first rounds, the step that from
-// such values of any round, of which nothing else is known, the other body makes those of the
-// next one. So a loop that gathers in each round what the next needs carries a value of the first
-// one's body a round early, and one that stores what the round before left carries values of the round before.
+// The first such loop names what it carries after a few iterations before its last, as it is after any number of iterations;
+// the last iterations are read from there. Of each other loop, of as many iterations or a few less, it is then
+// proved by induction that what it carries after any number of iterations are values of the first
+// loop's body, each of the iteration that follows or of the one behind that: what it carries itself, but also what it
+// computes on the way. The base is that the operands are those values of its first iterations, the step that from
+// such values of any iteration, of which nothing else is known, the other body makes those of the
+// next one. So a loop that gathers in each iteration what the next needs carries a value of the first
+// one's body an iteration early, and one that stores what the iteration before left carries values of the iteration before.
 
 // Bounds of what is followed.
 const (
-	maxCounted = 1 << 19 // operations on what counts
-	lastRounds = 4       // that are read
+	maxCounted     = 1 << 19 // operations on what counts
+	lastIterations = 4       // that are read
 )
 
 // long is a loop that others are held against. The function may change after it has been read: nothing here
 // refers to it.
 type long struct {
-	n       *ir.Node        // while the loop is being read
-	entry   []terms.ValueID // operands
-	rounds  int64
-	carried int
-	own     []computed
-	states  [][]terms.ValueID // that the last rounds begin with, and the results
-	// Numbers of own, of the last rounds, of the first, and of rounds that begin with anything.
+	n          *ir.Node        // while the loop is being read
+	entry      []terms.ValueID // operands
+	iterations int64
+	carried    int
+	own        []computed
+	states     [][]terms.ValueID // that the last iterations begin with, and the results
+	// Numbers of own, of the last iterations, of the first, and of iterations that begin with anything.
 	last, first, any [][]terms.ValueID
 }
 
@@ -52,7 +52,7 @@ func (r *reader) induct(n *ir.Node) bool {
 	text, calls := r.bodies(n)
 	l := &long{n: n, entry: r.args(n), carried: n.Carried()}
 	carried, after := n.Carried(), [][]terms.ValueID(nil)
-	if calls || !r.p.count(l, &after) || l.rounds < lastRounds {
+	if calls || !r.p.count(l, &after) || l.iterations < lastIterations {
 		return false
 	}
 	r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), n.Attrs(), text), l.entry})
@@ -60,15 +60,15 @@ func (r *reader) induct(n *ir.Node) bool {
 	if out == nil {
 		state := slices.Clone(l.entry)
 		for k, v := range n.DeclaredResults() {
-			state[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: -1, Result: int32(k), Tag: fmt.Sprint("after ", l.rounds-lastRounds, " rounds", text), Type: plain(v.Type()), Args: l.entry, Node: n.Name()})
+			state[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: -1, Result: int32(k), Tag: fmt.Sprint("after ", l.iterations-lastIterations, " iterations", text), Type: plain(v.Type()), Args: l.entry, Node: n.Name()})
 		}
-		for i := range lastRounds {
+		for i := range lastIterations {
 			counted(state, after[i])
 			l.states = append(l.states, state)
-			x := r.p.round(n, state)
+			x := r.p.iteration(n, state)
 			l.last, state = append(l.last, x.computes()), x.ends(state)
 		}
-		counted(state, after[lastRounds])
+		counted(state, after[lastIterations])
 		l.states = append(l.states, state)
 		l.begin(r.p)
 		l.n = nil
@@ -92,8 +92,8 @@ func counted(state, known []terms.ValueID) {
 	}
 }
 
-// round reads the body of a while that begins with a state.
-func (p *Prover) round(n *ir.Node, state []terms.ValueID) *reader {
+// iteration reads the body of a while that begins with a state.
+func (p *Prover) iteration(n *ir.Node, state []terms.ValueID) *reader {
 	r := p.reader(n.Bodies()[1], sources(state), &Meaning{}, -1, "")
 	for _, o := range r.f.Order() {
 		r.next(o)
@@ -109,7 +109,7 @@ func sources(state []terms.ValueID) []source {
 	return out
 }
 
-// ends is the state that the next round begins with.
+// ends is the state that the next iteration begins with.
 func (r *reader) ends(state []terms.ValueID) []terms.ValueID {
 	state = slices.Clone(state)
 	for k, o := range r.m.outputs {
@@ -130,7 +130,7 @@ func values(f *ir.Func) (out []*ir.Value) {
 	return out
 }
 
-// computes are the numbers of values of a round that has been read.
+// computes are the numbers of values of an iteration that has been read.
 func (r *reader) computes() (out []terms.ValueID) {
 	for _, v := range values(r.f) {
 		out = append(out, r.read(v))
@@ -161,7 +161,7 @@ func needed(f *ir.Func, vals []*ir.Value) (nodes []*ir.Node, in []int) {
 	return nodes, in
 }
 
-// count counts the rounds of a loop, and lists what is known of what counts after each of the last; false if that does
+// count counts the iterations of a loop, and lists what is known of what counts after each of the last; false if that does
 // not say how many there are.
 func (p *Prover) count(l *long, after *[][]terms.ValueID) bool {
 	cond, body := l.n.Bodies()[0], l.n.Bodies()[1]
@@ -190,7 +190,7 @@ func (p *Prover) count(l *long, after *[][]terms.ValueID) bool {
 			continue
 		}
 		state := slices.Clone(l.entry)
-		l.rounds, *after = 0, nil
+		l.iterations, *after = 0, nil
 		for !again {
 			now := make([]terms.ValueID, len(counts))
 			for k := range counts {
@@ -198,7 +198,7 @@ func (p *Prover) count(l *long, after *[][]terms.ValueID) bool {
 					now[k] = state[k]
 				}
 			}
-			if *after = append(*after, now); len(*after) > lastRounds+1 {
+			if *after = append(*after, now); len(*after) > lastIterations+1 {
 				*after = (*after)[1:]
 			}
 			more, ok := p.z.Integer(p.some(cond, decide, state, cond.Return().Args())[0])
@@ -219,7 +219,7 @@ func (p *Prover) count(l *long, after *[][]terms.ValueID) bool {
 				state[k] = out[i]
 				i++
 			}
-			l.rounds++
+			l.iterations++
 		}
 	}
 	return false
@@ -256,7 +256,7 @@ func (p *Prover) some(f *ir.Func, nodes []*ir.Node, state []terms.ValueID, vals 
 	return out
 }
 
-// claim is that a loop carries a value of another's body, by its place in own, of the round that
+// claim is that a loop carries a value of another's body, by its place in own, of the iteration that
 // follows or of the one behind it.
 type claim struct{ v, later int }
 
@@ -264,8 +264,8 @@ type claim struct{ v, later int }
 // known to compute them.
 func (p *Prover) held(l *long) []terms.ValueID {
 	for _, to := range p.long {
-		gap := int(to.rounds - l.rounds)
-		if gap < 0 || gap >= lastRounds {
+		gap := int(to.iterations - l.iterations)
+		if gap < 0 || gap >= lastIterations {
 			continue
 		}
 		claims := p.relate(to, l)
@@ -274,13 +274,13 @@ func (p *Prover) held(l *long) []terms.ValueID {
 		}
 		var out []terms.ValueID
 		for _, c := range claims {
-			at := lastRounds - gap + c.later
-			if in := to.own[c.v].input; in >= 0 && at <= lastRounds {
+			at := lastIterations - gap + c.later
+			if in := to.own[c.v].input; in >= 0 && at <= lastIterations {
 				out = append(out, to.states[at][in])
-			} else if at < lastRounds {
+			} else if at < lastIterations {
 				out = append(out, to.last[at][c.v])
 			} else {
-				return nil // of a round that there is not
+				return nil // of an iteration that there is not
 			}
 		}
 		return out
@@ -288,7 +288,7 @@ func (p *Prover) held(l *long) []terms.ValueID {
 	return nil
 }
 
-// begin reads what a round computes, the first rounds of a loop, and rounds that begin with anything.
+// begin reads what an iteration computes, the first iterations of a loop, and iterations that begin with anything.
 func (l *long) begin(p *Prover) {
 	for _, v := range values(l.n.Bodies()[1]) {
 		c := computed{v.Type(), -1}
@@ -299,20 +299,20 @@ func (l *long) begin(p *Prover) {
 	}
 	state, free := l.entry, slices.Clone(l.entry)
 	for k, v := range l.n.DeclaredResults() {
-		free[k] = p.vals.Number(terms.Value{Op: ir.OpInput, Group: -1, Result: int32(k), Tag: fmt.Sprintf("what any round of %s %d begins with", l.n.Name(), len(p.long)), Type: plain(v.Type())})
+		free[k] = p.vals.Number(terms.Value{Op: ir.OpInput, Group: -1, Result: int32(k), Tag: fmt.Sprintf("what any iteration of %s %d begins with", l.n.Name(), len(p.long)), Type: plain(v.Type())})
 	}
 	for range 2 {
-		x := p.round(l.n, state)
+		x := p.iteration(l.n, state)
 		l.first, state = append(l.first, x.computes()), x.ends(state)
 	}
 	for range 3 {
-		x := p.round(l.n, free)
+		x := p.iteration(l.n, free)
 		l.any, free = append(l.any, x.computes()), x.ends(free)
 	}
 }
 
 // relate finds for each value that a loop carries one of another's body that it is, after any
-// number of rounds; nil if there are none.
+// number of iterations; nil if there are none.
 func (p *Prover) relate(to, l *long) []claim {
 	var choice [][]claim // what may be, by value that is carried
 	for k, v := range l.n.DeclaredResults() {
@@ -337,7 +337,7 @@ func (p *Prover) relate(to, l *long) []claim {
 			}
 			state[k] = to.any[list[0].later][list[0].v]
 		}
-		next, wrong := p.round(l.n, state).ends(state), false
+		next, wrong := p.iteration(l.n, state).ends(state), false
 		for k, list := range choice {
 			if p.z.Norm(next[k]) != p.z.Norm(to.any[list[0].later+1][list[0].v]) {
 				choice[k], wrong = list[1:], true

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Loops of more rounds than are read one by one. Each gathers a row, computes with it, and stores
+// Loops of more iterations than are read one by one. Each gathers a row, computes with it, and stores
 // the reduced sum.
 const longLoop = `world 2
 group @g = [[0, 1]]
@@ -37,7 +37,7 @@ func @round(%i: i64[], %y: f32[8], %s: f32[3000,4], %w: f32[3000,4]) -> (i64[], 
 }
 `
 
-// aheadLoop gathers a round ahead.
+// aheadLoop gathers an iteration ahead.
 const aheadLoop = `world 2
 group @g = [[0, 1]]
 func @f(%x: f32[8], %w: f32[3000,4], %s: f32[3000,4]) -> (f32[8], f32[3000,4]) {
@@ -76,7 +76,7 @@ func @ahead(%i: i64[], %y: f32[8], %s: f32[3000,4], %c: f32[8], %w: f32[3000,4])
 }
 `
 
-// behindLoop reduces and stores a round behind.
+// behindLoop reduces and stores an iteration behind.
 const behindLoop = `world 2
 group @g = [[0, 1]]
 func @f(%x: f32[8], %w: f32[3000,4], %s: f32[3000,4]) -> (f32[8], f32[3000,4]) {
@@ -116,7 +116,7 @@ func @behind(%i: i64[], %y: f32[8], %s: f32[3000,4], %left: f32[8], %was: i64[1]
 }
 `
 
-// A loop of thousands of rounds is proved equal to one that starts or ends collectives a round away,
+// A loop of thousands of iterations is proved equal to one that starts or ends collectives an iteration away,
 // and not to one that does so wrong.
 func TestLoopsByInduction(t *testing.T) {
 	p := equiv.NewProver(2, equiv.Options{})
@@ -129,14 +129,14 @@ func TestLoopsByInduction(t *testing.T) {
 		{"ahead", aheadLoop, "", "", true},
 		{"behind", behindLoop, "", "", true},
 		{"other names", longLoop, "round", "turn", true},
-		{"a round less", longLoop, "scalar=3000", "scalar=2999", false},
+		{"an iteration less", longLoop, "scalar=3000", "scalar=2999", false},
 		{"another operation", longLoop, "mul %y", "add %y", false},
 		{"another begin", longLoop, "full {value=0}", "full {value=1}", false},
 		{"stale value", aheadLoop, "return %j, %z, %t, %whole", "%old = clone %c : f32[8]\n  return %j, %z, %t, %old", false},
 		{"row off by one", aheadLoop, "%soon = view %j", "%soon = view %i", false},
 		{"first row off by one", aheadLoop, "{dim=0, end=1, start=0}", "{dim=0, end=2, start=1}", false},
-		{"a round too many", aheadLoop, "lt %j {scalar=3000}", "lt %j {scalar=3001}", false},
-		{"a round too few", aheadLoop, "lt %j {scalar=3000}", "lt %j {scalar=2999}", false},
+		{"an iteration too many", aheadLoop, "lt %j {scalar=3000}", "lt %j {scalar=3001}", false},
+		{"an iteration too few", aheadLoop, "lt %j {scalar=3000}", "lt %j {scalar=2999}", false},
 		{"no epilogue", aheadLoop, "return %z, %t\n", "return %r#1, %r#2\n", false},
 		{"started twice", aheadLoop, "  %z = mul %y, %c", "  %b = all_gather %part on @g {dim=0} : async f32[8]\n  %twice = wait_tensor %b : f32[8]\n  %z = mul %y, %c", true},
 		{"read before it is there", aheadLoop, "%z = mul %y, %c : f32[8]\n", "%now = wait_tensor %a : f32[8]\n  %z = mul %y, %now : f32[8]\n", false},

@@ -5,15 +5,15 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Loops whose length follows from constants are read round by round, so that it does not matter
+// Loops whose length follows from constants are read iteration by iteration, so that it does not matter
 // which of them are unrolled, and how far.
 
-// maxRounds bounds the operations of the rounds of a loop, and of the loops in it.
-const maxRounds = 1 << 15
+// maxIterations bounds the operations of the iterations of a loop, and of the loops in it.
+const maxIterations = 1 << 15
 
-// rounds reads a while round by round, and reports whether that can be done: each round's condition
+// iterations reads a while iteration by iteration, and reports whether that can be done: each iteration's condition
 // has to be known.
-func (r *reader) rounds(n *ir.Node) bool {
+func (r *reader) iterations(n *ir.Node) bool {
 	if n.Op() != ir.OpWhile || r.repeated != "" {
 		return false
 	}
@@ -24,7 +24,7 @@ func (r *reader) rounds(n *ir.Node) bool {
 	}
 	m := *r.m
 	if r.p.loops == 0 {
-		r.p.rounds = 0
+		r.p.iterations = 0
 	}
 	r.p.loops++
 	defer func() { r.p.loops-- }()
@@ -34,7 +34,7 @@ func (r *reader) rounds(n *ir.Node) bool {
 		if !ok || len(c.effects)+len(c.comms) > 0 {
 			return false
 		}
-		if r.p.rounds += len(cond.Order()) + len(body.Order()); r.p.rounds > maxRounds {
+		if r.p.iterations += len(cond.Order()) + len(body.Order()); r.p.iterations > maxIterations {
 			return false
 		}
 		if more == 0 {

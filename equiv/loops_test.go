@@ -9,8 +9,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// looped computes so much of a tensor and x in so many rounds.
-func looped(t *testing.T, rounds, ops int, op string) *ir.Func {
+// looped computes so much of a tensor and x in so many iterations.
+func looped(t *testing.T, iterations, ops int, op string) *ir.Func {
 	t.Helper()
 	var body strings.Builder
 	for k := range ops {
@@ -30,7 +30,7 @@ func @round(%%i: i64[], %%s0: f32[4], %%x: f32[4]) -> (i64[], f32[4]) {
   %%j = add %%i {scalar=1} : i64[]
 %s  return %%j, %%s%d
 }
-`, rounds, body.String(), ops))
+`, iterations, body.String(), ops))
 }
 
 func parsedLoop(t *testing.T, text string) *ir.Func {
@@ -45,17 +45,17 @@ func parsedLoop(t *testing.T, text string) *ir.Func {
 	return m.Funcs()[0]
 }
 
-// A loop of known length is its rounds, no more and no fewer, and no others.
+// A loop of known length is its iterations, no more and no fewer, and no others.
 func TestLoops(t *testing.T) {
 	three := parsedLoop(t, "world 1\nfunc @f(%x: f32[4]) -> (f32[4]) {\n  %a = add %x, %x : f32[4]\n  %b = add %a, %x : f32[4]\n  %c = add %b, %x : f32[4]\n  return %c\n}\n")
 	for _, c := range []struct {
-		rounds int
-		op     string
-		equal  bool
+		iterations int
+		op         string
+		equal      bool
 	}{{3, "add", true}, {2, "add", false}, {4, "add", false}, {3, "mul", false}} {
-		_, err := equiv.Check(looped(t, c.rounds, 1, c.op), three, equiv.Options{})
+		_, err := equiv.Check(looped(t, c.iterations, 1, c.op), three, equiv.Options{})
 		if (err == nil) != c.equal {
-			t.Errorf("%d rounds of %s: %v", c.rounds, c.op, err)
+			t.Errorf("%d iterations of %s: %v", c.iterations, c.op, err)
 		}
 	}
 }

@@ -315,7 +315,7 @@ func (r *reader) wait(n *ir.Node) {
 }
 
 func (r *reader) node(n *ir.Node) {
-	if r.rounds(n) || r.induct(n) {
+	if r.iterations(n) || r.induct(n) {
 		return
 	}
 	args, eff, self := r.args(n), n.Effects(), ""

@@ -42,7 +42,7 @@ func @gcd(%a: i64[1], %b: i64[1]) -> (i64[1]) {
 	}
 }
 
-// A loop in a branch of a case in a loop, which reads what is the same in every round.
+// A loop in a branch of a case in a loop, which reads what is the same in every iteration.
 func TestNestedControl(t *testing.T) {
 	f := parse(t, `world 2
 func @f(%n: i64[], %x: f32[3], %w: f32[3]) -> (i64[], f32[3]) {

@@ -12,7 +12,7 @@ import (
 //	%y = case %k, %x {branches=["first", "other"]} : f32[4]
 //
 // Bodies see nothing but their inputs. The first operands of a while are carried, one for each
-// result, the others are the same in every round; cond and body take all of them. Operand 0 of
+// result, the others are the same in every iteration; cond and body take all of them. Operand 0 of
 // a case says which branch runs, all others are the branches' inputs.
 
 // The attributes that name bodies.
@@ -55,7 +55,7 @@ func (n *Node) bodyArgs() []*Value {
 	return n.args
 }
 
-// Carried is how many of a while's operands change from round to round: as many as it has
+// Carried is how many of a while's operands change from iteration to iteration: as many as it has
 // results. They come first.
 func (n *Node) Carried() int {
 	if n.op != OpWhile {
@@ -242,7 +242,7 @@ func (v *verifier) gives(n *Node, b *Func) {
 }
 
 // isolated checks that a body changes nothing around it, and draws no random numbers: those
-// of one round would be those of the next.
+// of one iteration would be those of the next.
 func (v *verifier) isolated(n *Node, b *Func) {
 	var r *roots
 	for i, in := range b.Inputs() {
@@ -256,7 +256,7 @@ func (v *verifier) isolated(n *Node, b *Func) {
 	for _, o := range b.Order() {
 		e := o.ownEffects()
 		if e&EffectRandom != 0 {
-			v.at(n, -1, nil, "@%s draws random numbers in %%%s, and one round's are not told from another's: draw them outside", b.Name, o.name)
+			v.at(n, -1, nil, "@%s draws random numbers in %%%s, and one iteration's are not told from another's: draw them outside", b.Name, o.name)
 		}
 		if e&EffectWrites == 0 {
 			continue

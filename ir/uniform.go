@@ -5,7 +5,7 @@ import "slices"
 // Which values are equal on all ranks. Ranks that go different ways in a while or a case must
 // not run collectives there, so the verifier asks what decides. Everything counts as equal
 // until something says otherwise, and what differs is followed to whatever is computed from
-// it, through bodies and from round to round, until nothing changes: what is left is equal on
+// it, through bodies and from iteration to iteration, until nothing changes: what is left is equal on
 // all ranks, given that the inputs of the module that say uniform=true are. A body that
 // several nodes run is taken with what differs for any of them.
 

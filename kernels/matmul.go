@@ -72,7 +72,7 @@ func MatmulTiles() []MatmulTile {
 // the same bits on any number of them.
 const partsFor = 132
 
-// NewMatmul picks tiles and a grid for up to sms multiprocessors: the tiles whose rounds take
+// NewMatmul picks tiles and a grid for up to sms multiprocessors: the tiles whose waves take
 // the shortest time. Sizes are positive and below 2^31.
 func NewMatmul(s MatmulShape, sms int) (*Matmul, error) {
 	like := s.best(partsFor, nil)
@@ -161,8 +161,8 @@ func (t MatmulTile) String() string {
 // Time is about what the tiles of t take, in microseconds.
 func (s *MatmulShape) Time(t MatmulTile, sms int) float64 {
 	rows, cols := s.clusters(t)
-	rounds := divUp(rows*cols*s.Batch, t.resident(sms))
-	return float64(rounds) * (float64(divUp(divUp(s.K, matmulDepth), t.Split))*t.step + t.end)
+	waves := divUp(rows*cols*s.Batch, t.resident(sms))
+	return float64(waves) * (float64(divUp(divUp(s.K, matmulDepth), t.Split))*t.step + t.end)
 }
 
 // clusters is how many rows and columns of clusters of tiles a result has.

@@ -10,7 +10,7 @@ import (
 
 // Bodies stand in the list where the node that runs them stands, between brackets
 // (program.Block). What a while carries is where its results are: it is copied there before
-// the first round, and at the end of each. Bodies read it there, and all other operands where
+// the first iteration, and at the end of each. Bodies read it there, and all other operands where
 // they are. Their own buffers are in the node's room.
 
 // frame is the function that is being lowered.

@@ -17,7 +17,7 @@ import (
 
 // Rounds on four ranks, with a collective in each, a branch that does not run on all of them, a
 // loop in it, carried values that change places, one that is donated, and what is the same in
-// every round, of which one view is where no kernel could read it.
+// every iteration, of which one view is where no kernel could read it.
 const rounds = `world 4
 group @all = [[0, 1, 2, 3]]
 group @two = [[0, 1], [2, 3]]
@@ -68,7 +68,7 @@ func @twice(%x: f32[4], %k: i64[1]) -> (f32[4], i64[1]) {
 `
 
 // Interpreter and host agree on loops and branches, before and after all passes, with kernels
-// and without, and no round at all is a loop, too.
+// and without, and no iteration at all is a loop, too.
 func TestRounds(t *testing.T) {
 	m := parsed(t, rounds)
 	for _, pipeline := range []string{"", "default", "cuda"} {

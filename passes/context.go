@@ -40,7 +40,7 @@ func NewContext(p *Pass, costs CostModel, f *ir.Func) *Context {
 }
 
 // Tick ends the pass, by a panic that the manager recovers, if the context of the
-// manager's run has ended. Passes call it in every loop whose rounds may take
+// manager's run has ended. Passes call it in every loop whose iterations may take
 // milliseconds together: a person who interrupts waits for it.
 func (c *Context) Tick() {
 	if c.Ctx != nil && c.Ctx.Err() != nil {

@@ -20,7 +20,7 @@ import (
 // number that test reads is not 0, and then begins again. A case runs the branch of its number,
 // the last one if there is none of that number. Each of these lines joins all streams: what
 // comes before it has finished when what comes after it begins, on all streams of the rank.
-// So nothing of one round runs beside anything of another, and nothing inside beside what
+// So nothing of one iteration runs beside anything of another, and nothing inside beside what
 // stands around it. Events that are recorded inside are waited for inside, in the same branch.
 
 // Block is a loop or a case.

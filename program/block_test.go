@@ -19,7 +19,7 @@ output r = %r: f32[]
 body
 `
 
-// What rounds and branches leave is there as a result only, and brackets match.
+// What iterations and branches leave is there as a result only, and brackets match.
 func TestBlocks(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"carried", `copy (%x: f32[]) -> (%r: f32[])
@@ -32,14 +32,14 @@ end`, ""},
 test (%p: bool[]) -> ()
 copy (%x: f32[]) -> (%r: f32[])
 end`, "%r is read where nothing has written bytes 512 to 516"},
-		{"left by the round before", `copy (%x: f32[]) -> (%r: f32[])
+		{"left by the iteration before", `copy (%x: f32[]) -> (%r: f32[])
 copy (%x: f32[]) -> (%t: f32[])
 loop () -> (%r: f32[])
 test (%p: bool[]) -> ()
 launch neg (%t: f32[]) -> (%r: f32[])
 launch neg (%r: f32[]) -> (%t: f32[])
 end`, "help: what a loop or a branch writes is there behind it"},
-		{"of a round that there may not be", `copy (%x: f32[]) -> (%r: f32[])
+		{"of an iteration that there may not be", `copy (%x: f32[]) -> (%r: f32[])
 copy (%x: f32[]) -> (%t: f32[])
 loop () -> (%r: f32[])
 test (%p: bool[]) -> ()

@@ -76,12 +76,12 @@ import (
 //
 // # Loops and branches
 //
-// The brackets of blocks join all streams (block.go), so no instruction of one round or branch
+// The brackets of blocks join all streams (block.go), so no instruction of one iteration or branch
 // runs beside one of another, or beside what stands around. What is left is whether bytes are
-// the right ones. The list is still walked once, with what holds in any round and behind any
+// the right ones. The list is still walked once, with what holds in any iteration and behind any
 // branch: at the beginning of a loop, and behind it, what it writes anywhere is taken to be
 // gone, but for what it carries, which is there because it is read as if by the loop before the
-// first round and at the end of each. At the beginning of a branch what other branches write is
+// first iteration and at the end of each. At the beginning of a branch what other branches write is
 // gone, and behind a case what any of them does, but for the results, which each has to write.
 //
 // # Sizes in memory
@@ -190,7 +190,7 @@ type access struct {
 	by      SiteKind
 	write   bool
 	inPlace bool // a call writes its operand
-	gone    bool // what it has written may be gone: another branch ran, or no round
+	gone    bool // what it has written may be gone: another branch ran, or no iteration
 }
 
 // holds reports whether a write leaves what the read b of the same bytes expects: it is

@@ -203,7 +203,7 @@ func (r *Report) help(f *Finding) string {
 		return fmt.Sprintf("record an event on %s after %d and let %s wait for it before %d", p.streamName(e.FromStream), e.From, p.streamName(e.ToStream), e.To)
 	case Clobbered:
 		if f.First.Buffer == f.Second.Buffer {
-			return "what a loop or a branch writes is there behind it, and in the next round, as one of its results only"
+			return "what a loop or a branch writes is there behind it, and in the next iteration, as one of its results only"
 		}
 		return "place the buffers apart, or read before the bytes are given away"
 	case Unrecorded:

@@ -142,7 +142,7 @@ const (
 	Copy                   // copies Ins[0] to Outs[0], elementwise, of one type and shape
 	Record                 // makes Event stand for what the stream was given so far
 	Wait                   // holds the stream until what Event stands for has finished
-	Loop                   // begins a loop, whose rounds change Outs; see block.go for this and what follows
+	Loop                   // begins a loop, whose iterations change Outs; see block.go for this and what follows
 	Test                   // leaves the loop if Ins[0] is 0
 	Case                   // begins branches, of which the one of number Ins[0] runs and writes Outs
 	Branch                 // begins a branch

@@ -40,7 +40,7 @@ type Simulated struct {
 
 // Simulate plays a valid program: streams in order, events as CUDA has them, every instruction
 // for the time that the options give it, slower while others run beside it. All ranks are alike. Of a loop it plays one
-// round, and of a case every branch. It takes time linear in instructions and streams. The error names an instruction
+// iteration, and of a case every branch. It takes time linear in instructions and streams. The error names an instruction
 // that waits for an event that is never recorded.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},

@@ -63,7 +63,7 @@ func (p *Program) Validate() error {
 			switch b := blocks[i]; {
 			case i == b.At:
 				before = append(before, slices.Clone(fired))
-			case p.Instrs[i].Kind != Test: // what a branch or a round records, nobody else waits for
+			case p.Instrs[i].Kind != Test: // what a branch or an iteration records, nobody else waits for
 				copy(fired, before[len(before)-1])
 			}
 			if p.Instrs[i].Kind == End {

@@ -9,12 +9,12 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// Loops and branches. The host goes round and chooses: it waits for the number that decides,
+// Loops and branches. The host runs them: it waits for the number that decides,
 // reads it, and enqueues what comes next. Where a step is planned nothing runs and no number
-// is known: each loop then goes round once, and every branch is taken. A step that is captured
+// is known: each loop then runs once, and every branch is taken. A step that is captured
 // is written down in the same way, with brackets between, and the device chooses.
 
-// ConditionalCapturer is a Capturer whose steps may go round loops and choose branches by themselves.
+// ConditionalCapturer is a Capturer whose steps may run loops and branches by themselves.
 type ConditionalCapturer interface {
 	// Bracket adds what begins, divides or ends a loop or a case to the step that is being
 	// collected. All streams have been joined. What the device cannot do is a *ControlFlowError of EndCapture,
@@ -39,9 +39,9 @@ const (
 
 // Loop is a loop of one run.
 type Loop struct {
-	x      *Exec
-	rounds int
-	calls  int // of the step, when it began
+	x          *Exec
+	iterations int
+	calls      int // of the step, when it began
 }
 
 // Loop begins a loop:
@@ -60,18 +60,18 @@ func (x *Exec) Loop() *Loop {
 	return &Loop{x: x, calls: x.calls}
 }
 
-// Next begins a round, after all of the last; false after an error.
+// Next begins an iteration, after all of the last; false after an error.
 func (l *Loop) Next() bool {
 	x := l.x
 	x.join()
-	if l.rounds > 0 {
+	if l.iterations > 0 {
 		x.bracket(program.End, Tensor{})
 	}
-	if x.err != nil || l.rounds > 0 && x.ways != chosen {
+	if x.err != nil || l.iterations > 0 && x.ways != chosen {
 		return false
 	}
-	l.rounds++
-	x.calls = l.calls // a round makes the calls of the last one
+	l.iterations++
+	x.calls = l.calls // an iteration makes the calls of the last one
 	return true
 }
 

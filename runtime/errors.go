@@ -81,7 +81,7 @@ func (e *CallError) Error() string { return fmt.Sprintf("rank %d: %s: %v", e.Ran
 // Unwrap gives the cause.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// ControlFlowError says why a captured step cannot go round its loops and choose its branches by
+// ControlFlowError says why a captured step cannot run its loops and branches by
 // itself. It wraps ErrUnsupported.
 type ControlFlowError struct {
 	Rank   int // that cannot

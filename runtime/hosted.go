@@ -15,7 +15,7 @@ type hosted struct {
 	x    *Exec // the last replay
 }
 
-// HostControlFlow is why the host goes round the loops of the step, chooses its branches and reads its
+// HostControlFlow is why the host runs the loops and branches of the step and reads its
 // sizes, nil if there are none, or if the device does. The error is a *ControlFlowError.
 func (s *Step) HostControlFlow() error {
 	if s.host == nil {

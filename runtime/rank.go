@@ -25,7 +25,7 @@ type Config struct {
 	// Survivors of a broken world join under any name they agree on.
 	World string
 	// Timeout bounds every wait for a peer, default 5 minutes; loops of a step that a device runs
-	// by itself may take longer, as long as they go round. On the host device a stall of this
+	// by itself may take longer, as long as they iterate. On the host device a stall of this
 	// process, as when the whole machine stands still, is no part of a wait.
 	Timeout time.Duration
 	// HeartbeatTimeout is how long a rank of another host may give no sign of life until it counts

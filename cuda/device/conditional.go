@@ -14,7 +14,7 @@ import (
 )
 
 // Loops and branches of a step that becomes a graph are conditional nodes: the device goes
-// round by itself. What a loop computes before its test stands in front of the node, and once
+// iteration by itself. What a loop computes before its test stands in front of the node, and once
 // more at the end of its body. A bracket joins all streams, so each part between two brackets
 // is a capture of its own, in the same streams: it begins in the main one, and ends there.
 
@@ -164,7 +164,7 @@ func (d *Device) makeStop() error {
 		host, seen, err = d.drv.HostAlloc(d.rank.Ctx, 4)
 	}
 	if err == nil {
-		err = d.life.Defer("rounds", func() error { return d.drv.HostFree(d.rank.Ctx, host) })
+		err = d.life.Defer("iterations", func() error { return d.drv.HostFree(d.rank.Ctx, host) })
 	}
 	if err == nil {
 		err = d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), at, 0, 2)

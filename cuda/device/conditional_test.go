@@ -159,7 +159,7 @@ func @less(%x: f32[4]) -> (f32[4]) {
 `
 
 // Whichever call of the driver fails while a step with loops is captured: the step is refused, or
-// the host goes round instead and computes the same, and nothing is left behind.
+// the host runs the loop instead and computes the same, and nothing is left behind.
 func TestConditionsEveryCallFails(t *testing.T) {
 	fakeOnly(t)
 	m, err := ir.Parse("t.ir", branching)

@@ -62,8 +62,8 @@ func @next(%n: i64[]) -> (i64[]) {
 }
 `
 
-// Loops with collectives and branches go round on GPUs as the interpreter does: the host goes
-// round, or captured steps do by themselves, or with the host again where the driver has no
+// Loops with collectives and branches run on GPUs as in the interpreter: the host runs
+// them, or captured steps do by themselves, or the host again where the driver has no
 // conditional nodes. One without an end ends with its context.
 func TestControl(t *testing.T) {
 	m, err := ir.Parse("t.ir", rounds)

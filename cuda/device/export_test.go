@@ -11,16 +11,16 @@ import (
 // everything before it take its time.
 func SetTimeout(r *rt.Rank, limit time.Duration) { r.Device().(*Device).spec.Timeout = limit }
 
-// Rounds counts the tests of a rank's loops.
-func Rounds(r *rt.Rank) (uint32, error) {
+// Iterations counts the tests of a rank's loops.
+func Iterations(r *rt.Rank) (uint32, error) {
 	d := r.Device().(*Device)
-	if _, err := d.stop.rounds(d); err != nil {
+	if _, err := d.stop.iterations(d); err != nil {
 		return 0, err
 	}
 	if err := d.drv.StreamSync(d.rank.Ctx, d.rank.Setup()); err != nil {
 		return 0, err
 	}
-	return d.stop.rounds(d)
+	return d.stop.iterations(d)
 }
 
 // HoldSetup holds up the stream that the host has for itself, as a queue that is stuck does.
@@ -43,13 +43,13 @@ func HoldSetup(r *rt.Rank) (release func() error, err error) {
 	}, errors.Join(err, serr)
 }
 
-// Still says for how long of a wait no loop of a rank has gone round.
+// Still says for how long of a wait no loop of a rank has begun an iteration.
 func Still(r *rt.Rank, waited time.Duration) time.Duration { return r.Device().(*Device).still(waited) }
 
 // BackThen moves what is known of a rank's loops into the past.
 func BackThen(r *rt.Rank, ago time.Duration) {
 	s := &r.Device().(*Device).stop
-	s.turn.Looked, s.turn.Moved = s.turn.Looked.Add(-ago), s.turn.Moved.Add(-ago)
+	s.progress.Looked, s.progress.Moved = s.progress.Looked.Add(-ago), s.progress.Moved.Add(-ago)
 }
 
 // TimedOut waits until the kernels of a rank have given up a collective of all ranks. Who asks

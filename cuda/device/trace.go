@@ -134,7 +134,7 @@ func (t *trace) made(c tracedCall, st *stream, p *plan) {
 func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	d := c.d
 	if slices.ContainsFunc(c.r.parts, func(p part) bool { return p.node != nil }) {
-		return nil, d.call("trace", fmt.Errorf("the device goes round loops and chooses branches by itself, and tells no times there: %w", rt.ErrUnsupported))
+		return nil, d.call("trace", fmt.Errorf("the device runs loops and branches by itself, and gives no times there: %w", rt.ErrUnsupported))
 	}
 	if err := c.usable(); err != nil {
 		return nil, err

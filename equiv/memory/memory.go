@@ -169,7 +169,7 @@ func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
 		m.fail(n, "a result of type %s lies in place of %s, %s", t, v, v.Type())
 	case d.Op() == ir.OpInput && (m.kept(d) || root.Type().IsAsync()) && !m.donated(d, own):
 		m.fail(n, "a result lies in place of %s, which belongs to the caller", v)
-	case n.Op() == ir.OpWhile && tensor == operand: // the first round begins with it
+	case n.Op() == ir.OpWhile && tensor == operand: // the first iteration begins with it
 	case n.Op().IsCollective() && (tensor != operand || n.Op() != ir.OpAllReduce && n.Op() != ir.OpBroadcast),
 		!n.Op().IsCollective() && !m.elementwise(nodes, n, v) && (inRegion(n) || !rowwise(n.Op(), operand)):
 		m.fail(n, "%s does not work in place of operand %d, %s", n.Op(), operand, v)

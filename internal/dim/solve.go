@@ -18,11 +18,11 @@ func Solve(equations []Equation, wanted []string, values map[string]int64) (by m
 	}
 	by = map[string]int{}
 	value := func(s string) (int64, bool) { v, ok := values[s]; return v, ok }
-	for round, before := 0, 0; round < 2 || len(by) > before; round++ {
+	for iteration, before := 0, 0; iteration < 2 || len(by) > before; iteration++ {
 		before = len(by)
 		for i, e := range equations {
 			for _, s := range e.Size.Symbols(nil) {
-				if !open[s] || round == 0 && !e.Size.Equal(Sym(s)) {
+				if !open[s] || iteration == 0 && !e.Size.Equal(Sym(s)) {
 					continue
 				}
 				if v, ok := e.Size.Solve(s, e.Value, value); ok {

@@ -13,7 +13,7 @@ import (
 const maxForward = 4096
 
 // Reads makes slices and selections of what cat and slice_scatter put together along an
-// outermost dimension read what was put there. Loops that stack a tensor of every round and read
+// outermost dimension read what was put there. Loops that stack a tensor of every iteration and read
 // them one by one, once they are unrolled, thus hand them over. Where the layout is another one that
 // takes a copy, which is made where nobody reads the whole. may is asked before each change, with the
 // read; nil allows all. It returns the reads that nobody uses any more. Storages that are written in

@@ -11,7 +11,7 @@ import (
 func TestReads(t *testing.T) {
 	for _, c := range []struct{ name, body, result, want string }{
 		{"the last round", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%r = slice %s {dim=0, end=2, start=1} : f32[1,2]\n%y = neg %r : f32[1,2]", "f32[1,2]", "neg %x"},
-		{"a round before", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%v = neg %x : f32[1,2]\n%t = slice_scatter %s, %v {dim=0, end=3, start=2} : f32[3,2]\n%r = select %t {dim=0, index=1} : f32[2]\n%y = neg %r : f32[2]", "f32[2]", "neg %r_1"},
+		{"an iteration before", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%v = neg %x : f32[1,2]\n%t = slice_scatter %s, %v {dim=0, end=3, start=2} : f32[3,2]\n%r = select %t {dim=0, index=1} : f32[2]\n%y = neg %r : f32[2]", "f32[2]", "neg %r_1"},
 		{"in front of all", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%r = slice %s {dim=0, end=1, start=0} : f32[1,2]\n%y = neg %r : f32[1,2]", "f32[1,2]", "slice %z {dim=0, end=1, start=0}"},
 		{"across two", "%z = full {value=0.0} : f32[3,2]\n%s = slice_scatter %z, %x {dim=0, end=2, start=1} : f32[3,2]\n%r = slice %s {dim=0, end=3, start=1} : f32[2,2]\n%y = neg %r : f32[2,2]", "f32[2,2]", ""},
 		{"every other", "%z = full {value=0.0} : f32[3,2]\n%c = cat %x, %z {dim=0} : f32[4,2]\n%r = slice %c {dim=0, end=4, start=1, step=2} : f32[2,2:4,1]\n%y = neg %r : f32[2,2]", "f32[2,2]", ""},

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxLifts bounds the rounds of rule (1) in one propagation.
+// maxLifts bounds the iterations of rule (1) in one propagation.
 const maxLifts = 6
 
 // itemSteps is what handling one item in propagation costs beside its columns.
@@ -15,7 +15,7 @@ const itemSteps = 4
 // changed there, and whatever follows from them. It returns false if the frame
 // is refuted, having made the buffers of the offending column heavier.
 func (s *searcher) propagate(f *frame, from, to int32) bool {
-	for round := 0; ; round++ {
+	for iteration := 0; ; iteration++ {
 		for t := from; t < to; t++ {
 			*f.column(t) = column{minTop: infinity, least: infinity}
 		}
@@ -38,7 +38,7 @@ func (s *searcher) propagate(f *frame, from, to int32) bool {
 				cols[t].minTop = min(cols[t].minTop, top)
 			}
 		}
-		if round == maxLifts {
+		if iteration == maxLifts {
 			break
 		}
 		l, r := s.lift(f, from, to)

@@ -26,7 +26,7 @@ package pack
 //
 // Propagation. (1) A buffer whose lo was raised by a refuted branch must rest
 // on an unplaced neighbour, however that neighbour moves: lo(b) is raised to
-// the least lo(c)+size(c) again and again (a few rounds: two raised buffers
+// the least lo(c)+size(c) again and again (a few iterations: two raised buffers
 // that only have each other to rest on would climb by their sizes). (2) For every column and every
 // threshold x, x plus the sizes of the column's buffers with lo >= x must not
 // exceed the ceiling. This is the release-date bound of one-machine

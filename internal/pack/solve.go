@@ -124,7 +124,7 @@ const (
 	spareNodes    = 50         // the first descent at a ceiling may take n + this many nodes
 	descentGrowth = 0.01       // and each later one this share more
 	firstLook     = 50_000_000 // steps for the lower bound, before all else
-	firstSlice    = 20_000_000 // steps for each ceiling in the first round of halving
+	firstSlice    = 20_000_000 // steps for each ceiling in the first iteration of halving
 )
 
 func (v *solver) search(ctx context.Context) {
@@ -152,8 +152,8 @@ func (v *solver) search(ctx context.Context) {
 	if c := v.opt.Capacity; c > 0 && v.res.Height > c && v.res.LowerBound <= c {
 		v.attempt(max(c/v.m.unit, v.refuted+1), v.effort)
 	}
-	for round := uint(0); v.alive(); round++ {
-		v.halve(firstSlice<<min(round, 30), round)
+	for iteration := uint(0); v.alive(); iteration++ {
+		v.halve(firstSlice<<min(iteration, 30), iteration)
 	}
 }
 
@@ -167,12 +167,12 @@ func (v *solver) alive() bool {
 func (v *solver) units(height int64) int64 { return alignUp(height, v.m.unit) / v.m.unit }
 
 // halve looks for the least ceiling at which slice steps suffice, to a
-// precision that grows with the rounds.
-func (v *solver) halve(slice int64, round uint) {
+// precision that grows with the iterations.
+func (v *solver) halve(slice int64, iteration uint) {
 	hard := v.refuted // the highest ceiling that slice steps did not suffice for
 	for v.alive() {
 		high := v.units(v.res.Height)
-		if high-hard <= max(1, high>>(7+min(round, 40))) {
+		if high-hard <= max(1, high>>(7+min(iteration, 40))) {
 			return
 		}
 		if ceil := hard + (high-hard)/2; v.attempt(ceil, slice) != found {

@@ -122,7 +122,7 @@ func uniform(bodies []*stage, attrs ir.Attrs) ir.Attrs {
 	return attrs
 }
 
-// loop makes a while of a loop; trips is how many rounds it has, 0 if that is not known.
+// loop makes a while of a loop; trips is how many iterations it has, 0 if that is not known.
 func (im *importer) loop(o *mlir.Operation, in []*value, trips int) ([]*value, error) {
 	if im.cur.fb == nil {
 		return nil, im.errorf("op not supported: %s in the body of an operation", o.Name)

@@ -14,10 +14,10 @@ import (
 
 // Bounds of what is straight-line code in the place of control flow.
 const (
-	maxRounds   = 1 << 13 // of all loops that are unrolled
-	maxUnrolled = 1 << 16 // operations of one such loop
-	maxFolds    = 1 << 20 // operations that are looked at for how long loops are
-	maxChosen   = 32      // operations of a branch that is computed in any case
+	maxIterations = 1 << 13 // of all loops that are unrolled
+	maxUnrolled   = 1 << 16 // operations of one such loop
+	maxFolds      = 1 << 20 // operations that are looked at for how long loops are
+	maxChosen     = 32      // operations of a branch that is computed in any case
 )
 
 // known is the number of a constant that is a single integer or truth value.
@@ -126,13 +126,13 @@ func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	}
 	trips, known := im.trips(o, in)
 	size := (im.size(o.Regions[0]).ops + im.size(o.Regions[1]).ops) * max(trips, 1)
-	if !known || im.rounds+trips > maxRounds || size > maxUnrolled {
+	if !known || im.iterations+trips > maxIterations || size > maxUnrolled {
 		if !known {
 			trips = 0
 		}
 		return im.loop(o, in, trips)
 	}
-	im.rounds += trips
+	im.iterations += trips
 	for range trips {
 		var err error
 		if in, err = im.regionOf(o, 1, in); err != nil {
@@ -142,7 +142,7 @@ func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return in, nil
 }
 
-// trips is the number of rounds of a loop; false if it does not follow from constants or is
+// trips is the number of iterations of a loop; false if it does not follow from constants or is
 // more than is unrolled. It computes nothing else.
 func (im *importer) trips(o *mlir.Operation, in []*value) (int, bool) {
 	for n := 0; ; n++ {
@@ -151,7 +151,7 @@ func (im *importer) trips(o *mlir.Operation, in []*value) (int, bool) {
 			return 0, false
 		}
 		more, ok := c[0].known()
-		if !ok || more == 0 || n > maxRounds {
+		if !ok || more == 0 || n > maxIterations {
 			return n, ok && more == 0
 		}
 		if in = im.foldRegion(o.Regions[1], in, len(im.calls)); len(in) != len(o.Regions[1].Args) {

@@ -28,7 +28,7 @@ type importer struct {
 	op           *mlir.Operation // being imported, for errors
 	calls        []*mlir.Func
 	nodes, steps int
-	rounds       int // of all loops that were unrolled
+	iterations   int // of all loops that were unrolled
 	folds        int // operations that were looked at for that
 	extents      map[*mlir.Block]extent
 	literals     map[int]*value // constants of the text, by their place

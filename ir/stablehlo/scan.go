@@ -8,7 +8,7 @@ import (
 )
 
 // scan runs its body on one slice of the inputs after the other, and on what it carries. The
-// rounds are unrolled. First among results are the slices that it gives, put together.
+// iterations are unrolled. First among results are the slices that it gives, put together.
 func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if len(o.Regions) != 1 {
 		return nil, im.errorf("%s of %d regions, want a body", o.Name, len(o.Regions))
@@ -41,10 +41,10 @@ func scan(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	switch {
 	case trips < 1:
 		return nil, im.errorf("op not supported: %s of no elements", o.Name)
-	case int64(im.rounds)+trips > maxRounds || int64(im.size(o.Regions[0]).ops)*trips > maxUnrolled:
-		return nil, im.errorf("op not supported: %s of %d elements: at most %d rounds and %d operations are unrolled", o.Name, trips, maxRounds, maxUnrolled)
+	case int64(im.iterations)+trips > maxIterations || int64(im.size(o.Regions[0]).ops)*trips > maxUnrolled:
+		return nil, im.errorf("op not supported: %s of %d elements: at most %d iterations and %d operations are unrolled", o.Name, trips, maxIterations, maxUnrolled)
 	}
-	im.rounds += int(trips)
+	im.iterations += int(trips)
 	carried := in[inputs:]
 	var outs [][]*ir.Value
 	for k := range trips {

@@ -45,7 +45,7 @@ func (g *generator) topk(n *ir.Node) error {
 	s.row = g.x.NewAtom("row", s.most-1, 1, g.top)
 	switch {
 	case s.length.N > 4096 && s.k <= 64:
-		s.rounds()
+		s.selection()
 	case !index.HasDynamic(s.shape) && s.length.N >= 128 && s.length.N*s.keys().size <= 32<<10:
 		s.ranks()
 	default:
@@ -73,8 +73,8 @@ func (s *topk) found(to *index.Scope, value, position string) {
 	}
 }
 
-// rounds gives each line a block, which looks for the best after the last one k times.
-func (s *topk) rounds() {
+// selection gives each line a block, which looks for the best after the last one k times.
+func (s *topk) selection() {
 	g, f, t := s.g, s.g.f, storageDomain(s.x.Type().DType())
 	outer := slices.Clone(s.x.Type().Shape())
 	outer[s.d] = ir.D(1)

@@ -9,11 +9,11 @@ import (
 )
 
 // Loops and branches. A body is a function that sees its inputs only, so it is run once, on terms
-// of its own for what a loop carries: they stand for whatever a round begins with. Then by
-// induction over the rounds all are proved at once. The loop begins with the operands in the
-// places of what it carries; a round that begins with anything there asks the function's question,
+// of its own for what a loop carries: they stand for whatever an iteration begins with. Then by
+// induction over the iterations all are proved at once. The loop begins with the operands in the
+// places of what it carries; an iteration that begins with anything there asks the function's question,
 // and ends with the function's answer there; and what goes out is what the last test found
-// there. Of all else that is written inside, nothing is known in a round, since the one before it may
+// there. Of all else that is written inside, nothing is known in an iteration, since the one before it may
 // have written it, and nothing behind the loop.
 //
 // A branch begins with what was there before the case, and ends with what the function's
@@ -24,7 +24,7 @@ import (
 type block struct {
 	n       *ir.Node
 	entry   []termID   // operands
-	carried []termID   // what any round of a loop begins with
+	carried []termID   // what any iteration of a loop begins with
 	outs    [][]termID // by body: what it returns
 	results []termID
 }
@@ -119,7 +119,7 @@ func (m *machine) bracket(i int, in *program.Instr) error {
 		m.holds(o.results(m), o.means.carried, "what a loop carries, at its test")
 		o.enter(m)
 	case o.loop(): // its end
-		m.holds(o.results(m), o.means.outs[1], "what a loop carries, at the end of a round")
+		m.holds(o.results(m), o.means.outs[1], "what a loop carries, at the end of an iteration")
 		o.leave(m)
 	default:
 		if o.part > 0 {

@@ -18,7 +18,7 @@ type kind uint8
 
 const (
 	given   kind = iota // a tensor of an input
-	carried             // what a round of a loop begins with
+	carried             // what an iteration of a loop begins with
 	applied             // a result of an operation
 	window              // elements of what is in memory
 	changed             // what a call that writes in place has left

@@ -275,9 +275,9 @@ func knapsack(parts []part, room int64) []bool {
 }
 
 // shrink drops saved values, the least time per byte first, until a plan fits or
-// the rounds are over.
+// the iterations are over.
 func (c *cutter) shrink(p *savePlan, limit int64) *savePlan {
-	for range greedyRounds {
+	for range greedyIterations {
 		if p.bytes <= limit {
 			break
 		}
@@ -306,10 +306,10 @@ func (c *cutter) shrink(p *savePlan, limit int64) *savePlan {
 	return p
 }
 
-// greedyRounds bounds a greedy search, whose rounds try tries values each.
-const greedyRounds = 32
+// greedyIterations bounds a greedy search, whose iterations try tries values each.
+const greedyIterations = 32
 
-// maxTries is how many evaluations a round of a greedy search makes: fewer the more
+// maxTries is how many evaluations an iteration of a greedy search makes: fewer the more
 // one costs.
 func (c *cutter) maxTries() int { return min(max(1<<18/(len(c.j.units)+1), 16), 128) }
 
@@ -322,7 +322,7 @@ func (c *cutter) improve(p *savePlan, limit int64) *savePlan {
 		root int32
 		rate float64
 	}
-	for range greedyRounds {
+	for range greedyIterations {
 		var cs []candidate
 		for r := range j.roots {
 			root := &j.roots[r]

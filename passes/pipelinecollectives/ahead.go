@@ -7,11 +7,11 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// startable finds collectives that the round before theirs can start, as what they send follows from
-// counters and from what no round changes: rows of stacked weights that are gathered.
+// startable finds collectives that the iteration before theirs can start, as what they send follows from
+// counters and from what no iteration changes: rows of stacked weights that are gathered.
 func (l *loop) startable() []*ir.Node {
 	if _, in := l.decides(); !l.known(in) {
-		return nil // whether there is a next round is known at the end of this one
+		return nil // whether there is a next iteration is known at the end of this one
 	}
 	early, counted := make([]bool, l.body.NumValueIDs()), make([]bool, l.body.NumValueIDs())
 	for i, n := range l.body.Inputs() {
@@ -37,8 +37,8 @@ func (l *loop) startable() []*ir.Node {
 	return out
 }
 
-// startAhead has each round start collectives for the next one: what they bring is carried. The
-// first round's start before the loop, and the last round comes after it.
+// startAhead has each iteration start collectives for the next one: what they bring is carried. The
+// first iteration's start before the loop, and the last iteration comes after it.
 //
 //	loop n: w = gather(row(i)); use(w)  =>  w = gather(row(0)); loop n-1: v = gather(row(i+1)); use(w); w = v; end; use(w)
 func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
@@ -62,9 +62,9 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	fetch := dependencies(body, brought, nil, false)
 	x := l.widen(types(brought), ".ahead")
 
-	now := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
+	now := loops.Iteration{Func: x.body, Now: x.inputMap(body, x.body)}
 	now.Copy(count)
-	soon := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
+	soon := loops.Iteration{Func: x.body, Now: x.inputMap(body, x.body)}
 	for k, v := range body.Return().Args() {
 		if l.counters[k] {
 			soon.Now[in[k].Result(0)] = soon.As(now.Now[v], in[k].Result(0).Type())
@@ -87,11 +87,11 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	l.loopAgain(x, count)
 
 	begin := l.n.Prev()
-	first := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
+	first := loops.Iteration{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
 	first.Begin(body, l.n.Args())
 	first.Copy(fetch)
 	n := x.place(l.n.Args()[:carried], first.Of(brought))
-	final := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
+	final := loops.Iteration{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
 	final.Begin(body, slices.Concat(n.Results()[:carried], l.n.Args()[carried:]))
 	for i, v := range brought {
 		final.Now[v] = n.Result(carried + i)
@@ -101,16 +101,16 @@ func (l *loop) startAhead(comms []*ir.Node) *ir.Node {
 	return n
 }
 
-// loopAgain fills the condition of a loop whose rounds ask whether there is a round behind the next.
+// loopAgain fills the condition of a loop whose iterations ask whether there is an iteration behind the next.
 func (l *loop) loopAgain(x *next, count []*ir.Node) {
 	decide, _ := l.decides()
-	step := loops.Round{Func: x.cond, Now: map[*ir.Value]*ir.Value{}}
+	step := loops.Iteration{Func: x.cond, Now: map[*ir.Value]*ir.Value{}}
 	now := x.inputMap(l.cond, x.cond)
 	for i, n := range l.body.Inputs() {
 		step.Now[n.Result(0)] = now[l.cond.Inputs()[i].Result(0)]
 	}
 	step.Copy(count)
-	ask := loops.Round{Func: x.cond, Now: now}
+	ask := loops.Iteration{Func: x.cond, Now: now}
 	for k, v := range l.body.Return().Args() {
 		if in := l.cond.Inputs()[k].Result(0); l.counters[k] {
 			ask.Now[in] = ask.As(step.Now[v], in.Type())

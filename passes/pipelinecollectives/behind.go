@@ -7,8 +7,8 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// deferrable finds collectives that the round behind theirs can run, as what follows from what they bring goes
-// into results of the loop that no round reads: gradients that are reduced and stored.
+// deferrable finds collectives that the iteration behind theirs can run, as what follows from what they bring goes
+// into results of the loop that no iteration reads: gradients that are reduced and stored.
 func (l *loop) deferrable() []*ir.Node {
 	_, asked := l.decides()
 	var out []*ir.Node
@@ -41,7 +41,7 @@ func (l *loop) follow(nodes []*ir.Node) (s set, free bool) {
 	return s, free
 }
 
-// stored says which results of a round nodes give.
+// stored says which results of an iteration nodes give.
 func (l *loop) stored(nodes set) []bool {
 	out := make([]bool, l.n.Carried())
 	for k, v := range l.body.Return().Args() {
@@ -70,8 +70,8 @@ func (l *loop) stores(nodes set, asked []int) bool {
 	return slices.Contains(stored, true)
 }
 
-// rematerializable reports whether a value is made anew for nodes that run a round later: it is the same in
-// every round, and costs nothing.
+// rematerializable reports whether a value is made anew for nodes that run an iteration later: it is the same in
+// every iteration, and costs nothing.
 func (l *loop) rematerializable(v *ir.Value) bool {
 	n := v.Def()
 	if n.Op() == ir.OpInput {
@@ -80,7 +80,7 @@ func (l *loop) rematerializable(v *ir.Value) bool {
 	return l.mayMove(n) && n.Pure() && (n.Op().IsView() || loops.Few(v)) && !slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return !l.rematerializable(a) })
 }
 
-// cut are the values that nodes read of the rest of their round, in order.
+// cut are the values that nodes read of the rest of their iteration, in order.
 func (l *loop) cut(nodes set) (out []*ir.Value) {
 	stored := l.stored(nodes)
 	for _, n := range l.body.Order() {
@@ -97,8 +97,8 @@ func (l *loop) cut(nodes set) (out []*ir.Value) {
 	return out
 }
 
-// storeBehind has each round run the collectives of the one before, which hands over what they
-// send. The first round comes before the loop, and the last one's collectives behind it.
+// storeBehind has each iteration run the collectives of the one before, which hands over what they
+// send. The first iteration comes before the loop, and the last one's collectives behind it.
 //
 //	loop n: g = grad(i); store(reduce(g), i)  =>  g = grad(0); loop n-1: store(reduce(g), i-1); g = grad(i); end; store(reduce(g), n-1)
 func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
@@ -130,26 +130,26 @@ func (l *loop) storeBehind(comms []*ir.Node) *ir.Node {
 	}
 	x := l.widen(types(cut), ".behind")
 
-	late := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
+	late := loops.Iteration{Func: x.body, Now: x.inputMap(body, x.body)}
 	for i, v := range cut {
 		late.Now[v] = x.extra(x.body)[i]
 	}
-	now := loops.Round{Func: x.body, Now: x.inputMap(body, x.body)}
+	now := loops.Iteration{Func: x.body, Now: x.inputMap(body, x.body)}
 	late.Copy(start)
 	now.Copy(rest)
 	late.Copy(end)
 	x.leave(slices.Concat(pickByFlag(stored, late.Of(ret), now.Of(ret)), now.Of(cut)))
-	ask := loops.Round{Func: x.cond, Now: x.inputMap(l.cond, x.cond)}
+	ask := loops.Iteration{Func: x.cond, Now: x.inputMap(l.cond, x.cond)}
 	decide, _ := l.decides()
 	ask.Copy(decide)
 	x.cond.Append(ir.NodeSpec{Op: ir.OpReturn, Args: ask.Of(l.cond.Return().Args())})
 
 	begin := l.n.Prev()
-	first := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
+	first := loops.Iteration{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.first), Now: map[*ir.Value]*ir.Value{}}
 	first.Begin(body, l.n.Args())
 	first.Copy(rest)
 	n := x.place(pickByFlag(stored, l.n.Args(), first.Of(ret)), first.Of(cut))
-	final := loops.Round{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
+	final := loops.Iteration{Func: l.f, At: l.n, From: l.n, Known: loops.Numbers(body, l.last), Now: map[*ir.Value]*ir.Value{}}
 	final.Begin(body, slices.Concat(n.Results()[:carried], l.n.Args()[carried:]))
 	for i, v := range cut {
 		final.Now[v] = n.Result(carried + i)

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// loop is a while of a known number of rounds.
+// loop is a while of a known number of iterations.
 type loop struct {
 	f          *ir.Func
 	n          *ir.Node
 	cond, body *ir.Func
-	rounds     int64
-	first      []*hostops.Tensor // what is known of what the first round begins with
+	iterations int64
+	first      []*hostops.Tensor // what is known of what the first iteration begins with
 	last       []*hostops.Tensor // the same of the last
 	writes     *ir.Writes        // of the body
 	counters   []bool            // by carried operand: it counts, see counts
@@ -67,8 +67,8 @@ func reads(nodes []*ir.Node, vals []*ir.Value) (in []int) {
 	return in
 }
 
-// counts finds the counters of a loop: what the next round's is follows from this round's, and
-// from what no round changes, by operations on few integers. So a round can know them of the next.
+// counts finds the counters of a loop: what the next iteration's is follows from this iteration's, and
+// from what no iteration changes, by operations on few integers. So an iteration can know them of the next.
 func (l *loop) counts() {
 	l.counters = make([]bool, l.n.Carried())
 	for k := range l.counters {
@@ -89,7 +89,7 @@ func (l *loop) counts() {
 	}
 }
 
-// known reports whether inputs are counters, or the same in every round.
+// known reports whether inputs are counters, or the same in every iteration.
 func (l *loop) known(inputs []int) bool {
 	return !slices.ContainsFunc(inputs, func(i int) bool { return i < len(l.counters) && !l.counters[i] })
 }
@@ -101,7 +101,7 @@ func (l *loop) decides() ([]*ir.Node, []int) {
 	return nodes, reads(nodes, more)
 }
 
-// mayMove reports whether a node of the body may run in another round than its own, given what it
+// mayMove reports whether a node of the body may run in another iteration than its own, given what it
 // reads: it has no effect but to communicate as collectives do, and nothing writes what it reads or gives.
 func (l *loop) mayMove(n *ir.Node) bool {
 	return (n.Pure() || n.Op().IsCollective() && !n.Ordered()) && n.Op().Info().Bodies == nil && n.Op() != ir.OpCall && n.Op() != ir.OpAsyncCall &&
@@ -182,7 +182,7 @@ func (x *next) extra(f *ir.Func) []*ir.Value {
 	return out
 }
 
-// leave ends the new body. What is carried in addition lies nowhere else, as what a round may overwrite would be
+// leave ends the new body. What is carried in addition lies nowhere else, as what an iteration may overwrite would be
 // handed over as it is.
 func (x *next) leave(vals []*ir.Value) {
 	seen := map[*ir.Value]bool{} // look-up only
@@ -197,14 +197,14 @@ func (x *next) leave(vals []*ir.Value) {
 	x.body.Append(ir.NodeSpec{Op: ir.OpReturn, Args: vals})
 }
 
-// place puts the new loop before the old one, with one round less.
+// place puts the new loop before the old one, with one iteration less.
 func (x *next) place(carried, added []*ir.Value) *ir.Node {
 	n := x.n
 	s := n.Spec()
 	k := n.Carried()
 	s.Args = slices.Concat(carried, added, n.Args()[k:])
 	s.Results = slices.Concat(s.Results, x.added)
-	s.Attrs = s.Attrs.With(ir.BodyKey, attr.String(x.body.Name)).With(ir.CondKey, attr.String(x.cond.Name)).With("trips", attr.Int(x.rounds-1))
+	s.Attrs = s.Attrs.With(ir.BodyKey, attr.String(x.body.Name)).With(ir.CondKey, attr.String(x.cond.Name)).With("trips", attr.Int(x.iterations-1))
 	return x.f.InsertBefore(n, s)
 }
 
@@ -212,7 +212,7 @@ func (x *next) place(carried, added []*ir.Value) *ir.Node {
 // what has been put there since begin, and of the old loop.
 func (x *next) finish(begin *ir.Node, vals []*ir.Value) {
 	end := x.n.Next()
-	(&loops.Round{Func: x.f, At: x.n, From: x.n}).Replace(x.n, vals)
+	(&loops.Iteration{Func: x.f, At: x.n, From: x.n}).Replace(x.n, vals)
 	for n := end.Prev(); n != begin; {
 		p := n.Prev()
 		if (n.Pure() || n.Op().IsCollective()) && !deps.Used(n) && n.Op() != ir.OpInput && n.Op().Info().Bodies == nil {

@@ -16,25 +16,25 @@ import (
 )
 
 // Pass is software pipelining of collectives, for loops whose length follows from constants and that pass unroll has
-// left; package equiv proves it by induction over the rounds: within one round nothing hides a gather of what the round
+// left; package equiv proves it by induction over the iterations: within one iteration nothing hides a gather of what the iteration
 // begins with, or a reduction of what it ends with.
 //
-// What a collective sends may follow from counters and from what no round changes, as a row of stacked weights
-// does. The round before then starts it, and carries what it brings (ahead.go). And what it brings may only be
-// stored, as gradients are; then the round behind runs it, and what it sends is carried (behind.go). Either way one round stands
+// What a collective sends may follow from counters and from what no iteration changes, as a row of stacked weights
+// does. The iteration before then starts it, and carries what it brings (ahead.go). And what it brings may only be
+// stored, as gradients are; then the iteration behind runs it, and what it sends is carried (behind.go). Either way one iteration stands
 // outside of the loop, so that no collective runs more often than before.
 //
-// What is carried has landed: a round waits for what it starts at its end, beside all that it
+// What is carried has landed: an iteration waits for what it starts at its end, beside all that it
 // computes, so that no more is hidden where tensors in flight go around. Both cost the same
-// memory, a second buffer, and a copy a round, which is reckoned with.
+// memory, a second buffer, and a copy an iteration, which is reckoned with.
 //
-// A collective moves if a schedule of the round, in a schedule of the function, is faster then, and the
+// A collective moves if a schedule of the iteration, in a schedule of the function, is faster then, and the
 // function stays under its cap of memory; one after the other in program order. Such a trial takes as long as a
 // schedule of both.
 //
-// A loop whose length a run decides stays as it is. If its condition reads what a round ends with, a round
+// A loop whose length a run decides stays as it is. If its condition reads what an iteration ends with, an iteration
 // knows only then whether there is another one, when nothing is left that would hide a collective. If it counts to a
-// bound that is data, the round outside may not exist either: the first gather and the last round would have to be
+// bound that is data, the iteration outside may not exist either: the first gather and the last iteration would have to be
 // in a branch with the loop, and what is in branches is not scheduled with what surrounds them. Without a guard a
 // collective is not harmless: the row that it sends may be one that the stacked weights do not have, which is
 // an error, and every rank runs one more.
@@ -43,7 +43,7 @@ import (
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name: "pipeline-collectives",
-		Doc:  "Starts collectives of loops a round ahead, or runs them a round behind, where that hides them.",
+		Doc:  "Starts collectives of loops one iteration ahead, or runs them one iteration behind, where that hides them.",
 		Options: []passes.Option{
 			{Name: "cap", Kind: passes.KindBytes, Default: "0", Doc: "largest live memory, 0 for the input's own peak"},
 			{Name: "percent", Kind: passes.KindFloat, Default: "100", Doc: "the cap in percent of the input's own peak, where cap is 0"},
@@ -52,8 +52,8 @@ func Pass() passes.Pass {
 		},
 		Stats: []passes.Stat{
 			{Name: "loops", Doc: "loops with collectives"},
-			{Name: "ahead", Doc: "collectives that start a round ahead"},
-			{Name: "behind", Doc: "collectives that run a round behind"},
+			{Name: "ahead", Doc: "collectives that start an iteration ahead"},
+			{Name: "behind", Doc: "collectives that run an iteration behind"},
 			{Name: "stay", Doc: "collectives that could move and do not, as that saves nothing"},
 			{Name: "over-cap", Doc: "the same, as memory does not suffice"},
 			{Name: "unknown", Doc: "loops with collectives whose length a run decides, that are too long to be counted, or whose costs are attached"},
@@ -108,14 +108,14 @@ func (d *decision) loop(n *ir.Node) error {
 		d.ctx.Count("unknown", 1)
 		return nil
 	}
-	if l.rounds < 2 || slices.ContainsFunc(slices.Concat(l.cond.Order(), l.body.Order()), isFence) {
+	if l.iterations < 2 || slices.ContainsFunc(slices.Concat(l.cond.Order(), l.body.Order()), isFence) {
 		return nil
 	}
 	n, err := d.choose(n, "ahead", l.startable(), (*loop).startAhead)
 	if err != nil {
 		return err
 	}
-	if l = d.read(d.f, n); l == nil || l.rounds < 2 {
+	if l = d.read(d.f, n); l == nil || l.iterations < 2 {
 		return nil
 	}
 	_, err = d.choose(n, "behind", l.deferrable(), (*loop).storeBehind)
@@ -137,7 +137,7 @@ func (d *decision) read(f *ir.Func, n *ir.Node) *loop {
 	l.writes = ir.FindWrites(l.body)
 	l.first = loops.NewKnown(f).State(n)
 	var end loops.End
-	if l.rounds, l.last, end = loops.Count(n, l.first, loops.MaxCounted, d.ctx.Tick); end != loops.Counted {
+	if l.iterations, l.last, end = loops.Count(n, l.first, loops.MaxCounted, d.ctx.Tick); end != loops.Counted {
 		return nil
 	}
 	l.counts()
@@ -170,14 +170,14 @@ func (d *decision) choose(n *ir.Node, where string, comms []*ir.Node, move func(
 		case t == nil:
 			d.ctx.Count("over-cap", 1)
 			rec.Limit = passes.LimitMemory
-			rec.AddDetail("a round " + where + " takes too much memory")
+			rec.AddDetail("an iteration " + where + " takes too much memory")
 		case d.ctx.Str("when") == "faster" && (t.ms > d.best.ms-least || t.ms == d.best.ms):
 			d.ctx.Count("stay", 1)
-			rec.AddDetail("a round " + where + " saves nothing")
+			rec.AddDetail("an iteration " + where + " saves nothing")
 		default:
 			kept, d.best = append(kept, c), t
 			d.ctx.Count(where, 1)
-			rec.AddDetail("a round " + where)
+			rec.AddDetail("an iteration " + where)
 		}
 		d.ctx.Record(rec)
 	}
@@ -221,7 +221,7 @@ func (d *decision) try(n *ir.Node, comms []*ir.Node, move func(*loop, []*ir.Node
 	for k := l.n.Carried(); k < n.Carried(); k++ {
 		v := n.Result(k)
 		c := f.InsertAfter(n, ir.NodeSpec{Op: ir.OpClone, Args: []*ir.Value{v}, Results: []ir.Type{v.Type()}})
-		copies += d.ctx.Cost(c) * float64(l.rounds-1)
+		copies += d.ctx.Cost(c) * float64(l.iterations-1)
 		f.Remove(c)
 	}
 	t, err := d.price(f, d.limit)

@@ -17,7 +17,7 @@ import (
 
 var seeds = flag.Uint64("seeds", 40, "random loops of TestRandomLoops")
 
-// loopGen writes a loop that carries a counter, a value and stacks: results that rounds store in
+// loopGen writes a loop that carries a counter, a value and stacks: results that iterations store in
 // rows, add up, or replace.
 type loopGen struct {
 	r       *rand.Rand
@@ -130,7 +130,7 @@ func @round(%s) -> (%s) {
 
 // randomLoop is a loop of two to five rounds: rows of tables are gathered by the counter, or by
 // what is computed from it, chains of them, too; values are reduced and stored in rows or added up, and
-// some are only read a round later, so that they may not move.
+// some are only read an iteration later, so that they may not move.
 func randomLoop(r *rand.Rand) string {
 	g := &loopGen{r: r, h: "%y"}
 	trips, begin := 2+r.IntN(4), r.IntN(3)

@@ -12,14 +12,14 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/loops"
 )
 
-// Pass puts the rounds of a while in its place, one after the other, where constants say how many
-// there are and a budget allows it. The loop's counter is then a number in every round, so that rows
-// that are read and written at it are slices: what one round puts into a stack and another takes
-// out is handed over (canonicalize), collectives of one round run beside the one before (overlap),
-// and no host looks at a number between rounds.
+// Pass unrolls a while, one iteration after the other, where constants say how many
+// there are and a budget allows it. The loop's counter is then a number in every iteration, so that rows
+// that are read and written at it are slices: what one iteration puts into a stack and another takes
+// out is handed over (canonicalize), collectives of one iteration run beside the one before (overlap),
+// and no host looks at a number between iterations.
 //
-// Where the budget does not allow all of a loop, several of its rounds become one: collectives of
-// all but the first of them then start before the round that they are for, as far as later passes like.
+// Where the budget does not allow all of a loop, several of its iterations become one: collectives of
+// all but the first of them then start before the iteration that they are for, as far as later passes like.
 // A loop whose length is no multiple stays as it is, and so does one that is longer than package
 // equiv follows.
 //
@@ -28,17 +28,17 @@ import (
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name: "unroll",
-		Doc:  "Puts the rounds of loops in their place whose length follows from constants.",
+		Doc:  "Unrolls loops whose trip count follows from constants.",
 		Options: []passes.Option{
-			{Name: "nodes", Kind: passes.KindInt, Default: "16384", Doc: "operations that all rounds of a function may have together"},
-			{Name: "bytes", Kind: passes.KindBytes, Default: "0", Doc: "memory that all values of these rounds may have together, 0 for any"},
-			{Name: "factor", Kind: passes.KindInt, Default: "4", Doc: "rounds, at most, that become one of loops that are beyond the budget; 1: none"},
+			{Name: "nodes", Kind: passes.KindInt, Default: "16384", Doc: "operations of all unrolled iterations of a function, at most"},
+			{Name: "bytes", Kind: passes.KindBytes, Default: "0", Doc: "memory of all values of these iterations, at most; 0 for any"},
+			{Name: "factor", Kind: passes.KindInt, Default: "4", Doc: "factor by which loops beyond the budget are unrolled, at most; 1: they are not"},
 		},
 		Stats: []passes.Stat{
 			{Name: "loops", Doc: "loops that were unrolled"},
-			{Name: "rounds", Doc: "their rounds"},
-			{Name: "nodes", Doc: "operations of these rounds"},
-			{Name: "widened", Doc: "loops of which several rounds became one"},
+			{Name: "iterations", Doc: "their iterations"},
+			{Name: "nodes", Doc: "operations of these iterations"},
+			{Name: "widened", Doc: "loops unrolled by a factor"},
 			{Name: "large", Doc: "loops of known length that are beyond the budget, and were not widened"},
 			{Name: "unknown", Doc: "loops whose length a run decides"},
 		},
@@ -107,7 +107,7 @@ func (u *unroller) loop(n *ir.Node) bool {
 		return false
 	}
 	u.ctx.Count("loops", 1)
-	u.ctx.Count("rounds", float64(trips))
+	u.ctx.Count("iterations", float64(trips))
 	u.ctx.Count("nodes", float64(trips*size))
 	u.take(trips*size, trips*bytes)
 	u.inline(n, int(trips), state)
@@ -127,7 +127,7 @@ func (u *unroller) take(nodes, bytes int64) {
 }
 
 // mine reports whether no other node runs the body of a loop, and no carried tensor of it lies in
-// the place of another in the next round.
+// the place of another in the next iteration.
 func (u *unroller) mine(n *ir.Node) bool {
 	body := n.Bodies()[1]
 	for _, f := range u.f.Module().Funcs() {
@@ -145,7 +145,7 @@ func (u *unroller) mine(n *ir.Node) bool {
 	return n.Bodies()[0] != body
 }
 
-// widen makes one round of k. The body gets another name, as it means something else.
+// widen makes one iteration of k. The body gets another name, as it means something else.
 func (u *unroller) widen(n *ir.Node, k int, trips int64) {
 	body, name := n.Bodies()[1], ""
 	for i := k; name == "" || u.f.Module().Func(name) != nil; i++ {
@@ -157,7 +157,7 @@ func (u *unroller) widen(n *ir.Node, k int, trips int64) {
 	last := slices.Clone(ret.Args())
 	vals := slices.Clone(last)
 	for range k - 1 {
-		r := &loops.Round{Func: body, At: ret, Now: map[*ir.Value]*ir.Value{}}
+		r := &loops.Iteration{Func: body, At: ret, Now: map[*ir.Value]*ir.Value{}}
 		for i, in := range body.Inputs() {
 			v := in.Result(0)
 			if r.Now[v] = v; i < n.Carried() {
@@ -190,13 +190,13 @@ func (u *unroller) made(body *ir.Func) int64 {
 	return total
 }
 
-// inline puts so many rounds in place of n.
+// inline puts so many iterations in place of n.
 func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
 	body, carried := n.Bodies()[1], n.Carried()
 	vals := slices.Clone(n.Args())
 	for range trips {
 		u.ctx.Tick()
-		r := &loops.Round{Func: u.f, At: n, From: n, Known: loops.Numbers(body, known), Now: map[*ir.Value]*ir.Value{}}
+		r := &loops.Iteration{Func: u.f, At: n, From: n, Known: loops.Numbers(body, known), Now: map[*ir.Value]*ir.Value{}}
 		r.Begin(body, vals)
 		r.Copy(body.Order())
 		next := make([]*hostops.Tensor, carried)
@@ -205,5 +205,5 @@ func (u *unroller) inline(n *ir.Node, trips int, known []*hostops.Tensor) {
 		}
 		known = append(next, known[carried:]...)
 	}
-	(&loops.Round{Func: u.f, At: n, From: n}).Replace(n, vals)
+	(&loops.Iteration{Func: u.f, At: n, From: n}).Replace(n, vals)
 }

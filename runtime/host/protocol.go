@@ -396,21 +396,21 @@ type backoff struct {
 	sleep time.Duration
 }
 
-// Rounds of polling before a rank looks for failures and sleeps: together some
+// Polls before a rank looks for failures and sleeps: together some
 // tens of microseconds, about what going to sleep and waking up costs.
 const (
-	fastRounds  = 100
-	yieldRounds = 300
+	fastPolls  = 100
+	yieldPolls = 300
 )
 
-// slow reports whether this round may spend time on looking for failures.
-func (b *backoff) slow() bool { return b.n >= fastRounds+yieldRounds }
+// slow reports whether this poll may spend time on looking for failures.
+func (b *backoff) slow() bool { return b.n >= fastPolls+yieldPolls }
 
 func (b *backoff) wait() {
 	switch {
-	case b.n < fastRounds:
+	case b.n < fastPolls:
 		b.n++
-	case b.n < fastRounds+yieldRounds:
+	case b.n < fastPolls+yieldPolls:
 		b.n++
 		runtime.Gosched()
 	default:

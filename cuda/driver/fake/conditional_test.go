@@ -10,7 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
-// A graph that is captured in parts goes round by what its kernels say, anew in each launch; what
+// A graph that is captured in parts iterates as its kernels say, anew in each launch; what
 // a driver would refuse is refused, and nothing is left of it.
 func TestConditionalNodes(t *testing.T) {
 	for _, c := range []struct {

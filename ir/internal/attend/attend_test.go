@@ -129,7 +129,7 @@ const again = `%x = iota : i32[4]
 `
 
 // stacked are heads whose exponentials and weights a loop kept for the gradient, in a stack of all
-// rounds.
+// iterations.
 var stacked = func() string {
 	before, after, _ := strings.Cut(heads, "  %g1 =")
 	stack := `  %zeros = full {value=0.0} : f32[3,2,3,4,6]
@@ -160,7 +160,7 @@ func TestRecognize(t *testing.T) {
 		{"heads", heads, nil, 1},
 		{"plain", plain, nil, 1},
 		{"stacked", stacked, nil, 1},
-		{"another round's", stacked, []string{"%es2 {dim=0, end=2, start=1}", "%es2 {dim=0, end=1, start=0}"}, 0},
+		{"another iteration's", stacked, []string{"%es2 {dim=0, end=2, start=1}", "%es2 {dim=0, end=1, start=0}"}, 0},
 		{"forward", forward, nil, 1},
 		{"another mask", heads, []string{"ge %i3, %j3", "le %i3, %j3"}, 1},
 		{"the mask once more", heads, []string{"%ds = where %mask", again + "  %ds = where %mask2"}, 1},

@@ -38,7 +38,7 @@ func inBody(n *ir.Node, body *ir.Func) int {
 	var all []sunk
 	for i, in := range body.Inputs() {
 		v := in.Result(0)
-		kept := i >= n.Carried() || body.Return().Arg(i) == v // the same in every round
+		kept := i >= n.Carried() || body.Return().Arg(i) == v // the same in every iteration
 		if chain := constantChain(n.Arg(i)); kept && chain != nil && len(v.Uses()) > 0 {
 			all = append(all, sunk{v, remake(body, chain, v.Type())})
 		}

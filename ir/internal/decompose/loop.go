@@ -15,10 +15,10 @@ type Looper interface {
 }
 
 // Loop runs a body so many times, or as long as more, if it is not nil, gives true of the state, i.e.
-// one element. The body makes the next state, of the same types, of its round, which counts from 0 as
+// one element. The body makes the next state, of the same types, of its iteration, which counts from 0 as
 // i64[1], of the state and of what stays as it is. All are in row-major order, and a body reads nothing
 // else of the function.
-func Loop(to Looper, rounds int64, state, fixed []*ir.Value, more func(e Looper, state []*ir.Value) *ir.Value, body func(e Looper, round *ir.Value, state, fixed []*ir.Value) []*ir.Value) []*ir.Value {
+func Loop(to Looper, iterations int64, state, fixed []*ir.Value, more func(e Looper, state []*ir.Value) *ir.Value, body func(e Looper, iteration *ir.Value, state, fixed []*ir.Value) []*ir.Value) []*ir.Value {
 	e := emit{to}
 	args := []*ir.Value{e.integer(ir.I64, 0, 1)}
 	for _, x := range slices.Concat(state, fixed) {
@@ -31,7 +31,7 @@ func Loop(to Looper, rounds int64, state, fixed []*ir.Value, more func(e Looper,
 	carried := 1 + len(state)
 	test, in, end := to.Body("cond", types)
 	t := emit{test}
-	goes := t.with(ir.OpLt, in[0], rounds)
+	goes := t.with(ir.OpLt, in[0], iterations)
 	if more != nil {
 		goes = t.binary(ir.OpLogicalAnd, goes, t.view(more(test, in[1:carried]), []int64{1}))
 	}
@@ -49,7 +49,7 @@ func Loop(to Looper, rounds int64, state, fixed []*ir.Value, more func(e Looper,
 	DonateCarried(f, carried)
 	attrs := ir.A(ir.CondKey, cond.Name, ir.BodyKey, f.Name)
 	if more == nil {
-		attrs = ir.A(ir.CondKey, cond.Name, ir.BodyKey, f.Name, "trips", rounds)
+		attrs = ir.A(ir.CondKey, cond.Name, ir.BodyKey, f.Name, "trips", iterations)
 	}
 	return to.Op(ir.OpWhile, nil, attrs, args, types[:carried]...)[1:]
 }

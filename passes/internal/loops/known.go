@@ -77,37 +77,37 @@ func follow(f *ir.Func, in []*hostops.Tensor) []*hostops.Tensor {
 	return out
 }
 
-// Bounds of the operations of a loop's rounds.
+// Bounds of the operations of a loop's iterations.
 const (
 	MaxProved  = 1 << 15 // package equiv follows no more one by one
 	MaxCounted = 1 << 18
 )
 
-// End says why counting the rounds of a loop has ended.
+// End says why counting the iterations of a loop has ended.
 type End uint8
 
 // The reasons.
 const (
 	Counted End = iota // the loop is over
 	Unknown            // a run decides
-	Long               // the rounds have more operations than were asked for
+	Long               // the iterations have more operations than were asked for
 )
 
-// Count counts the rounds of a while whose operands are known, and says what the last of them
-// begins with. operations bounds those of all rounds together; tick is called in each.
-func Count(n *ir.Node, now []*hostops.Tensor, operations int64, tick func()) (rounds int64, last []*hostops.Tensor, end End) {
+// Count counts the iterations of a while whose operands are known, and says what the last of them
+// begins with. operations bounds those of all iterations together; tick is called in each.
+func Count(n *ir.Node, now []*hostops.Tensor, operations int64, tick func()) (iterations int64, last []*hostops.Tensor, end End) {
 	cond, body := n.Bodies()[0], n.Bodies()[1]
 	size := int64(len(cond.Order()) + len(body.Order()))
-	for ; ; rounds++ {
+	for ; ; iterations++ {
 		tick()
 		c := follow(cond, now)[0]
 		switch {
 		case c == nil:
 			return 0, nil, Unknown
-		case (rounds+1)*size > operations:
+		case (iterations+1)*size > operations:
 			return 0, nil, Long
 		case c.Data[0] == 0:
-			return rounds, last, Counted
+			return iterations, last, Counted
 		}
 		last, now = now, append(follow(body, now), now[n.Carried():]...)
 	}

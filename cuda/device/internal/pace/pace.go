@@ -59,21 +59,21 @@ func (w *Waits) Took(d time.Duration) {
 	w.before.Store(last)
 }
 
-// Turns remembers when rounds were counted, and when there were more.
-type Turns struct {
-	rounds        uint32
+// Progress remembers when iterations were counted, and when there were more.
+type Progress struct {
+	iterations    uint32
 	Looked, Moved time.Time
 }
 
 // Still is for how long of a wait nothing has moved. It counts at every eighth of the limit, and not in waits that are shorter.
-func (p *Turns) Still(now time.Time, waited, limit time.Duration, count func() (uint32, error)) time.Duration {
+func (p *Progress) Still(now time.Time, waited, limit time.Duration, count func() (uint32, error)) time.Duration {
 	if waited < limit/8 || limit == 0 {
 		return waited
 	}
 	if now.Sub(p.Looked) >= limit/8 {
 		p.Looked = now
-		if n, err := count(); err == nil && n != p.rounds {
-			p.rounds, p.Moved = n, now
+		if n, err := count(); err == nil && n != p.iterations {
+			p.iterations, p.Moved = n, now
 		}
 	}
 	return min(waited, now.Sub(p.Moved))

@@ -75,22 +75,22 @@ func TestTurns(t *testing.T) {
 	const limit = 80 * time.Second
 	broken := errors.New("broken")
 	for _, c := range []struct {
-		name   string
-		rounds func(at time.Duration) (uint32, error)
-		late   time.Duration // when the limit is passed; 0: never
+		name       string
+		iterations func(at time.Duration) (uint32, error)
+		late       time.Duration // when the limit is passed; 0: never
 	}{
 		{"no round", func(time.Duration) (uint32, error) { return 0, nil }, limit},
 		{"a counter that cannot be read", func(time.Duration) (uint32, error) { return 7, broken }, limit},
 		{"without end", func(at time.Duration) (uint32, error) { return uint32(at / time.Second), nil }, 0},
-		{"rounds of three quarters of the limit", func(at time.Duration) (uint32, error) { return uint32(at / (60 * time.Second)), nil }, 0},
-		{"rounds longer than the limit", func(at time.Duration) (uint32, error) { return uint32(at / (200 * time.Second)), nil }, limit},
+		{"iterations of three quarters of the limit", func(at time.Duration) (uint32, error) { return uint32(at / (60 * time.Second)), nil }, 0},
+		{"iterations longer than the limit", func(at time.Duration) (uint32, error) { return uint32(at / (200 * time.Second)), nil }, limit},
 		{"an end", func(at time.Duration) (uint32, error) { return uint32(min(at, 305*time.Second)), nil }, 310*time.Second + limit},
 	} {
-		var p Turns
+		var p Progress
 		began := time.Unix(1000, 0)
 		late := time.Duration(0)
 		for at := time.Duration(0); at < 20*limit && late == 0; at += time.Second {
-			if p.Still(began.Add(at), at, limit, func() (uint32, error) { return c.rounds(at) }) >= limit {
+			if p.Still(began.Add(at), at, limit, func() (uint32, error) { return c.iterations(at) }) >= limit {
 				late = at
 			}
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 // Loop is [decompose.Loop] of helpers.
-func (c *Call) Loop(rounds int64, state, fixed []*ir.Value, body func(b *Call, round *ir.Value, state, fixed []*ir.Value) []*ir.Value) []*ir.Value {
+func (c *Call) Loop(iterations int64, state, fixed []*ir.Value, body func(b *Call, iteration *ir.Value, state, fixed []*ir.Value) []*ir.Value) []*ir.Value {
 	if c.Err != nil {
 		return slices.Repeat([]*ir.Value{c.None()}, len(state))
 	}
-	return decompose.Loop(Emitter{c}, rounds, state, fixed, nil, func(e decompose.Looper, round *ir.Value, state, fixed []*ir.Value) []*ir.Value {
-		return body(e.(Emitter).Call, round, state, fixed)
+	return decompose.Loop(Emitter{c}, iterations, state, fixed, nil, func(e decompose.Looper, iteration *ir.Value, state, fixed []*ir.Value) []*ir.Value {
+		return body(e.(Emitter).Call, iteration, state, fixed)
 	})
 }
 

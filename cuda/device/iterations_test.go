@@ -38,7 +38,7 @@ func @round(%n: i64[]) -> (i64[]) {
 `
 
 // A step whose loop takes longer than a peer may is not late for what waits behind the loop,
-// as long as the loop goes round.
+// as long as the loop iterates.
 func TestLongLoopIsNotLate(t *testing.T) {
 	fakeOnly(t)
 	m, err := ir.Parse("t.ir", long)
@@ -67,11 +67,11 @@ func TestLongLoopIsNotLate(t *testing.T) {
 		if _, err := runStep(ctx, r, s, in, graph, 2); err != nil {
 			return err
 		}
-		if n, err := device.Rounds(r); n != 12 || err != nil {
+		if n, err := device.Iterations(r); n != 12 || err != nil {
 			return fmt.Errorf("%d tests of the loop, %v; want 12", n, err)
 		}
 		if still := device.Still(r, 3*plenty); still >= plenty {
-			return fmt.Errorf("the loop has stood still for %v, it went round just now", still)
+			return fmt.Errorf("the loop has stood still for %v, an iteration began just now", still)
 		}
 		device.BackThen(r, 2*plenty)
 		release, err := device.HoldSetup(r) // who looks for what is stuck does not wait for it

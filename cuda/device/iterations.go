@@ -10,11 +10,11 @@ import (
 )
 
 // stop is a word that ends the loops of a device that breaks, which may have no other end,
-// and behind it one that counts their rounds.
+// and behind it one that counts their iterations.
 type stop struct {
-	mu   sync.Mutex
-	at   driver.Ptr // 0 for none
-	turn pace.Turns
+	mu       sync.Mutex
+	at       driver.Ptr // 0 for none
+	progress pace.Progress
 
 	// What was copied of the count: host memory, and where that is for the device.
 	host uintptr
@@ -36,7 +36,7 @@ func (d *Device) stopLoops() {
 	}
 }
 
-// still is for how long of a wait no loop of the device has gone round. A step whose loops
+// still is how long no loop of the device has begun an iteration, up to the length of a wait. A step whose loops
 // run for longer than a peer may take is not late: a collective over NCCL, whose beginning nobody
 // sees, may come after them.
 func (d *Device) still(waited time.Duration) time.Duration {
@@ -45,12 +45,12 @@ func (d *Device) still(waited time.Duration) time.Duration {
 	if d.stop.at == 0 {
 		return waited
 	}
-	return d.stop.turn.Still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.rounds(d) })
+	return d.stop.progress.Still(time.Now(), waited, d.spec.Timeout, func() (uint32, error) { return d.stop.iterations(d) })
 }
 
-// rounds is the count as it was when this was called before. It does not wait for the device,
+// iterations is the count as it was when this was called before. It does not wait for the device,
 // whose queues may be stuck: that is what the host is looking for.
-func (s *stop) rounds(d *Device) (uint32, error) {
+func (s *stop) iterations(d *Device) (uint32, error) {
 	n := hostmem.Load32(s.host)
 	return n, d.drv.Copy(d.rank.Ctx, d.rank.Setup(), s.seen, s.at+4, 4)
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Round is a copy of a loop's body, or of a part of it.
-type Round struct {
+// Iteration is a copy of a loop's body, or of a part of it.
+type Iteration struct {
 	Func  *ir.Func                      // that it becomes part of
 	At    *ir.Node                      // the node in front of which it stands, nil for the end
 	From  *ir.Node                      // what copies in another function are made from
 	Known map[*ir.Value]*hostops.Tensor // of values of the body; look-up only
-	Now   map[*ir.Value]*ir.Value       // the round's value for one of the body; look-up only
+	Now   map[*ir.Value]*ir.Value       // the iteration's value for one of the body; look-up only
 
 	writes *ir.Writes // of the body, nil until they are asked for
 }
 
-// Copy copies what the round computes.
-func (r *Round) Copy(nodes []*ir.Node) {
+// Copy copies what the iteration computes.
+func (r *Iteration) Copy(nodes []*ir.Node) {
 	for _, n := range nodes {
 		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn {
 			continue
@@ -42,7 +42,7 @@ func (r *Round) Copy(nodes []*ir.Node) {
 	}
 }
 
-func (r *Round) from() []*ir.Node {
+func (r *Iteration) from() []*ir.Node {
 	if r.From == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (r *Round) from() []*ir.Node {
 
 // row is a read or a write of one row at a position that is known: a slice, or a slice_scatter.
 // Nil of everything else.
-func (r *Round) row(n *ir.Node) *ir.Value {
+func (r *Iteration) row(n *ir.Node) *ir.Value {
 	put := n.Op() == ir.OpIndexPut && !n.Attrs().Bool("accumulate", false) && len(n.Args()) == 3
 	if !put && (n.Op() != ir.OpIndex || len(n.Args()) != 2) || len(n.Results()) != 1 {
 		return nil
@@ -95,7 +95,7 @@ func (r *Round) row(n *ir.Node) *ir.Value {
 }
 
 // As is a value in the layout of a type.
-func (r *Round) As(v *ir.Value, t ir.Type) *ir.Value {
+func (r *Iteration) As(v *ir.Value, t ir.Type) *ir.Value {
 	if v.Type().Equal(t) {
 		return v
 	}
@@ -103,7 +103,7 @@ func (r *Round) As(v *ir.Value, t ir.Type) *ir.Value {
 }
 
 // Begin gives the inputs of a body their values.
-func (r *Round) Begin(body *ir.Func, vals []*ir.Value) {
+func (r *Iteration) Begin(body *ir.Func, vals []*ir.Value) {
 	for i, in := range body.Inputs() {
 		r.Now[in.Result(0)] = r.As(vals[i], in.Result(0).Type())
 	}
@@ -111,7 +111,7 @@ func (r *Round) Begin(body *ir.Func, vals []*ir.Value) {
 
 // Replace puts values in place of a loop's results. The caller, or who writes in place, must
 // not get one storage twice.
-func (r *Round) Replace(n *ir.Node, vals []*ir.Value) {
+func (r *Iteration) Replace(n *ir.Node, vals []*ir.Value) {
 	writes := ir.FindWrites(r.Func)
 	for k, v := range n.Results() {
 		x := r.As(vals[k], v.Type())
@@ -123,7 +123,7 @@ func (r *Round) Replace(n *ir.Node, vals []*ir.Value) {
 	r.Func.Remove(n)
 }
 
-func (r *Round) insert(o ir.Op, attrs ir.Attrs, t ir.Type, args ...*ir.Value) *ir.Value {
+func (r *Iteration) insert(o ir.Op, attrs ir.Attrs, t ir.Type, args ...*ir.Value) *ir.Value {
 	s := ir.NodeSpec{Op: o, Args: args, Results: []ir.Type{t}, Attrs: attrs, From: r.from()}
 	if r.From != nil {
 		s.Pos = r.From.Pos()
@@ -131,8 +131,8 @@ func (r *Round) insert(o ir.Op, attrs ir.Attrs, t ir.Type, args ...*ir.Value) *i
 	return r.Func.InsertBefore(r.At, s).Result(0)
 }
 
-// Of are the round's values for those of the body.
-func (r *Round) Of(vals []*ir.Value) []*ir.Value {
+// Of are the iteration's values for those of the body.
+func (r *Iteration) Of(vals []*ir.Value) []*ir.Value {
 	out := make([]*ir.Value, len(vals))
 	for i, v := range vals {
 		out[i] = r.Now[v]
