@@ -133,7 +133,7 @@ func (l *lowering) inside(n *ir.Node, room *place.Room, k int, operands []progra
 		}
 		in.where = append(in.where, place.Window{Buffer: l.buffer(in.path+q.Name, base+b.Offsets[i], q.Bytes)})
 	}
-	for _, h := range b.Heirs {
+	for _, h := range b.Donated {
 		in.where = append(in.where, in.where[h.Buffer])
 	}
 	l.frame = in

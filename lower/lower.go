@@ -232,35 +232,35 @@ func (l *lowering) input(n *ir.Node) {
 	l.p.Inputs = append(l.p.Inputs, q)
 }
 
-// inherit copies results into the places of donated inputs that they are not in yet.
-func (l *lowering) inherit(n *ir.Node) {
-	for i, h := range l.lay.Heirs {
+// copyDonated copies results into the places of donated inputs that they are not in yet.
+func (l *lowering) copyDonated(n *ir.Node) {
+	for i, h := range l.lay.Donated {
 		if h.Copied {
 			for _, start := range h.Flights {
 				l.waitFor(start, start.Name())
 			}
 			v := n.Arg(h.Result)
-			l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(v), Outs: l.inherited(i), Node: h.Input.Name()})
+			l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(v), Outs: l.donated(i), Node: h.Input.Name()})
 		}
 	}
 }
 
-// inherited is the result of heir i.
-func (l *lowering) inherited(i int) []program.Tensor {
-	h := &l.lay.Heirs[i]
+// donated is the result in donated buffer i.
+func (l *lowering) donated(i int) []program.Tensor {
+	h := &l.lay.Donated[i]
 	t := l.tensors(h.Input.Result(0))[0]
 	t.Buffer = l.at(len(l.lay.Buffers) + i).Buffer
 	return []program.Tensor{t}
 }
 
 func (l *lowering) output(n *ir.Node) {
-	l.inherit(n)
+	l.copyDonated(n)
 	if l.where != nil {
 		for _, v := range n.Args() {
 			l.outs = append(l.outs, l.tensors(v)...)
 		}
-		for i, h := range l.lay.Heirs {
-			l.outs[h.Result] = l.inherited(i)[0]
+		for i, h := range l.lay.Donated {
+			l.outs[h.Result] = l.donated(i)[0]
 		}
 		return
 	}
@@ -274,8 +274,8 @@ func (l *lowering) output(n *ir.Node) {
 		}
 		l.p.Outputs = append(l.p.Outputs, q)
 	}
-	for i, h := range l.lay.Heirs {
-		l.p.Outputs[h.Result].Tensors = l.inherited(i)
+	for i, h := range l.lay.Donated {
+		l.p.Outputs[h.Result].Tensors = l.donated(i)
 	}
 }
 
@@ -384,7 +384,7 @@ func (l *lowering) place(unpacked bool) error {
 		b := &l.lay.Buffers[i]
 		l.buffer(b.Name, plan.Offsets[i], b.Bytes)
 	}
-	for _, h := range l.lay.Heirs {
+	for _, h := range l.lay.Donated {
 		l.buffer(h.Name, plan.Offsets[h.Buffer], l.lay.Buffers[h.Buffer].Bytes)
 	}
 	l.p.Arena = plan.Height

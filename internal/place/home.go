@@ -11,8 +11,8 @@ import (
 // home[k], -1: it does not. Where the node reads the input, inplace says it.
 const HomeKey = "home"
 
-// Heir is a donated input and the result that takes its place.
-type Heir struct {
+// DonatedBuffer is a donated input and the result that takes its place.
+type DonatedBuffer struct {
 	Input  *ir.Node
 	Result int    // of the return's operands
 	Name   string // of the result as a buffer, unique in the layout
@@ -22,15 +22,15 @@ type Heir struct {
 	Flights []*ir.Node // collectives that read the input and leave in flight
 }
 
-// findHeirs notes which storages donated inputs may be taken over by: those that hold
+// findDonated notes which storages donated inputs may be taken over by: those that hold
 // nothing but the result. O(inputs).
-func (u *uses) findHeirs() {
-	u.heirs = map[ir.StorageID]*ir.Node{}
+func (u *uses) findDonated() {
+	u.donated = map[ir.StorageID]*ir.Node{}
 	for _, d := range u.f.Donations() {
 		p := u.st.Of(u.f.Return().Arg(d.Result))[0]
 		root, _ := u.st.Root(p.Storage)
-		if root.Def().Op() != ir.OpInput && u.st.Type(p.Storage).Equal(d.Input.Result(0).Type()) && u.heirs[p.Storage] == nil {
-			u.heirs[p.Storage] = d.Input
+		if root.Def().Op() != ir.OpInput && u.st.Type(p.Storage).Equal(d.Input.Result(0).Type()) && u.donated[p.Storage] == nil {
+			u.donated[p.Storage] = d.Input
 		}
 	}
 }
@@ -53,7 +53,7 @@ func (u *uses) storage(n *ir.Node, k int) ir.StorageID {
 // nobody writes the place but who changes the result in place.
 func (u *uses) home(n *ir.Node, k int, in *ir.Node) (Hazard, ir.NodeID) {
 	s := u.storage(n, k)
-	if s < 0 || u.heirs[s] != in {
+	if s < 0 || u.donated[s] != in {
 		return NotThere, -1
 	}
 	own := u.st.Of(in.Result(0))[0].Storage
@@ -70,7 +70,7 @@ func (u *uses) home(n *ir.Node, k int, in *ir.Node) (Hazard, ir.NodeID) {
 // Home returns the number of the donated input in whose place tensor k of the results of n
 // may be though n does not read it, -1 if there is none.
 func (a *Analysis) Home(n *ir.Node, k int) int {
-	in := a.u.heirs[a.u.storage(n, k)]
+	in := a.u.donated[a.u.storage(n, k)]
 	if in == nil {
 		return -1
 	}
@@ -83,7 +83,7 @@ func (a *Analysis) Home(n *ir.Node, k int) int {
 // Donated reports whether tensor k of the results of n takes the place of the donated input
 // that v is in.
 func (a *Analysis) Donated(n *ir.Node, k int, v *ir.Value) bool {
-	in := a.u.heirs[a.u.storage(n, k)]
+	in := a.u.donated[a.u.storage(n, k)]
 	return in != nil && a.Input(v) == in
 }
 
@@ -128,30 +128,30 @@ func (u *uses) flights(s ir.StorageID) []*ir.Node {
 	return out
 }
 
-// inherit lists the heirs and gives results in place of donated inputs windows of
+// placeDonated lists the donated buffers and gives results in place of donated inputs windows of
 // their own name: what is read under the input's name behind them is wrong, and the
 // checker of programs tells by the name. home is by storage.
-func (l *Layout) inherit(u *uses, names map[string]bool, home []Window) {
+func (l *Layout) placeDonated(u *uses, names map[string]bool, home []Window) {
 	for _, d := range u.f.Donations() {
 		own := u.st.Of(d.Input.Result(0))[0].Storage
 		p := u.st.Of(u.f.Return().Arg(d.Result))[0]
 		if p.Storage == own {
 			continue // written in place by calls
 		}
-		h := Heir{Input: d.Input, Result: d.Result, Buffer: home[own].Buffer}
-		h.Copied = u.heirs[p.Storage] != d.Input || home[p.Storage] != home[own]
+		h := DonatedBuffer{Input: d.Input, Result: d.Result, Buffer: home[own].Buffer}
+		h.Copied = u.donated[p.Storage] != d.Input || home[p.Storage] != home[own]
 		root, k := u.st.Root(p.Storage)
 		h.Name = storageName(root, k)
 		if h.Copied {
 			h.Name = d.Input.Name() + ".donated"
 			h.Flights = u.flights(own)
 		} else {
-			home[p.Storage].Buffer = len(l.Buffers) + len(l.Heirs)
+			home[p.Storage].Buffer = len(l.Buffers) + len(l.Donated)
 		}
 		for names[h.Name] {
 			h.Name += "_"
 		}
 		names[h.Name] = true
-		l.Heirs = append(l.Heirs, h)
+		l.Donated = append(l.Donated, h)
 	}
 }

@@ -187,7 +187,7 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	}
 	p := u.st.Of(v)[0]
 	root, _ := u.st.Root(p.Storage)
-	if d := root.Def(); d.Op() == ir.OpInput && (!ownedByProgram(d) || root.Type().IsAsync()) && u.heirs[u.storage(n, k)] != d {
+	if d := root.Def(); d.Op() == ir.OpInput && (!ownedByProgram(d) || root.Type().IsAsync()) && u.donated[u.storage(n, k)] != d {
 		return fail(Callers, -1)
 	}
 	if u.opaque[p.Storage] {
@@ -237,7 +237,7 @@ func worksAtAll(n *ir.Node, k, operand int) bool {
 	case n.Op() == ir.OpAllReduce, n.Op() == ir.OpBroadcast:
 		return k == operand // peers work on both, element by element
 	case n.Op() == ir.OpWhile:
-		return k == operand // the first round begins with it
+		return k == operand // the first iteration begins with it
 	case n.Op().IsCollective():
 		return false
 	}

@@ -90,7 +90,7 @@ type Buffer struct {
 // Size is the number of bytes that the buffer takes up.
 func (b *Buffer) Size() int64 { return (b.Bytes + Align - 1) / Align * Align }
 
-// Window says where a tensor is: Offset bytes into a buffer, or into that of an heir.
+// Window says where a tensor is: Offset bytes into a buffer, or into a donated one.
 type Window struct {
 	Buffer int
 	Offset int64
@@ -100,7 +100,7 @@ type Window struct {
 type Layout struct {
 	Func    *ir.Func
 	Buffers []Buffer
-	Heirs   []Heir // heir i is buffer len(Buffers)+i in windows
+	Donated []DonatedBuffer // donated buffer i is buffer len(Buffers)+i in windows
 
 	regions []Region
 	windows [][]Window      // by ValueID: one per tensor
@@ -162,7 +162,7 @@ func Of(f *ir.Func) (*Layout, error) {
 			return nil, err
 		}
 	}
-	l.inherit(u, names, home)
+	l.placeDonated(u, names, home)
 	for _, n := range f.Order() {
 		for _, r := range n.Results() {
 			ts := r.Type().Tensors()

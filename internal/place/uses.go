@@ -20,7 +20,7 @@ type uses struct {
 	latest [][2]use // by storage: the latest use, and the latest one by another launch
 	opaque []bool   // by storage: a call may have given it another name
 
-	heirs map[ir.StorageID]*ir.Node // the donated input that a storage may take the place of; look-up only
+	donated map[ir.StorageID]*ir.Node // the donated input that a storage may take the place of; look-up only
 
 	regions   []Region
 	reads     [][]*ir.Value            // by region: its operands
@@ -46,7 +46,7 @@ func newUses(f *ir.Func) (*uses, error) {
 	for i := range u.latest {
 		u.latest[i] = [2]use{{-1, -1}, {-1, -1}}
 	}
-	u.findHeirs()
+	u.findDonated()
 	for i, n := range order {
 		for _, r := range n.Results() {
 			for _, p := range st.Of(r) {

@@ -103,7 +103,7 @@ func Run(f *ir.Func, r *Reuser) (before, after int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, h := range l.Heirs {
+	for _, h := range l.Donated {
 		stat := "donated"
 		if h.Copied {
 			stat = "donated-copied"

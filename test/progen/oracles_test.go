@@ -392,8 +392,8 @@ func onHost(ctx context.Context, p *Compiled) ([][][]interp.Tensor, error) {
 	return outs, err
 }
 
-// inherited checks that results lie where the inputs lay that were donated to them.
-func (p *Compiled) inherited(r *rt.Rank, m *rt.Module, vs []rt.Value, syms map[string]int64) error {
+// donatedInPlace checks that results lie where the inputs lay that were donated to them.
+func (p *Compiled) donatedInPlace(r *rt.Rank, m *rt.Module, vs []rt.Value, syms map[string]int64) error {
 	for _, d := range p.Program.Donations {
 		at, err := r.In(m, m.Inputs[d.Input].Tensors[0])
 		if err != nil {
@@ -434,7 +434,7 @@ func (p *Compiled) onRank(ctx context.Context, r *rt.Rank, s hostrun.Step, outs 
 		if outs[k][rank], err = hostrun.Tensors(ctx, r, vs); err != nil {
 			return err
 		}
-		if err := p.inherited(r, s.Module, vs, syms[rank]); err != nil {
+		if err := p.donatedInPlace(r, s.Module, vs, syms[rank]); err != nil {
 			return err
 		}
 	}
