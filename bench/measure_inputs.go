@@ -15,7 +15,7 @@ import (
 
 // fed runs the forward function and returns what it leaves for this one, the backward
 // one. Made up inputs would not do: gradients of a row that many tokens share are summed
-// one after the other, experts get as many tokens as the router gives them, and products
+// one after the other, experts get as many tokens as the router gives them, and matmuls
 // of numbers that mean nothing take other power.
 func (k *meter) fed(ctx context.Context) ([]rt.Value, error) {
 	f := k.forward
@@ -32,7 +32,7 @@ func (k *meter) fed(ctx context.Context) ([]rt.Value, error) {
 
 // given brings in the inputs: of a backward function what its forward one leaves, else
 // integers that are in reach of what they index, and for the rest numbers of the size that
-// theirs have, in a pattern that comes again and again. How long a product takes depends on
+// theirs have, in a pattern that comes again and again. How long a matmul takes depends on
 // its numbers: of those that are much alike it is faster.
 func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	if k.forward != nil {

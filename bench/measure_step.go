@@ -12,7 +12,7 @@ import (
 )
 
 // inStep is what one rank measured of a program as a whole, in microseconds. The
-// program runs as a captured step does: products joined, launches begun early, weights
+// program runs as a captured step does: matmuls joined, launches begun early, weights
 // fetched ahead, with real data, and with the caches and clocks that it leaves itself.
 type inStep struct {
 	Chains []float64 `json:"chains"`  // by chain, with nothing beside it
@@ -86,7 +86,7 @@ type replay struct {
 // under load, and then some more, of which it tells. The step begins with a mark, behind
 // which the inputs are as they were, and which all streams wait for. The pauses are those of run -bench: none, or the
 // host's turn between two replays of a program that overwrites its inputs. They tell in
-// the clocks: without any a backward step of large products takes a tenth more.
+// the clocks: without any a backward step of large matmuls takes a tenth more.
 func (k *meter) replays(ctx context.Context, reps int, step func(x *rt.Exec)) (out []replay, err error) {
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
@@ -150,7 +150,7 @@ func (k *meter) paced(ctx context.Context, s *rt.Step, n int) ([]float64, error)
 // measureIsolated measures the chains with nothing beside them, and what a mark takes. The
 // collectives that come before the end of a chain are done between it and the next one:
 // by then their operands are there, and nobody reads their results or writes where they
-// go. So the data are those of the step, which tell in what a product takes.
+// go. So the data are those of the step, which tell in what a matmul takes.
 func (k *meter) measureIsolated(ctx context.Context, out *inStep) (markUs float64, err error) {
 	c := k.c
 	walk := func(x *rt.Exec, mark func()) {

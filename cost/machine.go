@@ -69,7 +69,7 @@ func LookupMachine(name string) (*Machine, error) {
 }
 
 // machines builds the table anew, so that nobody can change it for others.
-// Matrix rates are what large products reach on random data: about 80% of the
+// Matrix rates are what large matmuls reach on random data: about 80% of the
 // datasheet; memory rates likewise about 90%.
 func machines() map[string]*Machine {
 	network := Link{GBps: 45, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}

@@ -85,7 +85,7 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		}
 		groups := float64(n.Attrs().Int("groups", 1) * n.Attrs().Int("batch_groups", 1))
 		rows := size(out, 1) / groups
-		if rows < 16 { // too few for the units of products
+		if rows < 16 { // too few for the units of matmuls
 			return 2 * elems * max(taps, 1), m.VectorTFLOPS
 		}
 		return 2 * elems * max(taps, 1) * m.waves(elems, elems/max(size(out, 1), 1), rows), m.matmulRate(x.Type().DType())
@@ -108,13 +108,13 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 	return elems, m.VectorTFLOPS
 }
 
-// attentionEfficiency is what fused attention reaches of a plain product's rate.
+// attentionEfficiency is what fused attention reaches of a plain matmul's rate.
 const attentionEfficiency = 0.65
 
-// tile is the output tile of one multiprocessor in a large product.
+// tile is the output tile of one multiprocessor in a large matmul.
 const tile = 128 * 128
 
-// waves is the factor by which the last, partly filled wave of tiles slows a product down.
+// waves is the factor by which the last, partly filled wave of tiles slows a matmul down.
 func (m *Machine) waves(elems, rows, cols float64) float64 {
 	tiles := math.Ceil(rows/128) * math.Ceil(cols/128) * max(elems/(rows*cols), 1)
 	full := elems / tile

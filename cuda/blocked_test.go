@@ -28,7 +28,7 @@ func TestBlockedByKernel(t *testing.T) {
 	r.must(f.Map(other.Ctx, at, unit, mem), f.Allow(other.Ctx, at, unit, []int{m.Rank.Dev, other.Dev}))
 	r.must(m.Wait(s, 0, 1))
 	until(t, func() bool { return f.Waiting(0) > 0 })
-	f.Patience(time.Millisecond)
+	f.WaitLimit(time.Millisecond)
 	for range 16 { // what the context begins with, some of which the rig uses
 		if own, err := f.StreamCreate(c); err == nil {
 			defer func() { r.must(f.StreamDestroy(c, own)) }()
@@ -52,7 +52,7 @@ func TestBlockedByKernel(t *testing.T) {
 			t.Errorf("%s: reported: %q", name, late)
 		}
 	}
-	f.Patience(0)
+	f.WaitLimit(0)
 	defer func() {
 		r.must(f.Unmap(other.Ctx, at, unit), f.Unreserve(other.Ctx, at, 2*unit), f.MemRelease(other.Ctx, mem))
 	}()

@@ -50,7 +50,7 @@ func TestTimeoutNames(t *testing.T) {
 	}
 	calls = append(calls,
 		callT{"uneven", "all_to_all_uneven", 0, func(m *coll.Member, s driver.Stream) error {
-			p, err := m.PrepareUneven([]coll.Piece{{}, {At: a, Bytes: 64}}, []coll.Piece{{}, {At: b, Bytes: 128}})
+			p, err := m.PrepareAllToAllV([]coll.Piece{{}, {At: a, Bytes: 64}}, []coll.Piece{{}, {At: b, Bytes: 128}})
 			if err != nil {
 				return err
 			}

@@ -278,7 +278,7 @@ func TestExpertAllToAll(t *testing.T) {
 					recv[k] = coll.Piece{At: r.w.Addr(me, dst+uint64(at)), Bytes: uint64(row * rows[k][here])}
 					at += row * rows[k][here]
 				}
-				p, err := m.PrepareUneven(send, recv)
+				p, err := m.PrepareAllToAllV(send, recv)
 				if err != nil {
 					t.Fatal(err)
 				}

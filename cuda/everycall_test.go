@@ -145,7 +145,7 @@ func (u *usesT) enqueue(ctx context.Context) error {
 		}
 		at := u.w.Addr(m.Rank.ID, u.src)
 		pieces := []coll.Piece{{At: at, Bytes: 40}, {At: at + 64, Bytes: 40}}
-		p, err := m.PrepareUneven(pieces, []coll.Piece{{At: at + 128, Bytes: 40}, {At: at + 192, Bytes: 40}})
+		p, err := m.PrepareAllToAllV(pieces, []coll.Piece{{At: at + 128, Bytes: 40}, {At: at + 192, Bytes: 40}})
 		if err != nil {
 			return err
 		}

@@ -290,7 +290,7 @@ func (r *prefilledT) uneven(t *testing.T) {
 		want = append(want, part...)
 	}
 	err := r.one(func(m *coll.Member, s driver.Stream) error {
-		p, err := m.PrepareUneven(send, recv)
+		p, err := m.PrepareAllToAllV(send, recv)
 		if err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func (r *prefilledT) uneven(t *testing.T) {
 func (r *prefilledT) chunks(t *testing.T) {
 	n := r.g.Size()
 	peer := (r.rank + 1) % n
-	packets, chunk := r.g.Scratch().Uneven(n)
+	packets, chunk := r.g.Scratch().AllToAllV(n)
 	size := packets + 5*uint64(chunk) + 7 // a round more than there are places would wait for the peer
 	if err := r.prefill(dtype.U8); err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func (r *prefilledT) chunks(t *testing.T) {
 	send[peer] = coll.Piece{At: r.w.Addr(r.rank, src), Bytes: size}
 	recv[peer] = coll.Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
 	err := r.one(func(m *coll.Member, s driver.Stream) error {
-		p, err := m.PrepareUneven(send, recv)
+		p, err := m.PrepareAllToAllV(send, recv)
 		if err != nil {
 			return err
 		}

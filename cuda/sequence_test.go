@@ -157,7 +157,7 @@ func (q sequenceT) commands(m *coll.Member, base driver.Ptr) (*driver.Commands, 
 				send[r] = coll.Piece{At: at(x.src + r*x.count), Bytes: uint64(4 * x.count)}
 				recv[r] = coll.Piece{At: at(x.dst + r*x.count), Bytes: uint64(4 * x.count)}
 			}
-			p, err = m.PrepareUneven(send, recv)
+			p, err = m.PrepareAllToAllV(send, recv)
 		} else {
 			x.op.Tensors = []coll.Tensor{{Src: at(x.src), Dst: at(x.dst), Bytes: uint64(4 * x.count)}}
 			p, err = m.Prepare(x.op)

@@ -102,7 +102,7 @@ func (u *unevenT) check() error {
 func (r *rigT) runUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) error {
 	u := r.newUneven(r.g, sizes, rng, shift)
 	for _, m := range r.g.Members() {
-		p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+		p, err := m.PrepareAllToAllV(u.send[m.Index], u.recv[m.Index])
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 			t.Error(err)
 		}
 	}()
-	packets, chunk := g.Scratch().Uneven(n)
+	packets, chunk := g.Scratch().AllToAllV(n)
 	if chunk == 0 {
 		t.Fatal("slots are too small for chunks")
 	}
@@ -216,7 +216,7 @@ func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) erro
 	ready := make([]*coll.Prepared, r.w.Size())
 	for _, m := range r.g.Members() { // graphs are made before anything waits for a peer
 		c, s := m.Rank.Ctx, r.streams[m.Rank.ID]
-		p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+		p, err := m.PrepareAllToAllV(u.send[m.Index], u.recv[m.Index])
 		if err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func TestUnevenLeftOut(t *testing.T) {
 	}
 	defer g.Close()
 	rng := rand.New(rand.NewPCG(17, 1))
-	packets, chunk := g.Scratch().Uneven(n)
+	packets, chunk := g.Scratch().AllToAllV(n)
 	sizes := randomSizes(rng, n, packets)
 	sizes[0][1], sizes[1][0], sizes[2][0] = 7*32*uint64(chunk), 9*32*uint64(chunk)+5, packets+1
 	for round := range 3 {
@@ -278,7 +278,7 @@ func TestUnevenLeftOut(t *testing.T) {
 			if m.Index == absent {
 				continue
 			}
-			p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+			p, err := m.PrepareAllToAllV(u.send[m.Index], u.recv[m.Index])
 			if err != nil && absent >= 0 && gaveUp(err) { // where this takes its time
 				continue
 			}
@@ -298,7 +298,7 @@ func TestUnevenLeftOut(t *testing.T) {
 					t.Fatal(err)
 				}
 			case errors.As(err, &late) && late.Rank == m.Index:
-				if late.Op != kernels.AllToAllUneven.String() {
+				if late.Op != kernels.AllToAllV.String() {
 					t.Errorf("rank %d: %+v", m.Index, *late)
 				}
 			case !errors.Is(err, symm.ErrCanceled):

@@ -228,7 +228,7 @@ func (r *refusals) ofNil() []badCall {
 		{"no group: Members", nil, ends(func() { noGroup.Members() })},
 		{"no member: Prepare", isArgument, func() error { _, err := noMember.Prepare(coll.Op{}); return err }},
 		{"no member: Enqueue", isArgument, func() error { return noMember.Enqueue(r.s, coll.Op{}) }},
-		{"no member: PrepareUneven", isArgument, func() error { _, err := noMember.PrepareUneven(nil, nil); return err }},
+		{"no member: PrepareUneven", isArgument, func() error { _, err := noMember.PrepareAllToAllV(nil, nil); return err }},
 		{"no member: Check", isArgument, func() error { return noSymmMember.Check(r.ctx, r.s) }},
 		{"no member: Signal", isArgument, func() error { return noSymmMember.Signal(r.s, 0) }},
 		{"no member: Tend", isArgument, func() error { return noSymmMember.Poll(0) }},
@@ -316,7 +316,7 @@ func (r *refusals) ofOps() []badCall {
 			o.Symmetric, o.Algo, o.Tensors = false, kernels.Auto, []coll.Tensor{{Src: math.MaxUint64 - 7, Dst: r.a, Bytes: 16}}
 		})},
 		{"engine without staging", isPlan, r.prepare(func(o *coll.Op) { o.Algo = kernels.Engine })},
-		{"three pieces of two", isPlan, func() error { _, err := r.m.PrepareUneven(make([]coll.Piece, 3), make([]coll.Piece, 2)); return err }},
+		{"three pieces of two", isPlan, func() error { _, err := r.m.PrepareAllToAllV(make([]coll.Piece, 3), make([]coll.Piece, 2)); return err }},
 	}
 	for _, n := range []int{-1, 1, 31, 33, 513, 1024, 4096, math.MaxInt, math.MinInt} {
 		calls = append(calls, badCall{fmt.Sprintf("%d threads", n), isPlan, r.prepare(func(o *coll.Op) { o.Threads = n })})
@@ -332,8 +332,8 @@ func (r *refusals) ofBytes(n uint64) []badCall {
 		{"region", isArgument, r.group(func(o *coll.GroupOptions) { o.Region = n }, 0, 1)},
 		{"flagged", isArgument, r.group(func(o *coll.GroupOptions) { o.Flagged = n }, 0, 1)},
 		{"staging", isArgument, r.group(func(o *coll.GroupOptions) { o.Staging = n }, 0, 1)},
-		{"piece to send", isPlan, func() error { _, err := r.m.PrepareUneven(bad, good); return err }},
-		{"piece to receive", isPlan, func() error { _, err := r.m.PrepareUneven(good, bad); return err }},
+		{"piece to send", isPlan, func() error { _, err := r.m.PrepareAllToAllV(bad, good); return err }},
+		{"piece to receive", isPlan, func() error { _, err := r.m.PrepareAllToAllV(good, bad); return err }},
 	}
 	for kind := kernels.AllReduce; kind <= kernels.Permute; kind++ {
 		for _, symmetric := range []bool{false, true} {
@@ -349,7 +349,7 @@ func (r *refusals) ofBytes(n uint64) []badCall {
 func (r *refusals) ofClosedGroup(p *coll.Prepared) []badCall {
 	return []badCall{
 		{"closed group: Prepare", isClosed, func() error { _, err := r.m.Prepare(r.op); return err }},
-		{"closed group: PrepareUneven", isClosed, func() error { _, err := r.m.PrepareUneven(make([]coll.Piece, 2), make([]coll.Piece, 2)); return err }},
+		{"closed group: PrepareUneven", isClosed, func() error { _, err := r.m.PrepareAllToAllV(make([]coll.Piece, 2), make([]coll.Piece, 2)); return err }},
 		{"closed group: Enqueue", isClosed, func() error { return r.m.Enqueue(r.s, r.op) }},
 		{"closed group: Enqueue of a plan", isClosed, func() error { return p.Enqueue(r.s) }},
 		{"closed group: AllReduce", isClosed, func() error { _, err := eager.New(r.m).AllReduce(r.ctx, r.s, kernels.Sum); return err }},

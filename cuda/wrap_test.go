@@ -182,7 +182,7 @@ func TestStaleWrap(t *testing.T) {
 	uneven := func(most uint64) func(*rand.Rand) error {
 		return func(rng *rand.Rand) error { return r.runUneven(randomSizes(rng, n, most), rng, 1) }
 	}
-	packets, _ := r.g.Scratch().Uneven(n)
+	packets, _ := r.g.Scratch().AllToAllV(n)
 	// Which calls wipe: those have small counts, fill a slot or have chunks in some.
 	for i, wiping := range [][]func(*rand.Rand) error{
 		{ll(kernels.AllReduce, 3)},

@@ -277,9 +277,9 @@ func (fb *FuncBuilder) AllToAll(g *Group, xs ...*Value) *Value {
 	return fb.comm(OpAllToAll, g, nil, xs)
 }
 
-// AllToAllUneven starts exchanging pieces of dimension 0: send[i] goes to group
+// AllToAllV starts exchanging pieces of dimension 0: send[i] goes to group
 // rank i, receive[i] comes from it.
-func (fb *FuncBuilder) AllToAllUneven(g *Group, x *Value, send, receive []Dim) *Value {
+func (fb *FuncBuilder) AllToAllV(g *Group, x *Value, send, receive []Dim) *Value {
 	return fb.comm(OpAllToAll, g, A("in_splits", []string{SplitsText(send)}, "out_splits", []string{SplitsText(receive)}), []*Value{x})
 }
 

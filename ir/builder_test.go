@@ -74,7 +74,7 @@ func TestBuilderSymbols(t *testing.T) {
 	s0, s1 := b.Symbol("s0", 4, 0, 16), b.Symbol("s1", 4, 0, 16)
 	f := b.Func("dispatch")
 	x := f.Input("x", ir.TensorOf(ir.BF16, ir.Shape{s0.Add(ir.D(8)), ir.D(64)}))
-	y := f.AllToAllUneven(ep, x, []ir.Dim{s0, ir.D(8)}, []ir.Dim{s1, ir.D(8)})
+	y := f.AllToAllV(ep, x, []ir.Dim{s0, ir.D(8)}, []ir.Dim{s1, ir.D(8)})
 	f.Return(f.Wait(y)...)
 	m, err := b.Finish()
 	if err != nil {

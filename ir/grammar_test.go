@@ -73,7 +73,7 @@ func TestSentences(t *testing.T) {
 // outsideGrammar lists complaints about form that the grammar does not know.
 var outsideGrammar = []string{
 	"the size is too large", "the divisor must be positive", "nested too deeply", "expands to more than",
-	"expected a cost in milliseconds", "malformed string", "malformed quotes", "of one line", "given twice", "strides go with as many dimensions", "is not a number", "inputs stand in the function's signature", "a list holds integers",
+	"expected a cost in milliseconds", "malformed string", "malformed quotes", "of one line", "given twice", "strides go with as many dimensions", "is not a number", "inputs belong in the function's signature", "a list holds integers",
 }
 
 // TestGoldenSentences: every text of the IR in the golden files and in the reference

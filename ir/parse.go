@@ -297,7 +297,7 @@ func (p *parser) node(f *Func) {
 	case spec.Name != "" && f.Lookup(spec.Name) != nil:
 		p.Failf(start, len(spec.Name)+1, "redefined", "%%%s is defined twice", spec.Name)
 	case spec.Op == OpInput:
-		p.Failf(opAt, 5, "syntax", "inputs stand in the function's signature")
+		p.Failf(opAt, 5, "syntax", "inputs belong in the function's signature")
 	default:
 		n := f.Append(spec)
 		for _, a := range p.asked {

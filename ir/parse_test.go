@@ -23,7 +23,7 @@ func TestParseErrors(t *testing.T) {
 		{`%y = neg %x : f32[4] ms -3`, `t.ir:4:27: error[syntax]: expected a cost in milliseconds, found '-'`},
 		{`%y = neg %x : f32[4] !3`, `t.ir:4:25: error[syntax]: expected '{' after '!', found "3"`},
 		{`%y = neg %x : f32[4] extra`, `t.ir:4:24: error[syntax]: expected the end of the line, found "extra"`},
-		{`%y = input : f32[4]`, `t.ir:4:8: error[syntax]: inputs stand in the function's signature`},
+		{`%y = input : f32[4]`, `t.ir:4:8: error[syntax]: inputs belong in the function's signature`},
 		{`%y = neg %x : async()`, `t.ir:4:23: error[syntax]: an async value carries at least one tensor`},
 	} {
 		text := "world 1\n\nfunc @f(%x: f32[4]) -> () {\n  " + c.line + "\n  return\n}\n"

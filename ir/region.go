@@ -121,7 +121,7 @@ func ruleNesting(v *verifier) {
 			}
 		}
 		if depth[f] = deepest; deepest == maxNesting+1 {
-			v.module(f.pos, "bodies of @%s stand more than %d deep", f.Name, maxNesting)
+			v.module(f.pos, "bodies of @%s are nested more than %d deep", f.Name, maxNesting)
 		}
 		return deepest
 	}

@@ -154,7 +154,7 @@ func ruleGroup(v *verifier) {
 				case r < 0 || r >= v.m.World:
 					v.module(g.pos, "rank %d of @%s is outside the world of %d", r, g.Name, v.m.World)
 				case seen[r] == k+1:
-					v.module(g.pos, "rank %d stands in @%s twice", r, g.Name)
+					v.module(g.pos, "rank %d appears in @%s twice", r, g.Name)
 				default:
 					seen[r] = k + 1
 					count++
@@ -205,10 +205,10 @@ func ruleOrder(v *verifier) {
 	inputs := len(v.f.Inputs())
 	for i, n := range order {
 		if n.op == OpInput && i >= inputs {
-			v.at(n, -1, nil, "input %%%s stands after the first operation", n.name)
+			v.at(n, -1, nil, "input %%%s appears after the first operation", n.name)
 		}
 		if n.op == OpReturn && i != len(order)-1 {
-			v.at(n, -1, nil, "a return stands before the end")
+			v.at(n, -1, nil, "a return appears before the end")
 		}
 		for j, a := range n.args {
 			if a.def.fn != v.f || v.f.nodes[a.def.id] != a.def {
@@ -220,7 +220,7 @@ func ruleOrder(v *verifier) {
 		for _, o := range n.after {
 			switch c := o.op.Class(); {
 			case int(o.at) >= i:
-				v.at(n, -1, nil, "it stands before %%%s, after which it has to come", o.name)
+				v.at(n, -1, nil, "it comes before %%%s, after which it has to come", o.name)
 			case n.op.IsView() || c == ClassView || c == ClassInput:
 				v.at(n, -1, nil, "an order-only edge joins operations that run, not views or inputs such as %%%s", o.name)
 			}

@@ -22,19 +22,19 @@ const (
 	CtlBytes       = 65536
 	CtlStreamFlags = 28672 // flags that streams set and wait for; no kernel touches them
 
-	CtlEntry    = 512   // u32[MaxRanks], direct collectives entered by each peer
-	CtlCame     = 576   // u32[MaxRanks], matmuls that gather entered by each peer
-	CtlGathered = 640   // u32[MaxRanks], the last of them for which each peer's rows have come
-	CtlSent     = 704   // u32[MaxRanks], pieces sent to the k-th peer in this one
-	CtlTicket   = 768   // u32, pieces dealt out in this one
-	CtlSenders  = 772   // u32, blocks that have seen the last
-	CtlGathers  = 31744 // u32[MaxBlocks], matmuls that gather done
-	CtlFlagged  = 30720 // u32[MaxBlocks], collectives by packets with flags done
-	CtlChunks   = 3072  // u32[MaxBlocks], chunks of the push protocol done
-	CtlExit     = 4096  // u32[MaxBlocks][MaxRanks], direct collectives left by each peer's block
-	CtlChannel  = 20480 // per channel u32[MaxRanks] signals, u32[MaxRanks] consumed
-	CtlPushed   = 32768 // u32[MaxBlocks][MaxRanks], chunks that each peer's block has staged
-	CtlCredit   = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
+	CtlEntry       = 512   // u32[MaxRanks], direct collectives entered by each peer
+	CtlGatherEntry = 576   // u32[MaxRanks], matmuls that gather entered by each peer
+	CtlGathered    = 640   // u32[MaxRanks], the last of them for which each peer's rows have come
+	CtlSent        = 704   // u32[MaxRanks], pieces sent to the k-th peer in this one
+	CtlTicket      = 768   // u32, pieces dealt out in this one
+	CtlSenders     = 772   // u32, blocks that have seen the last
+	CtlGathers     = 31744 // u32[MaxBlocks], matmuls that gather done
+	CtlFlagged     = 30720 // u32[MaxBlocks], collectives by packets with flags done
+	CtlChunks      = 3072  // u32[MaxBlocks], chunks of the push protocol done
+	CtlExit        = 4096  // u32[MaxBlocks][MaxRanks], direct collectives left by each peer's block
+	CtlChannel     = 20480 // per channel u32[MaxRanks] signals, u32[MaxRanks] consumed
+	CtlPushed      = 32768 // u32[MaxBlocks][MaxRanks], chunks that each peer's block has staged
+	CtlCredit      = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
 )
 
 // Wipes is the first of the last epochs of packets with flags, whose calls clear what
@@ -124,9 +124,9 @@ func (a *Args) packHead(b []byte) []byte {
 	return b
 }
 
-// PackUneven appends the arguments of a kernel that PlanUneven chose: four columns, each
+// PackAllToAllV appends the arguments of a kernel that PlanUneven chose: four columns, each
 // with a row for every rank.
-func (a *Args) PackUneven(b []byte, t Table) []byte {
+func (a *Args) PackAllToAllV(b []byte, t Table) []byte {
 	b = a.packHead(b)
 	for _, col := range [...]*[MaxRanks]uint64{&t.Src, &t.Dst, &t.Send, &t.Recv} {
 		for _, v := range col {

@@ -16,7 +16,7 @@ const (
 	ReduceScatter
 	AllToAll
 	Barrier
-	AllToAllUneven
+	AllToAllV
 	Broadcast // these three are made of the others' kernels and of copies
 	Permute
 	Reduce

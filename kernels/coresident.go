@@ -2,17 +2,17 @@ package kernels
 
 import "fmt"
 
-// Co-resident kernels are those that begin at once on multiprocessors which matrix products
+// Co-resident kernels are those that begin at once on multiprocessors which matmuls
 // hold: small blocks with few registers and little shared memory (see src/coresident.h).
 // They wait for no peer, so any grid size works.
 
 // CoresidentBlocks is the largest grid of a co-resident kernel: a block for every
 // multiprocessor of an H100 or H200.
 //
-// What a product's block leaves of a multiprocessor is given out twice, it seems, and
+// What a matmul's block leaves of a multiprocessor is given out twice, it seems, and
 // again only when that block has left: in measurements two co-resident kernels of 132 blocks
 // began at once while one matmul ran, or one of 264, and the next waited for the
-// product's end. So kernels with little work get few blocks, and many of them find
+// matmul's end. So kernels with little work get few blocks, and many of them find
 // room. Fewer for large copies lose: while some matmuls run, a block copies only 1.1 bytes a
 // nanosecond, and the own part of a gather by 57 blocks took twice as long as the links.
 const CoresidentBlocks = 132

@@ -15,12 +15,12 @@ type PlanError struct {
 // Error names the collective and the reason.
 func (e *PlanError) Error() string { return fmt.Sprintf("%v: %s", e.Op, e.Reason) }
 
-// RoomError is a PlanError of a call that is too large for the group's scratch: smaller
+// ScratchError is a PlanError of a call that is too large for the group's scratch: smaller
 // ones of the same kind can be served.
-type RoomError struct{ PlanError }
+type ScratchError struct{ PlanError }
 
 // Unwrap gives the PlanError.
-func (e *RoomError) Unwrap() error { return &e.PlanError }
+func (e *ScratchError) Unwrap() error { return &e.PlanError }
 
 // TypeError is a PlanError of a reduction that no kernel computes of elements of that
 // type: the operand can be converted.

@@ -163,7 +163,7 @@ func TestPlansName(t *testing.T) {
 	if plans < 10000 {
 		t.Errorf("only %d plans", plans)
 	}
-	if size, got := have["all_to_all_uneven_ll"].bytes, len((&Args{}).PackUneven(nil, Table{})); size != got {
+	if size, got := have["all_to_all_uneven_ll"].bytes, len((&Args{}).PackAllToAllV(nil, Table{})); size != got {
 		t.Errorf("all_to_all_uneven_ll takes %d bytes of arguments, %d are packed", size, got)
 	}
 }

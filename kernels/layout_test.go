@@ -48,7 +48,7 @@ func TestSourceNumbers(t *testing.T) {
 			"MAXRANKS": MaxRanks, "MAXSEGS": MaxSegs, "MAXBLOCKS": MaxBlocks, "CTL_ABORT": CtlAbort, "CTL_LEFT": CtlLeft,
 			"CTL_RECORD": CtlRecord, "CTL_ENTRY": CtlEntry, "CTL_EPOCH": CtlEpoch, "CTL_LEPOCH": CtlDirect, "CTL_EXIT": CtlExit,
 			"CTL_CHUNKS": CtlChunks, "CTL_PUSHED": CtlPushed, "CTL_CREDIT": CtlCredit, "CTL_FLAGGED": CtlFlagged, "CTL_CHANNEL": CtlChannel,
-			"CTL_CAME": CtlCame, "CTL_GATHERED": CtlGathered, "CTL_SENT": CtlSent, "CTL_TICKET": CtlTicket, "CTL_SENDERS": CtlSenders, "CTL_GATHERS": CtlGathers,
+			"CTL_CAME": CtlGatherEntry, "CTL_GATHERED": CtlGathered, "CTL_SENT": CtlSent, "CTL_TICKET": CtlTicket, "CTL_SENDERS": CtlSenders, "CTL_GATHERS": CtlGathers,
 			"F64": uint64(dtype.F64), "F32": uint64(dtype.F32), "F16": uint64(dtype.F16), "BF16": uint64(dtype.BF16),
 			"I64": uint64(dtype.I64), "I32": uint64(dtype.I32), "I8": uint64(dtype.I8), "U8": uint64(dtype.U8),
 			"SUM": uint64(Sum), "AVG": uint64(Avg), "PROD": uint64(Prod), "MIN": uint64(Min), "MAX": uint64(Max),
@@ -56,7 +56,7 @@ func TestSourceNumbers(t *testing.T) {
 		"poison.h":              {"POISON": Poison},
 		"flagged.h":             {"WIPES": Wipes},
 		"direct.h":              {"REFRESH": Refresh},
-		"uneven.h":              {"DEPTH": UnevenDepth},
+		"uneven.h":              {"DEPTH": AllToAllVDepth},
 		"allreduce_push.cu":     {"CHUNK": PushUnits, "WINDOW": PushWindow},
 		"reducescatter_push.cu": {"CHUNK": ScatterUnits, "DEPTH": ScatterDepth, "FEW": ScatterFew},
 	} {
@@ -101,7 +101,7 @@ func TestControlPage(t *testing.T) {
 		at, bytes uint64
 	}{
 		{"abort", CtlAbort, 4}, {"left", CtlLeft, 4}, {"record", CtlRecord, 48}, {"entries", CtlEntry, 4 * MaxRanks},
-		{"entries of matmuls", CtlCame, 4 * MaxRanks}, {"gathered", CtlGathered, 4 * MaxRanks}, {"sent", CtlSent, 4 * MaxRanks},
+		{"entries of matmuls", CtlGatherEntry, 4 * MaxRanks}, {"gathered", CtlGathered, 4 * MaxRanks}, {"sent", CtlSent, 4 * MaxRanks},
 		{"ticket", CtlTicket, 4}, {"senders", CtlSenders, 4}, {"matmuls that gather", CtlGathers, 4 * MaxBlocks},
 		{"epochs", CtlEpoch, 4 * MaxBlocks}, {"direct calls", CtlDirect, 4 * MaxBlocks}, {"chunks", CtlChunks, 4 * MaxBlocks},
 		{"exits", CtlExit, rows}, {"channels", CtlChannel, 64 * 128}, {"flags of streams", CtlStreamFlags, 16 * 4 * MaxRanks},
@@ -230,10 +230,10 @@ func TestUnevenLayout(t *testing.T) {
 	for n := 2; n <= MaxRanks; n++ {
 		for pages := uint64(1); pages < 1<<19; pages = pages*5/4 + 1 {
 			sc := Scratch{Flagged: CtlBytes, FlaggedHalf: 4096 * pages}
-			packets, per := sc.Uneven(n)
+			packets, per := sc.AllToAllV(n)
 			var table Table
-			table.Send[1], table.Src[1] = MostUneven(n, sc), 1<<20
-			l, err := PlanUneven(table, n, 0, sc)
+			table.Send[1], table.Src[1] = MaxAllToAllV(n, sc), 1<<20
+			l, err := PlanAllToAllV(table, n, 0, sc)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func TestUnevenLayout(t *testing.T) {
 			}
 			more := table
 			more.Send[1]++
-			if _, err := PlanUneven(more, n, 0, sc); err == nil {
+			if _, err := PlanAllToAllV(more, n, 0, sc); err == nil {
 				t.Fatalf("%d bytes were planned", more.Send[1])
 			}
 			slot := []span{{0, 2 * a.Region, "packets"}}
@@ -253,8 +253,8 @@ func TestUnevenLayout(t *testing.T) {
 				for b := range uint64(l.Grid) {
 					counts := span{a.Slot - (uint64(l.Grid)-b)*16, a.Slot - (uint64(l.Grid)-b-1)*16, "counts"}
 					slot, chunks = append(slot, counts), append(chunks, counts)
-					for i := range uint64(UnevenDepth) {
-						at := (b*UnevenDepth + i) * uint64(per)
+					for i := range uint64(AllToAllVDepth) {
+						at := (b*AllToAllVDepth + i) * uint64(per)
 						chunks = append(chunks, span{at, at + uint64(per), fmt.Sprintf("place %d of block %d", i, b)})
 					}
 				}

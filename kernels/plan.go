@@ -63,7 +63,7 @@ func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
 		work = a.Per
 	}
 	if (algo == OneShot || algo == TwoShot || algo == LL) && uint64(work)*16 > a.Slot {
-		return nil, &RoomError{PlanError{c.Op, fmt.Sprintf("%d bytes do not fit in the scratch for %v packets of %d ranks: put the tensors in symmetric memory or split the call", total, algo, c.N)}}
+		return nil, &ScratchError{PlanError{c.Op, fmt.Sprintf("%d bytes do not fit in the scratch for %v packets of %d ranks: put the tensors in symmetric memory or split the call", total, algo, c.N)}}
 	}
 	if algo == TwoShot && (n-1)*a.Per >= a.Units {
 		return nil, &PlanError{c.Op, fmt.Sprintf("%d units leave a rank of %d without a slice: too small for two shots", a.Units, n)}

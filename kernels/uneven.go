@@ -6,7 +6,7 @@ import "fmt"
 const (
 	unevenBlock = 256
 
-	UnevenDepth = 4 // places for chunks that a block has in a slot
+	AllToAllVDepth = 4 // places for chunks that a block has in a slot
 
 	// unevenPackets is up to how many bytes a piece goes by packets if it fits. Packets
 	// need no second message but twice the bytes on the links.
@@ -19,35 +19,35 @@ const (
 // ranks have to run at once, also where one device serves the ranks of a test.
 func unevenGrid(n int) int { return min(32, 256/n) }
 
-// Uneven gives up to how many bytes pieces go by packets, and the bytes of the chunks of
+// AllToAllV gives up to how many bytes pieces go by packets, and the bytes of the chunks of
 // larger ones, which are none where slots are too small for chunks.
-func (sc Scratch) Uneven(n int) (packets uint64, chunk uint32) {
+func (sc Scratch) AllToAllV(n int) (packets uint64, chunk uint32) {
 	slot := sc.slot(LL, n)
 	grid := uint64(unevenGrid(n))
 	counts := 16 * grid // the last packets of a slot count chunks
-	if slot < counts+16*grid*UnevenDepth {
+	if slot < counts+16*grid*AllToAllVDepth {
 		return slot / 2, 0
 	}
-	chunk = uint32(min((slot-counts)/(grid*UnevenDepth), unevenChunk) &^ 15)
+	chunk = uint32(min((slot-counts)/(grid*AllToAllVDepth), unevenChunk) &^ 15)
 	return min((slot-counts)/2, unevenPackets), chunk
 }
 
-// MostUneven is how large a piece of an uneven all_to_all of n ranks may be.
-func MostUneven(n int, sc Scratch) uint64 {
-	packets, chunk := sc.Uneven(n)
+// MaxAllToAllV is how large a piece of an uneven all_to_all of n ranks may be.
+func MaxAllToAllV(n int, sc Scratch) uint64 {
+	packets, chunk := sc.AllToAllV(n)
 	if chunk > 0 {
 		return uint64(chunk) * uint64(unevenGrid(n)) << 30
 	}
 	return packets
 }
 
-// PlanUneven plans an all_to_all with a size of its own for every pair of n ranks on the
+// PlanAllToAllV plans an all_to_all with a size of its own for every pair of n ranks on the
 // one that t belongs to, and fills in everything of the arguments that does not depend on
 // addresses of the group. The two ranks of a piece agree on how it travels, by packets or
 // by chunks, because it has one size for both; which kernel runs is a matter of each rank.
-func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
+func PlanAllToAllV(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	fail := func(format string, args ...any) error {
-		return &PlanError{AllToAllUneven, fmt.Sprintf(format, args...)}
+		return &PlanError{AllToAllV, fmt.Sprintf(format, args...)}
 	}
 	if n < 2 || n > MaxRanks {
 		return nil, fail("a group of %d ranks: kernels serve 2 to %d", n, MaxRanks)
@@ -58,8 +58,8 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid(n), Block: unevenBlock}
 	a := &l.Args
 	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
-	a.Region, a.Per = sc.Uneven(n)
-	most := MostUneven(n, sc)
+	a.Region, a.Per = sc.AllToAllV(n)
+	most := MaxAllToAllV(n, sc)
 	for r := range n {
 		for _, p := range []struct {
 			what      string

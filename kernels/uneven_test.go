@@ -31,7 +31,7 @@ func TestUnevenPlans(t *testing.T) {
 		{sc, at(0, 8, 0, 9), ""},
 		{Scratch{FlaggedHalf: 4096}, at(0, 512), ""},
 	} {
-		_, err := PlanUneven(c.t, n, 0, c.sc)
+		_, err := PlanAllToAllV(c.t, n, 0, c.sc)
 		var plan *PlanError
 		if c.want == "" && err != nil || c.want != "" && (!errors.As(err, &plan) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v: %v, want %q", c.t.Send[:n], err, c.want)

@@ -123,11 +123,11 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 		}
 		scores, missed, alarms := progtest.Measure(progtest.Pick(progtest.Mutants(p), *mutants), in, o.Digest, check)
 		for _, s := range scores {
-			t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Noticed, s.Alarms)
+			t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Detected, s.FalseAlarms)
 			sum.Mutants += s.Mutants
 			sum.Harmful += s.Harmful
-			sum.Noticed += s.Noticed
-			sum.Alarms += s.Alarms
+			sum.Detected += s.Detected
+			sum.FalseAlarms += s.FalseAlarms
 		}
 		for _, m := range missed {
 			t.Errorf("%s: missed %s", name, m)
@@ -136,7 +136,7 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 			t.Logf("%s: refused, though every schedule agrees: %s", name, a)
 		}
 	}
-	t.Logf("all: %d mutants, %d harmful, %d noticed, %d false alarms", sum.Mutants, sum.Harmful, sum.Noticed, sum.Alarms)
+	t.Logf("all: %d mutants, %d harmful, %d noticed, %d false alarms", sum.Mutants, sum.Harmful, sum.Detected, sum.FalseAlarms)
 	if sum.Harmful == 0 {
 		t.Error("no mutant does any harm, so the score says nothing")
 	}

@@ -19,7 +19,7 @@ func TestFailsAlone(t *testing.T) {
 	for i := range 8 {
 		fmt.Fprintf(&text, "\nfunc @f%d(%%a: f32[4]) -> (f32[4]) {\n  %%x = neg %%a : f32[4]\n  return %%x\n}\n", i)
 	}
-	tab := table(t, passes.Pass{Name: "marks", Alone: true, Run: func(_ *passes.Context, f *ir.Func) error {
+	tab := table(t, passes.Pass{Name: "marks", FunctionPass: true, Run: func(_ *passes.Context, f *ir.Func) error {
 		if f.Name == "f1" || f.Name == "f5" {
 			return errors.New("out of luck")
 		}

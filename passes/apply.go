@@ -20,7 +20,7 @@ func (r *run) apply(s *step, m *ir.Module) (*Context, error) {
 	called := bodies(m)
 	funcs := append([]*ir.Func(nil), m.Funcs()...)
 	width := 1
-	if s.pass.Alone && len(called) == 0 && r.Log == nil && r.Enable == nil {
+	if s.pass.FunctionPass && len(called) == 0 && r.Log == nil && r.Enable == nil {
 		width = min(runtime.GOMAXPROCS(0), len(funcs))
 	}
 	ctxs, errs := make([]*Context, len(funcs)), make([]error, len(funcs))
@@ -36,7 +36,7 @@ func (r *run) apply(s *step, m *ir.Module) (*Context, error) {
 				continue // nobody runs it any more
 			}
 			ctxs[i] = r.context(s)
-			if errs[i] = r.applyTo(ctxs[i], s, funcs[i]); errs[i] != nil && (!s.pass.Alone || r.ctx.Err() != nil) {
+			if errs[i] = r.applyTo(ctxs[i], s, funcs[i]); errs[i] != nil && (!s.pass.FunctionPass || r.ctx.Err() != nil) {
 				return
 			}
 			removeLeft(m, called)

@@ -180,7 +180,7 @@ func (r *run) step(i int) error {
 		kept = r.m.Clone()
 	}
 	var cut *ir.Module
-	if r.valid != nil && s.pass.Cuts {
+	if r.valid != nil && s.pass.Partitions {
 		cut = r.m.Clone()
 	} else if r.valid != nil {
 		r.valid.before(r.m, s.pass.proof(s.values))

@@ -202,13 +202,13 @@ func isNewBucket(f *ir.Func, n *ir.Node) bool {
 func (c *orderChecker) checkMember(n *ir.Node, m bucketPlace) string {
 	b, names := m.bucket, MemberNames(n)
 	if n.Op() != b.Op() || n.Group().Name != b.Group().Name || !sameAttrs(n, m) {
-		return fmt.Sprintf("travels in %%%s, which is another operation", b.Name())
+		return fmt.Sprintf("is in bucket %%%s, which is another operation", b.Name())
 	}
 	for i, a := range n.Args() {
 		k := m.k + i
 		switch {
 		case k >= len(b.Args()) || b.Meta().Strs(MembersKey)[k] != names[i]:
-			return fmt.Sprintf("travels in %%%s without its operand %d", b.Name(), i)
+			return fmt.Sprintf("is in bucket %%%s without its operand %d", b.Name(), i)
 		case c.name(a) != b.Arg(k).Name():
 			return fmt.Sprintf("reads %s, in %%%s it reads %s", a, b.Name(), b.Arg(k))
 		case !n.Result(0).Type().Elems()[i].Equal(b.Result(0).Type().Elems()[k]):
@@ -218,7 +218,7 @@ func (c *orderChecker) checkMember(n *ir.Node, m bucketPlace) string {
 	return ""
 }
 
-// sameAttrs reports whether a collective and the bucket that it travels in agree
+// sameAttrs reports whether a collective and its bucket agree
 // in all attributes, and in the sizes of uneven parts at the collective's place.
 func sameAttrs(n *ir.Node, m bucketPlace) bool {
 	a, b := n.Attrs(), m.bucket.Attrs()

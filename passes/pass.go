@@ -19,9 +19,9 @@ type Pass struct {
 	// ([CheckOrderOnly]) after each run.
 	OrderOnly bool
 
-	// Alone marks a pass that reads and changes nothing of the module but the function that it is
+	// FunctionPass marks a pass that reads and changes nothing of the module but the function that it is
 	// run on, symbols and groups aside, which it only reads: functions may go side by side.
-	Alone bool
+	FunctionPass bool
 
 	// Regions marks a pass that forms regions, of which each becomes one kernel of the
 	// program's own ([FusionKey]).
@@ -31,9 +31,9 @@ type Pass struct {
 	// finds other bytes than were written for it.
 	Places bool
 
-	// Cuts marks a pass that makes of functions those of each rank's pieces: inputs and
+	// Partitions marks a pass that makes of functions those of each rank's pieces: inputs and
 	// results get other types, and the manager proves nothing of it.
-	Cuts bool
+	Partitions bool
 
 	// Reassociates names the option of KindBool, if any, that lets floats be added and
 	// multiplied in another order; a proof of what the pass did may then do so, too.

@@ -81,7 +81,7 @@ func TestProperty(t *testing.T) {
 	}
 	// A pass that leaves nearly all programs alone has not been tested.
 	for _, p := range table.Passes() {
-		if p.Cuts || p.Name == "unroll" || p.Name == "pipeline-collectives" || p.Name == "collectives-in-matmuls" || p.Name == "widen-reductions" || p.Name == "regather" {
+		if p.Partitions || p.Name == "unroll" || p.Name == "pipeline-collectives" || p.Name == "collectives-in-matmuls" || p.Name == "widen-reductions" || p.Name == "regather" {
 			continue // no loops and no types that GPUs do not reduce here, but in test/progen; no rows that fill tiles, but in testdata/golden; few gathers that are read twice, but in TestRegather
 		}
 		if changed[p.Name] < int(seeds)/10 {

@@ -111,7 +111,7 @@ func (v *validator) after(m *ir.Module, places bool) error {
 		} else {
 			fw, bw := m.Func(name+".fw"), m.Func(name+".bw")
 			if fw == nil || bw == nil {
-				return fmt.Errorf("@%s is gone, and there are no halves of it", name)
+				return fmt.Errorf("@%s is gone, and there are no forward and backward functions of it", name)
 			}
 			read(fw)
 			read(bw)

@@ -69,7 +69,7 @@ func (p *Program) Blocks() ([]*Block, error) {
 				return nil, fmt.Errorf("instruction %d: %s in a %s that has one already, or none", i, in.Kind, p.Instrs[b.At].Kind)
 			}
 			if b.Parts = append(b.Parts, i); !loop && b.Parts[0] != b.At+1 {
-				return nil, fmt.Errorf("instruction %d: something stands between case and its first branch", b.At)
+				return nil, fmt.Errorf("instruction %d: something is between case and its first branch", b.At)
 			}
 		case End:
 			if len(b.Parts) == 0 {
@@ -95,7 +95,7 @@ func (p *Program) checkBracket(in *Instr) error {
 	}
 	switch {
 	case in.Stream != 0:
-		return errors.New("loops and branches stand on the first stream")
+		return errors.New("loops and branches are on the first stream")
 	case len(in.Ins) != ins || len(in.Outs) > 0 && in.Kind != Loop && in.Kind != Case:
 		return fmt.Errorf("%d operands and %d results", len(in.Ins), len(in.Outs))
 	}

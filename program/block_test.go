@@ -72,7 +72,7 @@ end`, "%t is read where bytes 1024 to 1028 were overwritten"},
 		{"no test", "loop () -> ()\nend", "instruction 1: a loop ends without a test"},
 		{"two tests", "loop () -> ()\ntest (%p: bool[]) -> ()\ntest (%p: bool[]) -> ()\nend", "instruction 2: test in a loop that has one already"},
 		{"branch in a loop", "loop () -> ()\nbranch\nend", "instruction 1: branch in a loop"},
-		{"before a branch", "case (%p: bool[]) -> ()\ncopy (%x: f32[]) -> (%r: f32[])\nbranch\nend", "instruction 0: something stands between case and its first branch"},
+		{"before a branch", "case (%p: bool[]) -> ()\ncopy (%x: f32[]) -> (%r: f32[])\nbranch\nend", "instruction 0: something is between case and its first branch"},
 		{"by a float", "loop () -> ()\ntest (%x: f32[]) -> ()\nend", "goes by a truth value without dimensions"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -14,13 +14,13 @@ func reportScore(t *testing.T, name string, scores []progtest.Score, missed, ala
 	t.Helper()
 	var sum progtest.Score
 	for _, s := range scores {
-		t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Noticed, s.Alarms)
+		t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Detected, s.FalseAlarms)
 		sum.Mutants += s.Mutants
 		sum.Harmful += s.Harmful
-		sum.Noticed += s.Noticed
-		sum.Alarms += s.Alarms
+		sum.Detected += s.Detected
+		sum.FalseAlarms += s.FalseAlarms
 	}
-	t.Logf("%s: all %d mutants, %d harmful, %d noticed, %d false alarms", name, sum.Mutants, sum.Harmful, sum.Noticed, sum.Alarms)
+	t.Logf("%s: all %d mutants, %d harmful, %d noticed, %d false alarms", name, sum.Mutants, sum.Harmful, sum.Detected, sum.FalseAlarms)
 	for _, m := range missed {
 		t.Errorf("%s: missed %s", name, m)
 	}

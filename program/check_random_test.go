@@ -16,7 +16,7 @@ func mendAndJudge(t *testing.T, seed uint64, n int) (*program.Program, progtest.
 	if err := raw.Validate(); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
-	p, err := progtest.Mend(raw)
+	p, err := progtest.AddEvents(raw)
 	if err != nil {
 		t.Fatalf("seed %d: %v\n%s", seed, err, raw)
 	}
@@ -59,8 +59,8 @@ func TestCheckRandomPrograms(t *testing.T) {
 				if sum[i].Kind == s.Kind {
 					sum[i].Mutants += s.Mutants
 					sum[i].Harmful += s.Harmful
-					sum[i].Noticed += s.Noticed
-					sum[i].Alarms += s.Alarms
+					sum[i].Detected += s.Detected
+					sum[i].FalseAlarms += s.FalseAlarms
 					add = false
 				}
 			}
@@ -82,7 +82,7 @@ func FuzzCheck(f *testing.F) {
 		n = 1 + (n%16+16)%16
 		mendAndJudge(t, seed, n)
 		p := progtest.Random(seed, n)
-		progtest.Sprinkle(p, events)
+		progtest.InsertEvents(p, events)
 		if p.Validate() != nil || program.Check(p) != nil {
 			return
 		}

@@ -37,7 +37,7 @@ func (p *Program) CostKey(in *Instr) string {
 	attrs := in.Attrs
 	if k := p.Kernel(in); k != nil {
 		attrs = attrs.Without(KernelKey).Without(SizesKey)
-		fmt.Fprintf(&b, "(%s) %s", k.ops(), k.likeness())
+		fmt.Fprintf(&b, "(%s) %s", k.ops(), k.normalizedSource())
 	}
 	if in.Group >= 0 && in.Group < len(p.Groups) {
 		fmt.Fprintf(&b, "@%d", p.Groups[in.Group].Size())
@@ -74,8 +74,8 @@ func (k *Kernel) ops() string {
 
 var sourceComments = regexp.MustCompile(`//[^\n]*|/\*.*?\*/`)
 
-// likeness is equal for kernels that do the same: it leaves out names and comments.
-func (k *Kernel) likeness() string {
+// normalizedSource is equal for kernels that do the same: it leaves out names and comments.
+func (k *Kernel) normalizedSource() string {
 	text := strings.ReplaceAll(sourceComments.ReplaceAllString(k.Source, ""), " "+k.Name+"(", " (")
 	if k.Source == "" {
 		like := Kernel{Name: "k", Sizes: k.Sizes, Body: append([]BodyStep(nil), k.Body...)}

@@ -124,7 +124,7 @@ func (p *Program) checkSizes(blocks []*Block) error {
 			t = in.Outs[0]
 		}
 		if depth > 0 || t.DType != dtype.I64 || len(t.Shape) != 1 || !t.Shape[0].Equal(dim.New(int64(len(names)))) || len(t.SymbolicStrides()[0].Symbols(nil)) > 0 {
-			return fmt.Errorf("instruction %d (%s) reads %d symbols: its result is i64[%d], and it stands in no loop or case", i, in.Node, len(names), len(names))
+			return fmt.Errorf("instruction %d (%s) reads %d symbols: its result is i64[%d], and it is in no loop or case", i, in.Node, len(names), len(names))
 		}
 		for _, s := range names {
 			if _, ok := unread[s]; !ok || !slices.ContainsFunc(p.Symbols, func(y Symbol) bool { return y.Name == s }) {

@@ -264,7 +264,7 @@ func ParseCollOp(name string) (CollOp, bool) {
 }
 
 // Collective is one rank's part of a collective over the subgroups of a group.
-// N operands and N results travel together: result k belongs to operand k. An
+// N operands and N results are coalesced: result k belongs to operand k. An
 // operand and its result may be the same tensor.
 type Collective struct {
 	Op         CollOp

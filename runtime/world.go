@@ -88,7 +88,7 @@ type change struct {
 
 // change makes a change, with r.running held. See the head of this file.
 func (r *Rank) change(ctx context.Context, c *change) error {
-	err := r.quiet(ctx, c)
+	err := r.quiesce(ctx, c)
 	agreed := err == nil
 	if agreed {
 		err = r.apply(ctx, c)
@@ -112,8 +112,8 @@ func (r *Rank) refuse(c *change, err error) error {
 	return err
 }
 
-// quiet agrees on a change, and waits until nothing runs on any rank.
-func (r *Rank) quiet(ctx context.Context, c *change) error {
+// quiesce agrees on a change, and waits until nothing runs on any rank.
+func (r *Rank) quiesce(ctx context.Context, c *change) error {
 	if err := r.dev.Err(); err != nil {
 		r.job.Cancel(err)
 		return err

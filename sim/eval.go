@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Bucket is a set of collectives that travel as one: one start, one wait. In an
+// Bucket is a set of collectives that run as one: one start, one wait. In an
 // order, the starts of its members stand next to each other, and so do their
 // waits; the group counts as one node.
 type Bucket struct {
@@ -128,7 +128,7 @@ func checkBuckets(m *Model, order, pos []int32, buckets []Bucket) ([]int32, erro
 				return nil, &OrderError{int(pos[s]), s, "in two buckets"}
 			}
 			if k := m.Key[s]; k < 0 || k != m.Key[members[0]] {
-				return nil, &OrderError{int(pos[s]), s, fmt.Sprintf("bucket %d mixes collectives that cannot travel together", b)}
+				return nil, &OrderError{int(pos[s]), s, fmt.Sprintf("bucket %d mixes collectives that cannot share a bucket", b)}
 			}
 			bucketOf[s] = int32(b)
 			first, last = min(first, pos[s]), max(last, pos[s])
@@ -140,10 +140,10 @@ func checkBuckets(m *Model, order, pos []int32, buckets []Bucket) ([]int32, erro
 			}
 		}
 		if int(last-first)+1 != len(members) {
-			return nil, &OrderError{int(first), order[first], fmt.Sprintf("the starts of bucket %d do not stand together", b)}
+			return nil, &OrderError{int(first), order[first], fmt.Sprintf("the starts of bucket %d are not adjacent", b)}
 		}
 		if waits > 0 && wlast-wfirst+1 != waits {
-			return nil, &OrderError{int(wfirst), order[wfirst], fmt.Sprintf("the waits of bucket %d do not stand together", b)}
+			return nil, &OrderError{int(wfirst), order[wfirst], fmt.Sprintf("the waits of bucket %d are not adjacent", b)}
 		}
 		for _, s := range members {
 			for _, q := range m.Pred.At(s) {

@@ -135,9 +135,9 @@ func TestBucketsByHand(t *testing.T) {
 		buckets []sim.Bucket
 		want    string
 	}{
-		{[]int32{x, y, s0, other, s1, w0, w1, wo, d, d + 1}, joined, "starts of bucket 0 do not stand together"},
-		{[]int32{x, y, s0, s1, other, w0, wo, w1, d, d + 1}, joined, "waits of bucket 0 do not stand together"},
-		{[]int32{x, y, s0, s1, other, w0, w1, wo, d, d + 1}, []sim.Bucket{{Members: []int32{s1, other}, Dur: 4}}, "cannot travel together"},
+		{[]int32{x, y, s0, other, s1, w0, w1, wo, d, d + 1}, joined, "starts of bucket 0 are not adjacent"},
+		{[]int32{x, y, s0, s1, other, w0, wo, w1, d, d + 1}, joined, "waits of bucket 0 are not adjacent"},
+		{[]int32{x, y, s0, s1, other, w0, w1, wo, d, d + 1}, []sim.Bucket{{Members: []int32{s1, other}, Dur: 4}}, "cannot share a bucket"},
 	} {
 		if _, err := sim.Evaluate(m, c.order, c.buckets); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.order, err, c.want)

@@ -102,7 +102,7 @@ func (m *Member) prepare(op Op) (*Prepared, error) {
 	}
 	l, err := kernels.Plan(call, m.Group.sc, m.Group.tuning)
 	if err != nil && op.Algo == kernels.Auto && !op.Symmetric {
-		var room *kernels.RoomError
+		var room *kernels.ScratchError
 		if errors.As(err, &room) {
 			return m.inParts(op)
 		}
@@ -190,18 +190,18 @@ type Piece struct {
 	Bytes uint64
 }
 
-// PrepareUneven plans an all_to_all with a size of its own for every pair of ranks:
+// PrepareAllToAllV plans an all_to_all with a size of its own for every pair of ranks:
 // send[d] goes to group rank d, recv[s] comes from it, and recv[s].Bytes equals
 // send[this rank].Bytes there. Pieces of no bytes are allowed. Pieces may be anywhere and
 // be of any size: what is too large for packets goes through the group's scratch in
 // chunks, unless that is too small for them (GroupOptions.Flagged of 4 KiB for each rank
 // is enough).
-func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
+func (m *Member) PrepareAllToAllV(send, recv []Piece) (*Prepared, error) {
 	if err := m.Begin(); err != nil {
 		return nil, err
 	}
 	defer m.Done()
-	return m.uneven(symm.KindOf(kernels.AllToAllUneven), send, recv)
+	return m.uneven(symm.KindOf(kernels.AllToAllV), send, recv)
 }
 
 // uneven is PrepareUneven as a part of a call of that kind.
@@ -213,7 +213,7 @@ func (m *Member) uneven(k symm.CallKind, send, recv []Piece) (*Prepared, error) 
 func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.Ptr) (*Prepared, error) {
 	n := m.Group.Size()
 	if len(send) != n || len(recv) != n {
-		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
+		return nil, &kernels.PlanError{Op: kernels.AllToAllV, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
 	}
 	var t kernels.Table
 	for r := range send {
@@ -223,7 +223,7 @@ func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.P
 	if table != 0 {
 		t.Send[m.Index], t.Recv[m.Index] = 0, 0 // of bounds nothing follows
 	}
-	l, err := kernels.PlanUneven(t, n, m.Index, m.Group.sc)
+	l, err := kernels.PlanAllToAllV(t, n, m.Index, m.Group.sc)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.P
 	a.Scratch, a.Half, a.Slot, a.Region = l.Args.Scratch, l.Args.Half, l.Args.Slot, l.Args.Region
 	a.Per, a.Units = l.Args.Per, l.Args.Units
 	p := &Prepared{m: m, cmds: &driver.Commands{}}
-	args := a.PackUneven(nil, t)
+	args := a.PackAllToAllV(nil, t)
 	if table != 0 {
 		args = a.PackTable(nil, uint64(table))
 	}
@@ -246,14 +246,14 @@ func (m *Member) unevenTable(k symm.CallKind, send, recv []Piece, table driver.P
 	return p, nil
 }
 
-// PrepareUnevenSized is PrepareUneven where kernels have put the table into memory before:
+// PrepareAllToAllVDynamic is PrepareUneven where kernels have put the table into memory before:
 // kernels.Table's columns one after the other. The pieces here are the largest that there can be.
-func (m *Member) PrepareUnevenSized(table driver.Ptr, send, recv []Piece) (*Prepared, error) {
+func (m *Member) PrepareAllToAllVDynamic(table driver.Ptr, send, recv []Piece) (*Prepared, error) {
 	if err := m.Begin(); err != nil {
 		return nil, err
 	}
 	defer m.Done()
-	return m.unevenTable(symm.KindOf(kernels.AllToAllUneven), send, recv, table)
+	return m.unevenTable(symm.KindOf(kernels.AllToAllV), send, recv, table)
 }
 
 // inArena checks that a tensor that is said to be symmetric is in this rank's part.

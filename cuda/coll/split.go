@@ -41,7 +41,7 @@ func (b *engineBuilder) plan(ts []Tensor) (*kernels.Launch, error) {
 // halves adds the launches for a bucket, in halves where it does not fit.
 func (b *engineBuilder) halves(ts []Tensor) {
 	l, err := b.plan(ts)
-	var room *kernels.RoomError
+	var room *kernels.ScratchError
 	if !errors.As(err, &room) || b.err != nil {
 		b.add(driver.Main, l, err)
 		return
@@ -88,7 +88,7 @@ func (b *engineBuilder) exchange(t Tensor) {
 // inSlots cuts bytes into parts that one uneven all_to_all serves; all of them, unless slots
 // are too small for chunks.
 func (b *engineBuilder) inSlots(bytes uint64, part func(at, bytes uint64)) {
-	most := kernels.MostUneven(b.n, b.m.Group.sc)
+	most := kernels.MaxAllToAllV(b.n, b.m.Group.sc)
 	for at := uint64(0); at < bytes && b.err == nil; at += most {
 		part(at, min(most, bytes-at))
 	}
@@ -110,7 +110,7 @@ func (b *engineBuilder) packed(t Tensor) {
 	for at, step := uint64(0), b.m.bounceBytes/n&^15; at < t.Bytes && b.err == nil; {
 		bytes := min(step, t.Bytes-at)
 		l, err := b.plan([]Tensor{{b.m.bounce, t.Dst + driver.Ptr(at), bytes}})
-		var room *kernels.RoomError
+		var room *kernels.ScratchError
 		if errors.As(err, &room) && step >= 32 {
 			step = step / 2 &^ 15
 			continue

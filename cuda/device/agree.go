@@ -102,7 +102,7 @@ func (r *recording) summary() string {
 // agree compares with the other ranks, and takes over which collectives overlap with compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
 	own := r.summary()
-	texts, err := d.chosen(ctx, own, r.unfit())
+	texts, err := d.chosen(ctx, own, r.whyNotConditional())
 	if err != nil {
 		return err
 	}

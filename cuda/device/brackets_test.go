@@ -53,7 +53,7 @@ func TestBrokenBrackets(t *testing.T) {
 				}
 			}
 		}},
-		{"another round behind the loop", "end: stands outside", func(x *rt.Exec) {
+		{"another round behind the loop", "end: is outside", func(x *rt.Exec) {
 			l := x.Loop()
 			for l.Next() && l.Holds(n) {
 			}

@@ -175,7 +175,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	r := d.endRecording()
 	c := &captured{d: d, r: r}
 	r.graph = graph
-	if r.main = r.chief(); r.main == nil {
+	if r.main = r.mainStream(); r.main == nil {
 		return nil, d.call("capture", errors.Join(errors.New("there is no stream"), r.life.EndInCall()))
 	}
 	err := r.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: c.idle})
@@ -203,9 +203,9 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	return c, nil
 }
 
-// chief is the stream that the others of a step follow: the first that computes, if one does,
+// mainStream is the stream that the others of a step follow: the first that computes, if one does,
 // of those that have calls, or of all if none has; nil if there is none.
-func (r *recording) chief() *stream {
+func (r *recording) mainStream() *stream {
 	var all *stream
 	consider := func(s *stream) {
 		switch {

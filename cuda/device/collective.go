@@ -172,7 +172,7 @@ func (b *builder) build(c *rt.Collective, staged bool, dsts [][]int64) {
 			b.try(op)
 		}
 		for _, x := range f.Uneven {
-			p, err := g.m.PrepareUneven(x.Send, x.Recv)
+			p, err := g.m.PrepareAllToAllV(x.Send, x.Recv)
 			b.keep(p, err, "packets and chunks of each pair")
 		}
 		b.copies(f.After)

@@ -60,8 +60,8 @@ func (r *recording) blocks() bool {
 	return slices.ContainsFunc(r.items, func(i item) bool { return i.bracket != nil })
 }
 
-// unfit is why the step cannot choose by itself, nil if it can, or need not.
-func (r *recording) unfit() error {
+// whyNotConditional is why the step cannot choose by itself, nil if it can, or need not.
+func (r *recording) whyNotConditional() error {
 	if r.hostReads != nil {
 		return r.hostReads
 	}
@@ -75,7 +75,7 @@ func (r *recording) unfit() error {
 		switch i := &r.items[k]; {
 		case !i.inside:
 		case i.mark != 0:
-			return errors.New("a mark stands in a loop or a branch")
+			return errors.New("a mark is inside a loop or a branch")
 		case i.plan != nil && i.plan.call != nil:
 			return fmt.Errorf("%s in a loop or a branch is enqueued by a function, which may do anything", i.plan.name)
 		case i.plan != nil && i.plan.cmds.Waits():

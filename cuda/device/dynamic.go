@@ -199,7 +199,7 @@ func (d *Device) collectiveLate(st *stream, g *group, c *rt.Collective) error {
 		if err != nil {
 			return err
 		}
-		q, err := g.m.PrepareUnevenSized(at, most[0], most[1])
+		q, err := g.m.PrepareAllToAllVDynamic(at, most[0], most[1])
 		if err != nil {
 			return err
 		}

@@ -35,8 +35,8 @@ func (d *Device) enqueues(list []progress.Entry, last *progress.Call) {
 	}
 }
 
-// ledgers are those of the device's groups.
-func (d *Device) ledgers() (out []*progress.Ledger) {
+// logs are those of the device's groups.
+func (d *Device) logs() (out []*progress.Log) {
 	for _, g := range d.table.Load().groups {
 		if g.log != nil {
 			out = append(out, g.log)

@@ -78,9 +78,9 @@ func (d *Device) explain(err error) error {
 	return d.waiting().Own(err)
 }
 
-// alarm breaks an open device because of what the link has heard: its host may be in a call
+// onPeerFailure breaks an open device because of what the link has heard: its host may be in a call
 // of a library that only this ends.
-func (d *Device) alarm() {
+func (d *Device) onPeerFailure() {
 	if !d.open.Load() {
 		return
 	}

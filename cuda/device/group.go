@@ -19,14 +19,14 @@ import (
 type group struct {
 	name    string
 	life    *lifecycle.Scope
-	ranks   []int            // world ranks in order
-	pos     int              // of this rank
-	m       *coll.Member     // nil in a subgroup of one, and where NCCL serves
-	nc      *comm            // where NCCL serves, else nil
-	log     *progress.Ledger // nil in a subgroup of one
-	scratch driver.Ptr       // on this rank; the same offset on all
-	room    uint64           // bytes of scratch
-	dirty   bool             // has run collectives that are not checked yet; asked where NCCL serves
+	ranks   []int         // world ranks in order
+	pos     int           // of this rank
+	m       *coll.Member  // nil in a subgroup of one, and where NCCL serves
+	nc      *comm         // where NCCL serves, else nil
+	log     *progress.Log // nil in a subgroup of one
+	scratch driver.Ptr    // on this rank; the same offset on all
+	room    uint64        // bytes of scratch
+	dirty   bool          // has run collectives that are not checked yet; asked where NCCL serves
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream
@@ -100,7 +100,7 @@ func (d *Device) openGroup(g *group, spec rt.Group, row []topo.Decision) (err er
 	if g.turn, err = d.own(g.life).Event(false); err != nil {
 		return err
 	}
-	g.log = progress.NewLedger(fmt.Sprintf("%d.%d", d.made, at), g.ranks)
+	g.log = progress.NewLog(fmt.Sprintf("%d.%d", d.made, at), g.ranks)
 	g.room = d.opts.scratch()
 	if d.domain.Holds(spec.Ranks[at], row[at]) {
 		s := d.domain.Group(g.name)

@@ -62,13 +62,13 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 // ready does all that may block a device. A barrier follows, at the end of joining,
 // so that none launches before all are ready.
 func (d *Device) ready() (rt.Device, error) {
-	d.link = progress.NewLink(d.spec.Job, d.ledgers, d.alarm)
+	d.link = progress.NewLink(d.spec.Job, d.logs, d.onPeerFailure)
 	d.life.Defer("link", func() error { d.open.Store(false); d.link.Leave(0); d.link.Close(); return nil })
 	if err := d.load(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.open.Store(true)
-	d.alarm() // for what came before
+	d.onPeerFailure() // for what came before
 	return d, nil
 }
 

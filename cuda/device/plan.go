@@ -19,7 +19,7 @@ type plan struct {
 	name    string
 	algo    string
 	group   *group          // of a collective
-	calls   []progress.Call // the collective, for the group's ledger
+	calls   []progress.Call // the collective, for the group's log
 	stream  *stream         // whose workspace it has, nil for none
 	unit    *code.Unit      // whose kernel it launches
 	regions []rt.Region     // of the arena, that it reads or writes

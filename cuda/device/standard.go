@@ -38,7 +38,7 @@ func Standard(p Paths) []OpenLibrary {
 				tuning = lt.Known(e.Rank.Info.Name, l.Version())
 			}
 			if tuning != nil && !tuning.Fits(e.Rank.Info.Name, l.Version()) {
-				return nil, fmt.Errorf("the tuning of products is for another GPU than %s or another library than cuBLASLt %d", e.Rank.Info.Name, l.Version())
+				return nil, fmt.Errorf("the tuning of matmuls is for another GPU than %s or another library than cuBLASLt %d", e.Rank.Info.Name, l.Version())
 			}
 			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
 		},

@@ -58,7 +58,7 @@ func (m *Comm) AllToAll(ctx context.Context, s driver.Stream, ops ...symm.Operan
 // rank r and pieces[r].Dst comes from it. There are as many pieces as ranks; pieces of no
 // elements are allowed, and others must be as long as their other end says.
 func (m *Comm) AllToAllV(ctx context.Context, s driver.Stream, pieces ...symm.Operand) (Work, error) {
-	return m.collective(ctx, s, eagerCall{kind: kernels.AllToAllUneven}, pieces, nil)
+	return m.collective(ctx, s, eagerCall{kind: kernels.AllToAllV}, pieces, nil)
 }
 
 // Broadcast copies the operands of a group rank, root, into the results of all. The Src of
@@ -211,12 +211,12 @@ func (m *Comm) planEager(call eagerCall, ops []symm.Operand, pairs [][2]int) (*e
 		if err := p.add(m.Prepare(coll.Op{Kind: kernels.Barrier})); err != nil {
 			return nil, err
 		}
-	case kernels.AllToAllUneven:
+	case kernels.AllToAllV:
 		send, recv := make([]coll.Piece, len(ops)), make([]coll.Piece, len(ops))
 		for r, o := range ops {
 			send[r], recv[r] = coll.Piece{At: o.Src.At, Bytes: o.Src.Bytes()}, coll.Piece{At: o.Dst.At, Bytes: o.Dst.Bytes()}
 		}
-		if err := p.add(m.PrepareUneven(send, recv)); err != nil {
+		if err := p.add(m.PrepareAllToAllV(send, recv)); err != nil {
 			return nil, err
 		}
 	default:
@@ -299,7 +299,7 @@ func (m *Comm) checkOperands(kind kernels.Collective, ops []symm.Operand) error 
 	fail := func(i int, format string, args ...any) error {
 		return &kernels.PlanError{Op: kind, Reason: fmt.Sprintf("operand %d: ", i) + fmt.Sprintf(format, args...)}
 	}
-	if kind == kernels.AllToAllUneven && uint64(len(ops)) != n {
+	if kind == kernels.AllToAllV && uint64(len(ops)) != n {
 		return &kernels.PlanError{Op: kind, Reason: fmt.Sprintf("%d pieces in a group of %d", len(ops), n)}
 	}
 	for i, o := range ops {
@@ -324,7 +324,7 @@ func (m *Comm) checkCounts(kind kernels.Collective, o symm.Operand, n uint64) st
 	src, dst := o.Src.Count, o.Dst.Count
 	inPlace := o.Src == o.Dst
 	switch {
-	case kind == kernels.AllToAllUneven:
+	case kind == kernels.AllToAllV:
 		return ""
 	case kind == kernels.AllToAll || inPlace && (kind == kernels.AllGather || kind == kernels.ReduceScatter):
 		if src != dst || src%n != 0 {
@@ -396,7 +396,7 @@ func (m *Comm) inPlace(kind kernels.Collective, o symm.Operand) bool {
 		return part.At == full.At+driver.Ptr(uint64(m.Index)*part.Bytes())
 	}
 	switch kind {
-	case kernels.Permute, kernels.AllToAllUneven:
+	case kernels.Permute, kernels.AllToAllV:
 		return false
 	case kernels.AllGather:
 		return o.Src == o.Dst || part(o.Dst, o.Src)

@@ -25,7 +25,7 @@ const (
 )
 
 // grouped is a checked call of "grouped_matmul": groups of rows of a, with a matrix of b for
-// each, or of inner indices of both. Groups of columns are groups of rows of the transposed product.
+// each, or of inner indices of both. Groups of columns are groups of rows of the transposed matmul.
 type grouped struct {
 	typ                       dtype.DType
 	inner                     bool
@@ -118,7 +118,7 @@ func (p *grouped) on(machine string) string {
 }
 
 // blocks is how many there are at most, whatever the ends, how many tiles are adjacent, and
-// how many are of a product.
+// how many are of a matmul.
 func (p *grouped) blocks() (blocks, across, tiles int64) {
 	count := func(n int64) int64 { return (n + groupedSide - 1) / groupedSide }
 	across = count(p.cols)

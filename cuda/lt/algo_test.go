@@ -44,10 +44,10 @@ func TestTolerance(t *testing.T) {
 				}
 			}
 			round := func(v float64) float64 { return float64(dtype.BF16ToF32(dtype.BF16FromF32(float32(v)))) }
-			if _, err := p.judge([]sample{{want, squares, round(float64(cut))}}); err != nil {
+			if _, err := p.verify([]sample{{want, squares, round(float64(cut))}}); err != nil {
 				t.Errorf("k=%d: a truncated sum: %v", k, err)
 			}
-			if _, err := p.judge([]sample{{want, squares, round(want - part)}}); err != nil {
+			if _, err := p.verify([]sample{{want, squares, round(want - part)}}); err != nil {
 				missed++
 			}
 		}
@@ -55,7 +55,7 @@ func TestTolerance(t *testing.T) {
 			t.Errorf("k=%d: of 200 sums without 16 products %d are noticed", k, missed)
 		}
 		for _, got := range []float64{math.NaN(), math.Inf(1)} {
-			if _, err := p.judge([]sample{{1, 1, got}}); !errors.Is(err, ErrWrongResult) {
+			if _, err := p.verify([]sample{{1, 1, got}}); !errors.Is(err, ErrWrongResult) {
 				t.Errorf("%v where 1 should be: %v", got, err)
 			}
 		}

@@ -133,9 +133,9 @@ func (p *Problem) tolerance(want, dev float64) float64 {
 	return roundoff[p.Out]*math.Max(math.Abs(want), dev)*1.001 + sum*dev
 }
 
-// judge compares samples with the sums in double. worst is the largest error in units
+// verify compares samples with the sums in double. worst is the largest error in units
 // of what may be.
-func (p *Problem) judge(list []sample) (worst float64, err error) {
+func (p *Problem) verify(list []sample) (worst float64, err error) {
 	for _, s := range list {
 		dev := math.Sqrt(s.squares)
 		if math.IsNaN(s.want) || math.IsInf(dev, 0) {

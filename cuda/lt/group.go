@@ -50,7 +50,7 @@ func (t *Tuning) SetGroup(ps []Problem, a Algo) { t.set(groupKey(ps), a) }
 // operand of which is Y of all.
 func (s Skinny) fitsAll(ps []Problem) error {
 	if len(ps) != int(max(s.Members, 1)) {
-		return fmt.Errorf("%v: %d products", s, len(ps))
+		return fmt.Errorf("%v: %d matmuls", s, len(ps))
 	}
 	for i := range ps {
 		p := &ps[i]
@@ -58,7 +58,7 @@ func (s Skinny) fitsAll(ps []Problem) error {
 			return err
 		}
 		if p.N != ps[0].N || p.K != ps[0].K || p.Y != ps[0].Y || p.Swapped != ps[0].Swapped || len(ps) > 1 && !p.Swapped {
-			return errors.New("the products have different left operands")
+			return errors.New("the matmuls have different left operands")
 		}
 	}
 	return nil
@@ -98,13 +98,13 @@ func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Operands, e
 
 func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Operands, early int64) error {
 	if len(sets) != len(g.problems) {
-		return fmt.Errorf("%d products, want %d", len(sets), len(g.problems))
+		return fmt.Errorf("%d matmuls, want %d", len(sets), len(g.problems))
 	}
 	var x, d []driver.Ptr
 	for i, t := range sets {
 		p := &g.problems[i]
 		if t.A != sets[0].A {
-			return errors.New("the products have different left operands")
+			return errors.New("the matmuls have different left operands")
 		}
 		if uint64(t.A)%uint64(p.Y.Align) != 0 || uint64(t.B)%uint64(p.X.Align) != 0 || uint64(t.Out)%uint64(p.D.Align) != 0 {
 			return fmt.Errorf("%v: %w", p, ErrAlign)
@@ -122,11 +122,11 @@ func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Operands, ear
 // Tune.
 func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, sets [][]Operands, o TuneOptions) (best Algo, all []Timing, err error) {
 	if len(ps) < 2 || len(ps) > maxMembers || !h.canSkinny() {
-		return Algo{}, nil, unsupported("a group of %d products", len(ps))
+		return Algo{}, nil, unsupported("a group of %d matmuls", len(ps))
 	}
 	for _, t := range sets {
 		if len(t) != len(ps) {
-			return Algo{}, nil, fmt.Errorf("%d operands for %d products", len(t), len(ps))
+			return Algo{}, nil, fmt.Errorf("%d operands for %d matmuls", len(t), len(ps))
 		}
 	}
 	if err := h.Reserve(s); err != nil {
@@ -161,7 +161,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, s
 		}
 		list = append(list, c)
 	}
-	all, err = h.contest(ctx, s, list, sets, o)
+	all, err = h.measureAll(ctx, s, list, sets, o)
 	if err != nil {
 		return Algo{}, all, fmt.Errorf("tuning of %s: %w", groupKey(ps), err)
 	}

@@ -111,10 +111,10 @@ func (h *host) run(w []uint64) error {
 	l, ok := h.get(w[0])
 	h.mu.Unlock()
 	if !ok || len(w) != 6 {
-		return errors.New("a product on the host: unknown plan")
+		return errors.New("a matmul on the host: unknown plan")
 	}
 	if w[5] < l.workspace {
-		return fmt.Errorf("a product on the host: workspace of %d bytes, %d needed", w[5], l.workspace)
+		return fmt.Errorf("a matmul on the host: workspace of %d bytes, %d needed", w[5], l.workspace)
 	}
 	if l.wrong {
 		p := l.p
@@ -186,7 +186,7 @@ func runSkinny(w []uint64) error {
 	low := func(v uint64) int64 { return int64(uint32(v)) }
 	high := func(v uint64) int64 { return int64(v >> 32) }
 	if len(w) < 9 || (len(w)-4)%5 != 0 {
-		return fmt.Errorf("a product of few rows: %d parameters", len(w))
+		return fmt.Errorf("a matmul of few rows: %d parameters", len(w))
 	}
 	for m := w[4:]; len(m) > 0; m = m[5:] {
 		p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: low(m[4]), N: low(w[2]), K: high(w[2]), Batch: 1, Swapped: true,

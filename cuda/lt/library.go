@@ -147,7 +147,7 @@ func (h *Handle) Reserve(streams ...driver.Stream) error {
 		}
 		p, err := h.lib.drv.MemAlloc(h.ctx, h.opts.Workspace)
 		if err != nil {
-			return fmt.Errorf("workspace of products, %d bytes: %w", h.opts.Workspace, err)
+			return fmt.Errorf("workspace of matmuls, %d bytes: %w", h.opts.Workspace, err)
 		}
 		h.workspace[s] = workspace{at: p, bytes: h.opts.Workspace, own: true}
 	}

@@ -171,7 +171,7 @@ func (l *Plan) checkZero() error {
 	p := &l.problem
 	dense := p.Bias == 0 && (p.N == 1 || p.D.LD == p.M) && (p.Batch == 1 || p.D.Stride == p.M*p.N)
 	if !dense || l.bytes()%4 != 0 || p.D.Align < 4 {
-		return unsupported("a product over no elements whose result is not a dense range of words")
+		return unsupported("a matmul over no elements whose result is not a dense range of words")
 	}
 	return nil
 }

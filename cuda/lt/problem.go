@@ -35,7 +35,7 @@ type Config struct {
 type Matrix struct {
 	Trans  bool  // the problem reads the transposed matrix
 	LD     int64 // elements from one column to the next
-	Stride int64 // elements from one product of the batch to the next
+	Stride int64 // elements from one matmul of the batch to the next
 	Align  int   // bytes, as in Operand
 }
 
@@ -61,7 +61,7 @@ type Problem struct {
 var ErrLayout = errors.New("the view needs a copy")
 
 // ErrUnsupported is wrapped by errors about a matmul that this package cannot do.
-var ErrUnsupported = errors.New("unsupported product")
+var ErrUnsupported = errors.New("unsupported matmul")
 
 // LayoutError names the operand that must be copied. It wraps ErrLayout.
 type LayoutError struct {
@@ -72,7 +72,7 @@ type LayoutError struct {
 
 // Error names the operand and its strides.
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("%s of the product, shape %v and strides %v: %v", [...]string{"operand a", "operand b", "the result"}[e.Operand], e.Shape, e.Strides, ErrLayout)
+	return fmt.Sprintf("%s of the matmul, shape %v and strides %v: %v", [...]string{"operand a", "operand b", "the result"}[e.Operand], e.Shape, e.Strides, ErrLayout)
 }
 
 // Unwrap gives ErrLayout.
@@ -175,7 +175,7 @@ func collapse(ops [3]Operand, m int64) (views, error) {
 	for _, d := range ops[0].Shape[:r-2] {
 		v.batch *= d
 		if v.batch > math.MaxInt32 {
-			return v, unsupported("a batch of %v products", ops[0].Shape[:r-2])
+			return v, unsupported("a batch of %v matmuls", ops[0].Shape[:r-2])
 		}
 	}
 	for i, o := range ops {

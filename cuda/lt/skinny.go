@@ -22,7 +22,7 @@ type Skinny struct {
 	Cluster uint32 // blocks that share strips, each with Parts parts of k
 	Unroll  uint32 // a warp reads 32 * Unroll elements of a row at a time
 	Tokens  uint32 // tiles of 8 rows of the result
-	Members uint32 // products of a launch with the same left operand; 0 stands for 1
+	Members uint32 // matmuls of a launch with the same left operand; 0 stands for 1
 }
 
 // String is the text form in Algo.
@@ -51,7 +51,7 @@ func parseSkinny(words []string) (Skinny, error) {
 		*f.at = uint32(v)
 	}
 	if len(fields) > 5 && s.Members < 2 {
-		return s, fmt.Errorf("%d products", s.Members)
+		return s, fmt.Errorf("%d matmuls", s.Members)
 	}
 	return s, s.check()
 }
@@ -188,7 +188,7 @@ func (h *Handle) unload() error {
 
 func (l *Plan) makeSkinny() error {
 	if l.algo.Skinny.Members > 1 {
-		return fmt.Errorf("%v is for several products", l.algo)
+		return fmt.Errorf("%v is for several matmuls", l.algo)
 	}
 	err := l.algo.Skinny.fits(&l.problem)
 	if err == nil {
@@ -252,7 +252,7 @@ func earlyArg(early bool) int64 {
 	return -1
 }
 
-// skinnyKernels lists the kernels worth a trial for products with one left operand, on a
+// skinnyKernels lists the kernels worth a trial for matmuls with one left operand, on a
 // device with that many multiprocessors, the most promising first.
 func skinnyKernels(ps []Problem, sms, most int) []Skinny {
 	p := &ps[0]

@@ -95,7 +95,7 @@ func (h *Handle) Tune(ctx context.Context, s driver.Stream, p Problem, o TuneOpt
 	for _, t := range o.Sets {
 		sets = append(sets, []Operands{t})
 	}
-	all, err = h.contest(ctx, s, list, sets, o)
+	all, err = h.measureAll(ctx, s, list, sets, o)
 	if err != nil {
 		return Algo{}, all, fmt.Errorf("tuning of %v: %w", &p, err)
 	}
@@ -103,10 +103,10 @@ func (h *Handle) Tune(ctx context.Context, s driver.Stream, p Problem, o TuneOpt
 	return all[0].Algo, all, nil
 }
 
-// contest checks and measures candidates on operands that are used in turn, each a
+// measureAll checks and measures candidates on operands that are used in turn, each a
 // list with one entry for each matmul of a candidate. The first candidate that is
 // usable is the one to beat. The chosen one comes first.
-func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate, sets [][]Operands, o TuneOptions) (all []Timing, err error) {
+func (h *Handle) measureAll(ctx context.Context, s driver.Stream, list []candidate, sets [][]Operands, o TuneOptions) (all []Timing, err error) {
 	if len(sets) == 0 {
 		return nil, errors.New("no operands are given")
 	}
@@ -294,7 +294,7 @@ func (h *Handle) Tuning() *Tuning {
 	return h.opts.Tuning
 }
 
-// tuner is one contest.
+// tuner measures candidates.
 type tuner struct {
 	h     *Handle
 	s     driver.Stream
@@ -352,7 +352,7 @@ func (t *tuner) usable(c *candidate) error {
 		}
 		list, err := t.check.run(t.s, p, x, y, t.sets[0][k].Out)
 		if err == nil {
-			_, err = p.judge(list)
+			_, err = p.verify(list)
 		}
 		if err != nil {
 			return err

@@ -76,7 +76,7 @@ func Join(cx context.Context, lib Library, g *rendezvous.Group, name string, ctx
 		o.Timeout = defaultTimeout
 	}
 	c := &Comm{lib: lib, ctx: ctx, name: name, rank: g.Rank(), n: len(g.Ranks()), timeout: o.Timeout, g: g, broken: make(chan struct{})}
-	c.stop = g.Watch(c.hear)
+	c.stop = g.Watch(c.receive)
 	start := time.Now()
 	if o.JoinTimeout <= 0 {
 		o.JoinTimeout = o.Timeout

@@ -67,24 +67,24 @@ type hostComm struct {
 	cond    *sync.Cond
 	state   Code
 	text    string
-	conns   []net.Conn // by rank, nil for itself
-	in      [][]parcel // by source: what has come
-	gone    []bool     // by rank: will send no more
-	stopped bool       // freed
+	conns   []net.Conn  // by rank, nil for itself
+	in      [][]message // by source: what has come
+	gone    []bool      // by rank: will send no more
+	stopped bool        // freed
 	ln      net.Listener
 	ends    sync.WaitGroup
 	regs    hostRegs
 }
 
-// parcel is what one call sends to one rank.
-type parcel struct {
-	head [parcelWords]uint64 // what sender and receiver must agree on
+// message is what one call sends to one rank.
+type message struct {
+	head [messageWords]uint64 // what sender and receiver must agree on
 	data []byte
 }
 
 const (
-	parcelWords = 6
-	callBye     = 255 // kind of the parcel that a rank leaves with
+	messageWords = 6
+	callBye      = 255 // kind of the message that a rank leaves with
 )
 
 // Version implements Library.
@@ -119,7 +119,7 @@ func (h *Host) Init(_ uintptr, n int, id ID, rank int, _ Config) (Handle, error)
 	if err != nil {
 		return 0, &Error{Call: call, Code: InvalidUsage, Text: err.Error()}
 	}
-	c := &hostComm{m: h.m, rank: rank, n: n, state: InProgress, ln: ln, conns: make([]net.Conn, n), in: make([][]parcel, n), gone: make([]bool, n)}
+	c := &hostComm{m: h.m, rank: rank, n: n, state: InProgress, ln: ln, conns: make([]net.Conn, n), in: make([][]message, n), gone: make([]bool, n)}
 	c.cond = sync.NewCond(&c.mu)
 	c.ends.Add(1)
 	go c.connect(id)
@@ -212,14 +212,14 @@ func (c *hostComm) read(rank int, conn net.Conn) {
 	defer c.ends.Done()
 	r := bufio.NewReader(conn)
 	for {
-		var p parcel
+		var p message
 		var size uint64
 		err := binary.Read(r, binary.LittleEndian, &p.head)
 		if err == nil {
 			err = binary.Read(r, binary.LittleEndian, &size)
 		}
 		if err == nil && size > most {
-			err = fmt.Errorf("a parcel of %d bytes", size)
+			err = fmt.Errorf("a message of %d bytes", size)
 		}
 		if err == nil {
 			p.data = make([]byte, size)
@@ -301,7 +301,7 @@ func (h *Host) Finalize(_ uintptr, hd Handle) error {
 	}
 	for r := range c.n {
 		if r != c.rank {
-			c.send(r, parcel{head: [parcelWords]uint64{callBye}})
+			c.send(r, message{head: [messageWords]uint64{callBye}})
 		}
 	}
 	c.mu.Lock()
@@ -397,21 +397,21 @@ func (c *hostComm) give(k *Call, registered bool) []byte {
 			each := len(own) / c.n
 			part = own[r*each:][:each]
 		}
-		c.send(r, parcel{head: k.head(registered), data: part})
+		c.send(r, message{head: k.head(registered), data: part})
 	}
 	return own
 }
 
-// send sends a parcel to a rank, which may be this one. What cannot be sent shows as a
+// send sends a message to a rank, which may be this one. What cannot be sent shows as a
 // connection that ends.
-func (c *hostComm) send(rank int, p parcel) {
+func (c *hostComm) send(rank int, p message) {
 	if rank == c.rank {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.in[rank] = append(c.in[rank], p)
 		return
 	}
-	b := make([]byte, 0, 8*(parcelWords+1)+len(p.data))
+	b := make([]byte, 0, 8*(messageWords+1)+len(p.data))
 	for _, w := range p.head {
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
@@ -464,8 +464,8 @@ func (c *hostComm) get(k *Call, registered bool) ([]byte, error) {
 	return out, nil
 }
 
-// take waits for the next parcel from a rank, which must be the expected one.
-func (c *hostComm) take(rank int, want [parcelWords]uint64) ([]byte, error) {
+// take waits for the next message from a rank, which must be the expected one.
+func (c *hostComm) take(rank int, want [messageWords]uint64) ([]byte, error) {
 	c.mu.Lock()
 	for len(c.in[rank]) == 0 && !c.stopped {
 		c.cond.Wait()
@@ -478,8 +478,8 @@ func (c *hostComm) take(rank int, want [parcelWords]uint64) ([]byte, error) {
 	c.in[rank] = c.in[rank][1:]
 	c.mu.Unlock()
 	if p.head != want { // the real library would hang or corrupt
-		name := func(h [parcelWords]uint64) string {
-			return fmt.Sprintf("%v of %d %v, registered: %d", CallKind(h[0]), h[4], dtype.DType(h[1]), h[parcelWords-1])
+		name := func(h [messageWords]uint64) string {
+			return fmt.Sprintf("%v of %d %v, registered: %d", CallKind(h[0]), h[4], dtype.DType(h[1]), h[messageWords-1])
 		}
 		c.fail(InvalidUsage, fmt.Sprintf("rank %d runs %s where rank %d runs %s", rank, name(p.head), c.rank, name(want)))
 		return nil, c.wait()

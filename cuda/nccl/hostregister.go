@@ -119,14 +119,14 @@ func (c *hostComm) hold(calls []Call, counted []bool) error {
 	return nil
 }
 
-// head is what the two sides of a parcel must agree on.
-func (k *Call) head(registered bool) [parcelWords]uint64 {
-	h := [parcelWords]uint64{uint64(k.Kind), uint64(k.Type), uint64(k.Reduce), uint64(k.Peer), k.Count}
+// head is what the two sides of a message must agree on.
+func (k *Call) head(registered bool) [messageWords]uint64 {
+	h := [messageWords]uint64{uint64(k.Kind), uint64(k.Type), uint64(k.Reduce), uint64(k.Peer), k.Count}
 	if k.Kind == CallSend || k.Kind == CallRecv {
-		h = [parcelWords]uint64{uint64(CallSend), uint64(k.Type), 0, 0, k.Count}
+		h = [messageWords]uint64{uint64(CallSend), uint64(k.Type), 0, 0, k.Count}
 	}
 	if registered {
-		h[parcelWords-1] = 1
+		h[messageWords-1] = 1
 	}
 	return h
 }

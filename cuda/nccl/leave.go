@@ -87,10 +87,10 @@ func (c *Comm) wait(of func() chan struct{}) {
 	}
 }
 
-// hear follows another rank that breaks the group. One that breaks it because this one has
+// receive follows another rank that breaks the group. One that breaks it because this one has
 // canceled their exchange may be heard of before this one's own failure is known here, which
 // says more.
-func (c *Comm) hear(e rendezvous.Event) {
+func (c *Comm) receive(e rendezvous.Event) {
 	if e.Kind != rendezvous.Broken {
 		return
 	}

@@ -254,7 +254,7 @@ func TestEcho(t *testing.T) {
 	noErrors(t, group(t, 2, Options{Timeout: plenty}, func(c *Comm, f *Fake) error {
 		if c.Rank() == 0 {
 			echo := &rendezvous.CanceledError{Rank: 1, Origin: 0, Err: errors.New("as asked")}
-			c.hear(rendezvous.Event{Kind: rendezvous.Broken, Rank: 1, Err: echo})
+			c.receive(rendezvous.Event{Kind: rendezvous.Broken, Rank: 1, Err: echo})
 		}
 		return c.Err()
 	}))

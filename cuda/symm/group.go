@@ -290,7 +290,7 @@ func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)
 
 // clear readies a member's own pages. Peers must not run the group's kernels meanwhile.
 func (m *Member) clear() error {
-	if err := m.quietPad(); err != nil {
+	if err := m.drainPad(); err != nil {
 		return err
 	}
 	d, g, r := m.Rank.World.drv, m.Group, m.Rank

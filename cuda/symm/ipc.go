@@ -151,10 +151,10 @@ type exported struct {
 	Count   uint64
 }
 
-// The talk of an exporter and an importer: an errand, an offer with the memory's handle,
+// The messages of an exporter and an importer: a request, an offer with the memory's handle,
 // and how that went.
 type (
-	errand struct {
+	request struct {
 		Import  string `json:"import"` // importTensor, which no rank of a world says
 		Machine string `json:"machine"`
 	}
@@ -212,7 +212,7 @@ func (s *Shared) Export(ctx context.Context, job *rendezvous.Job, b Buffer, impo
 	for n := range importers {
 		conn, err := l.Accept(ctx)
 		if err != nil {
-			errs[n] = fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, parted(ctx, 0, -1, start, err))
+			errs[n] = fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, exchangeError(ctx, 0, -1, start, err))
 			break
 		}
 		talks.Go(func() {
@@ -231,9 +231,9 @@ func checkJob(job *rendezvous.Job) error {
 	return nil
 }
 
-// parted is what became of a talk between who and another process, 0 the exporter, that
-// failed with err.
-func parted(ctx context.Context, who, other int, since time.Time, err error) error {
+// exchangeError is why an exchange between who and another process, 0 the exporter,
+// failed, which it did with err.
+func exchangeError(ctx context.Context, who, other int, since time.Time, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, context.DeadlineExceeded):
@@ -243,7 +243,7 @@ func parted(ctx context.Context, who, other int, since time.Time, err error) err
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		return &PeerLostError{Op: "sharing a tensor", Rank: who, Peer: other}
 	}
-	return fmt.Errorf("talking to the other process: %w", err)
+	return fmt.Errorf("exchanging messages with the other process: %w", err)
 }
 
 // export exports the allocation unless it is closed.
@@ -262,14 +262,14 @@ func hand(ctx context.Context, to *rendezvous.Conn, o offer, h memHandle) error 
 		return err
 	}
 	start := time.Now()
-	var e errand
+	var e request
 	fds, err := to.Receive(ctx, maxTalk, &e)
 	rendezvous.CloseFiles(fds...)
 	if err != nil {
-		return parted(ctx, 0, 1, start, err)
+		return exchangeError(ctx, 0, 1, start, err)
 	}
-	if want := (errand{importTensor, here}); e != want {
-		err := &MismatchError{Op: "sharing a tensor", What: "errands", Rank: 0, Peer: 1, RankValue: fmt.Sprintf("%+v", want), PeerValue: fmt.Sprintf("%+v", e)}
+	if want := (request{importTensor, here}); e != want {
+		err := &MismatchError{Op: "sharing a tensor", What: "requests", Rank: 0, Peer: 1, RankValue: fmt.Sprintf("%+v", want), PeerValue: fmt.Sprintf("%+v", e)}
 		to.Send(ctx, offer{Refused: err.Error()}) // it may be gone
 		return err
 	}
@@ -285,7 +285,7 @@ func hand(ctx context.Context, to *rendezvous.Conn, o offer, h memHandle) error 
 	}
 	switch {
 	case err != nil:
-		return parted(ctx, 0, 1, start, err)
+		return exchangeError(ctx, 0, 1, start, err)
 	case !answer.Used:
 		return &ImportError{Reason: answer.Reason}
 	}
@@ -313,20 +313,20 @@ func (r *Rank) Import(ctx context.Context, job *rendezvous.Job) (*Shared, Buffer
 	conn, err := rendezvous.Dial(ctx, job)
 	if err != nil {
 		if !errors.Is(err, rendezvous.ErrUnauthenticated) {
-			err = parted(ctx, 1, 0, start, err)
+			err = exchangeError(ctx, 1, 0, start, err)
 		}
 		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
 	}
 	defer conn.Close()
 	var o offer
 	var fds []int
-	if err = conn.Send(ctx, errand{importTensor, here}); err == nil {
+	if err = conn.Send(ctx, request{importTensor, here}); err == nil {
 		fds, err = conn.Receive(ctx, maxTalk, &o)
 	}
 	defer rendezvous.CloseFiles(fds...)
 	switch {
 	case err != nil:
-		return nil, Buffer{}, fmt.Errorf("importing: %w", parted(ctx, 1, 0, start, err))
+		return nil, Buffer{}, fmt.Errorf("importing: %w", exchangeError(ctx, 1, 0, start, err))
 	case o.Refused != "":
 		return nil, Buffer{}, fmt.Errorf("importing: the exporter refused: %s", o.Refused)
 	}
@@ -340,7 +340,7 @@ func (r *Rank) Import(ctx context.Context, job *rendezvous.Job) (*Shared, Buffer
 		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
 	}
 	if err := conn.Send(ctx, imported{Used: true}); err != nil {
-		return nil, Buffer{}, errors.Join(parted(ctx, 1, 0, start, err), s.Close())
+		return nil, Buffer{}, errors.Join(exchangeError(ctx, 1, 0, start, err), s.Close())
 	}
 	return s, b, nil
 }

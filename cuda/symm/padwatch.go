@@ -64,9 +64,9 @@ func (m *Member) padEvent() (driver.Event, error) {
 	return m.NewEvent()
 }
 
-// quietPad waits until streams have passed all watched waits, and for what was written to
+// drainPad waits until streams have passed all watched waits, and for what was written to
 // let them pass.
-func (m *Member) quietPad() error {
+func (m *Member) drainPad() error {
 	k := &m.pad
 	k.mu.Lock()
 	for k.running {
@@ -173,7 +173,7 @@ func (m *Member) watch() {
 // it is asked for all it takes those for waiting that are behind another one of their
 // stream.
 func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
-	broken, k := m.heed(), &m.pad
+	broken, k := m.checkBroken(), &m.pad
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	k.held = k.held[:0]
 	for _, w := range list {
@@ -205,11 +205,11 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 	return left
 }
 
-// heed says whether the group is broken. A peer's kernel that gives up writes that into
+// checkBroken says whether the group is broken. A peer's kernel that gives up writes that into
 // the device's memory only, and where no kernel waits nobody else looks there. The host has one
 // copy of that word on its way at a time and does not wait for it: the device's queues may be
 // stuck behind the very wait that is to end.
-func (m *Member) heed() bool {
+func (m *Member) checkBroken() bool {
 	const often = 5 * time.Millisecond
 	k, d, c := &m.pad, m.Rank.World.drv, m.Rank.Ctx
 	if m.Failure() == nil && time.Since(k.heeded) > often {

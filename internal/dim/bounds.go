@@ -234,7 +234,7 @@ func (d Dim) shrink(b box) {
 			if s.Min == s.Max {
 				continue
 			}
-			switch t := d.trend(name, b); {
+			switch t := d.monotonicity(name, b); {
 			case t >= 0 && t != unknown:
 				s.Min, again = s.Max, true
 			case t < 0:
@@ -247,10 +247,10 @@ func (d Dim) shrink(b box) {
 // unknown is the trend of what may rise and fall.
 const unknown = 2
 
-// trend is 1 if d never falls while sym grows, anywhere in the box, -1 if it never
+// monotonicity is 1 if d never falls while sym grows, anywhere in the box, -1 if it never
 // rises, 0 if it stays, else unknown. A quotient within d counts as a variable that
 // changes with sym: d never falls if it never falls with each of its variables in turn.
-func (d Dim) trend(sym string, b box) int {
+func (d Dim) monotonicity(sym string, b box) int {
 	var seen []string
 	trend := 0
 	for _, t := range d.terms() {
@@ -264,7 +264,7 @@ func (d Dim) trend(sym string, b box) int {
 			case f.sym == sym:
 				own = 1
 			case f.sym == "":
-				own = f.num.trend(sym, b)
+				own = f.num.monotonicity(sym, b)
 			}
 			if own == 0 {
 				continue

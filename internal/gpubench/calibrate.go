@@ -57,8 +57,8 @@ func (b *bench) calibration() (*calibration.File, error) {
 	return calibration.Read(b.tuning, f)
 }
 
-// contest is two ways to do a collective.
-type contest struct {
+// comparison is two ways to do a collective.
+type comparison struct {
 	kind      kernels.Collective
 	low, high config // better for small and for large sizes
 	from, to  uint64 // sizes tried, by factors of two
@@ -66,7 +66,7 @@ type contest struct {
 }
 
 // time is the time of c, or false where its protocol does not serve.
-func (b *bench) time(k contest, c config, full uint64) (float64, bool, error) {
+func (b *bench) time(k comparison, c config, full uint64) (float64, bool, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(k.kind, full, rank, k.inPlace)
 		o.Algo, o.Blocks, o.Threads = c.algo, c.blocks, c.threads
@@ -88,7 +88,7 @@ func (b *bench) time(k contest, c config, full uint64) (float64, bool, error) {
 
 // cross gives the largest size up to which low wins, 0 when it never does. A protocol
 // has lost for good when it lost at two sizes in a row, or cannot serve a size.
-func (b *bench) cross(k contest) (uint64, error) {
+func (b *bench) cross(k comparison) (uint64, error) {
 	best, lost := uint64(0), 0
 	for full := k.from; full <= min(k.to, b.max) && lost < 2; full *= 2 {
 		low, ok, err := b.time(k, k.low, full)
@@ -133,7 +133,7 @@ func (b *bench) thresholds() (kernels.Tuning, error) {
 	}
 	const most = 1 << 30
 	var err error
-	find := func(k contest) uint64 {
+	find := func(k comparison) uint64 {
 		if err != nil {
 			return 0
 		}
@@ -148,24 +148,24 @@ func (b *bench) thresholds() (kernels.Tuning, error) {
 	}
 	two, direct, push, engine := alg(kernels.TwoShot), alg(kernels.Direct), alg(kernels.Push), alg(kernels.Engine)
 	if small.algo == kernels.OneShot {
-		set(&t.OneShot, find(contest{kind: kernels.AllReduce, low: small, high: two, from: 16 << 10, to: 8 << 20}))
-		set(&t.TwoShot, find(contest{kind: kernels.AllReduce, low: two, high: push, from: 1 << 20, to: 64 << 20}))
-		set(&t.Push, max(t.TwoShot, find(contest{kind: kernels.AllReduce, low: direct, high: push, from: t.TwoShot, to: 256 << 20})))
-		set(&t.PushScatter, find(contest{kind: kernels.ReduceScatter, low: direct, high: push, from: 16 << 20, to: 512 << 20}))
+		set(&t.OneShot, find(comparison{kind: kernels.AllReduce, low: small, high: two, from: 16 << 10, to: 8 << 20}))
+		set(&t.TwoShot, find(comparison{kind: kernels.AllReduce, low: two, high: push, from: 1 << 20, to: 64 << 20}))
+		set(&t.Push, max(t.TwoShot, find(comparison{kind: kernels.AllReduce, low: direct, high: push, from: t.TwoShot, to: 256 << 20})))
+		set(&t.PushScatter, find(comparison{kind: kernels.ReduceScatter, low: direct, high: push, from: 16 << 20, to: 512 << 20}))
 	}
-	set(&t.PacketGather, find(contest{kind: kernels.AllGather, low: alg(kernels.LL), high: direct, from: 64 << 10, to: 8 << 20}))
-	set(&t.PacketAll, find(contest{kind: kernels.AllToAll, low: alg(kernels.LL), high: direct, from: 64 << 10, to: 8 << 20}))
-	set(&t.PacketReduce, find(contest{kind: kernels.ReduceScatter, low: small, high: direct, from: 64 << 10, to: 64 << 20}))
-	t.EngineMove = above(find(contest{kind: kernels.AllGather, low: direct, high: engine, from: 32 << 20, to: most}), 32<<20, most)
+	set(&t.PacketGather, find(comparison{kind: kernels.AllGather, low: alg(kernels.LL), high: direct, from: 64 << 10, to: 8 << 20}))
+	set(&t.PacketAll, find(comparison{kind: kernels.AllToAll, low: alg(kernels.LL), high: direct, from: 64 << 10, to: 8 << 20}))
+	set(&t.PacketReduce, find(comparison{kind: kernels.ReduceScatter, low: small, high: direct, from: 64 << 10, to: 64 << 20}))
+	t.EngineMove = above(find(comparison{kind: kernels.AllGather, low: direct, high: engine, from: 32 << 20, to: most}), 32<<20, most)
 	if small.algo == kernels.OneShot {
-		t.EngineInPlace = above(find(contest{kind: kernels.AllReduce, low: push, high: engine, from: 64 << 20, to: most, inPlace: true}), 64<<20, most)
-		t.EngineReduce = above(find(contest{kind: kernels.AllReduce, low: push, high: engine, from: 64 << 20, to: most}), 64<<20, most)
+		t.EngineInPlace = above(find(comparison{kind: kernels.AllReduce, low: push, high: engine, from: 64 << 20, to: most, inPlace: true}), 64<<20, most)
+		t.EngineReduce = above(find(comparison{kind: kernels.AllReduce, low: push, high: engine, from: 64 << 20, to: most}), 64<<20, most)
 	}
 	return t, err
 }
 
 // overlapThresholds finds from where the forms overlapped with compute cost less in all: the time
-// of the collective overlapped with products, and what the products lose to it.
+// of the collective overlapped with matmuls, and what the matmuls lose to it.
 func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	if b.max < movedBytes+3*matrix {
 		return nil

@@ -25,7 +25,7 @@ type hostPair struct {
 	goes, driver func() error
 }
 
-// host compares what an eager collective costs the host from Go, one crossing each, with
+// host compares what an eager collective costs the host from Go, one cgo call each, with
 // the same driver calls in a loop in C: a prepared all_reduce of 4 KiB, and the same by
 // Member.AllReduce, whose handle is an event that is recorded behind it. Every rank has a
 // thread of its own, bound to a processor. Rounds of the two kinds alternate; a repetition
@@ -47,7 +47,7 @@ func (b *bench) host() error {
 		for range calls {
 			plans[rank].AddTo(&c)
 		}
-		return hostPair{op: "host_launch", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,
+		return hostPair{op: "host_launch", fromGo: "Go, one cgo call each", inC: "C loop, one cgo call", calls: calls,
 			goes: func() error {
 				for range calls {
 					if err := plans[rank].Enqueue(s); err != nil {
@@ -81,7 +81,7 @@ func (b *bench) host() error {
 		t := b.op(kernels.AllReduce, full, rank, false).Tensors[0]
 		src := symm.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}
 		dst := symm.Buffer{At: t.Dst, Count: full / 2, DType: dtype.BF16}
-		return hostPair{op: "host_eager", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,
+		return hostPair{op: "host_eager", fromGo: "Go, one cgo call each", inC: "C loop, one cgo call", calls: calls,
 			goes: func() error {
 				for range calls {
 					w, err := m.AllReduce(ctx, s, kernels.Sum, src.Into(dst))

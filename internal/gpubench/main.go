@@ -6,7 +6,7 @@
 //	gpubench -mode soak              100,000 calls of all protocols, each of them checked
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
 //	gpubench -mode large             every form of the collectives from 16 MiB on
-//	gpubench -mode overlap           collectives beside matrix products, each alone and both
+//	gpubench -mode overlap           collectives beside matmuls, each alone and both
 //	gpubench -mode skew              how far apart the ranks' launches arrive
 //	gpubench -mode calibrate         where protocols take over from each other, as a file for groups
 //	gpubench -mode matmuls           the fastest algorithms of the matmuls in a file

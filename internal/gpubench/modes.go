@@ -145,7 +145,7 @@ func (b *bench) bench() error {
 		return nil
 	}
 	for full := max(b.minSize, 16<<20); full <= b.maxSize; full *= 4 {
-		us, ok, err := b.time(contest{kind: kernels.AllReduce, inPlace: true}, config{}, full)
+		us, ok, err := b.time(comparison{kind: kernels.AllReduce, inPlace: true}, config{}, full)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Shapes of the overlap: a square bf16 product, whose matrices lie behind the
+// Shapes of the overlap: a square bf16 matmul, whose matrices lie behind the
 // tensors of the largest collective.
 const (
 	productSide = 8192
@@ -21,15 +21,15 @@ const (
 	matrix      = 2 * productSide * productSide // bytes of one matrix
 )
 
-// form is a collective to be timed overlapped with products.
+// form is a collective to be timed overlapped with matmuls.
 type form struct {
 	kind    kernels.Collective
 	algo    kernels.Algo
 	beside  bool // by copies and flags where the planner finds them worth it
 	inPlace bool
 	blocks  int  // grid, 0 for the planner's
-	spare   bool // the product leaves as many multiprocessors free as the collective has blocks
-	short   bool // eight products of an eighth of the rows for one
+	spare   bool // the matmul leaves as many multiprocessors free as the collective has blocks
+	short   bool // eight matmuls of an eighth of the rows for one
 }
 
 func (f form) String() string {
@@ -47,7 +47,7 @@ func (f form) String() string {
 		s += " left free"
 	}
 	if f.short {
-		s += ", short products"
+		s += ", short matmuls"
 	}
 	return s
 }
@@ -73,16 +73,16 @@ func forms(bytes uint64) []form {
 type compute struct {
 	stream driver.Stream
 	blas   *lt.Handle
-	sms    int // that products shall make do with, 0 for all
+	sms    int // that matmuls shall make do with, 0 for all
 	events [2]driver.Event
 }
 
-// overlap times collectives and matrix products of cuBLASLt, each alone and both at
+// overlap times collectives and matmuls of cuBLASLt, each alone and both at
 // once. Beside the other one, each is measured while the other lasts longer. The
 // four measurements of a form take turns, so that clocks are alike.
 func (b *bench) overlap() error {
 	if b.max < movedBytes+3*matrix {
-		return fmt.Errorf("a collective and a product need buffers of %d bytes: raise -max", movedBytes+3*matrix)
+		return fmt.Errorf("a collective and a matmul need buffers of %d bytes: raise -max", movedBytes+3*matrix)
 	}
 	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (b *bench) openSide(side []compute) error {
 		if err := b.drv.Copy(k.Ctx, s.stream, b.w.Addr(k.ID, b.dst), b.w.Addr(k.ID, b.src), movedBytes); err != nil {
 			return err
 		}
-		// The first product loads code, which must not happen beside a collective.
-		if err := errors.Join(b.product(side, k.ID, false), b.product(side, k.ID, true)); err != nil {
+		// The first matmul loads code, which must not happen beside a collective.
+		if err := errors.Join(b.matmul(side, k.ID, false), b.matmul(side, k.ID, true)); err != nil {
 			return err
 		}
 		if err := b.drv.StreamSync(k.Ctx, s.stream); err != nil {
@@ -163,7 +163,7 @@ func (b *bench) closeSide(side []compute) {
 	}
 }
 
-// leave makes later products use all multiprocessors but spare ones.
+// leave makes later matmuls use all multiprocessors but spare ones.
 func (b *bench) leave(side []compute, spare int) error {
 	infos, err := b.drv.Devices()
 	if err != nil {
@@ -174,8 +174,8 @@ func (b *bench) leave(side []compute, spare int) error {
 		if spare > 0 {
 			side[k.ID].sms = infos[0].SMs - spare
 		}
-		// The first product of a plan loads code, which must not happen beside a collective.
-		if err := b.product(side, k.ID, false); err != nil {
+		// The first matmul of a plan loads code, which must not happen beside a collective.
+		if err := b.matmul(side, k.ID, false); err != nil {
 			return err
 		}
 		if err := b.drv.StreamSync(k.Ctx, side[k.ID].stream); err != nil {
@@ -185,7 +185,7 @@ func (b *bench) leave(side []compute, spare int) error {
 	return nil
 }
 
-// overlappedTimes is a collective overlapped with products: its time, and what they lose to it.
+// overlappedTimes is a collective overlapped with matmuls: its time, and what they lose to it.
 type overlappedTimes struct{ call, lost float64 }
 
 func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, error) {
@@ -203,7 +203,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, e
 	if err != nil {
 		return overlappedTimes{}, err
 	}
-	whole, err := b.graphs(side, f, nil, 8, 0) // products alone have all multiprocessors
+	whole, err := b.graphs(side, f, nil, 8, 0) // matmuls alone have all multiprocessors
 	if err != nil {
 		return overlappedTimes{}, err
 	}
@@ -214,7 +214,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, e
 		}
 		defer b.leave(side, 0)
 	}
-	// How long a call lasts overlapped with products decides how many outlast eight of them.
+	// How long a call lasts overlapped with matmuls decides how many outlast eight of them.
 	one, err := b.graphs(side, f, plans, 0, 4)
 	if err != nil {
 		return overlappedTimes{}, err
@@ -264,8 +264,8 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (overlappedTimes, e
 	return overlappedTimes{call: c1, lost: (p1 - p0) * c1 / p1}, nil
 }
 
-// product multiplies once, or in eight parts of the rows.
-func (b *bench) product(side []compute, rank int, short bool) error {
+// matmul multiplies once, or in eight parts of the rows.
+func (b *bench) matmul(side []compute, rank int, short bool) error {
 	at := func(off uint64) driver.Ptr { return driver.Ptr(b.addr(rank, off)) }
 	parts := 1
 	if short {
@@ -291,21 +291,21 @@ func (b *bench) product(side []compute, rank int, short bool) error {
 	return nil
 }
 
-// pair is a graph of products and one of collectives for every rank.
+// pair is a graph of matmuls and one of collectives for every rank.
 type pair struct {
 	b                *bench
 	side             []compute
-	products, calls  int
+	matmuls, calls   int
 	multiply, gather []driver.Exec
 }
 
-// graphs captures products and calls of plans.
-func (b *bench) graphs(side []compute, f form, plans []*coll.Prepared, products, calls int) (*pair, error) {
-	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]driver.Exec, b.n), gather: make([]driver.Exec, b.n)}
+// graphs captures matmuls and calls of plans.
+func (b *bench) graphs(side []compute, f form, plans []*coll.Prepared, matmuls, calls int) (*pair, error) {
+	p := &pair{b: b, side: side, matmuls: matmuls, calls: calls, multiply: make([]driver.Exec, b.n), gather: make([]driver.Exec, b.n)}
 	for _, k := range b.w.Local() {
 		rank := k.ID
 		var err error
-		if p.multiply[rank], err = b.graph(k, side[rank].stream, products, func() error { return b.product(side, rank, f.short) }); err != nil {
+		if p.multiply[rank], err = b.graph(k, side[rank].stream, matmuls, func() error { return b.matmul(side, rank, f.short) }); err != nil {
 			p.close()
 			return nil, err
 		}
@@ -327,9 +327,9 @@ func (p *pair) close() {
 	}
 }
 
-// run replays both graphs at once on every rank and gives the time of one product and
+// run replays both graphs at once on every rank and gives the time of one matmul and
 // one call on the slowest rank of this process, in microseconds.
-func (p *pair) run() (product, call float64, err error) {
+func (p *pair) run() (matmul, call float64, err error) {
 	b := p.b
 	times := make([][2]float64, b.n)
 	var gate barrier
@@ -360,14 +360,14 @@ func (p *pair) run() (product, call float64, err error) {
 			if err != nil {
 				return err
 			}
-			times[rank][i] = float64(ms) * 1e3 / float64(max(1, []int{p.products, p.calls}[i]))
+			times[rank][i] = float64(ms) * 1e3 / float64(max(1, []int{p.matmuls, p.calls}[i]))
 		}
 		return nil
 	})
 	for _, t := range times {
-		product, call = max(product, t[0]), max(call, t[1])
+		matmul, call = max(matmul, t[0]), max(call, t[1])
 	}
-	return product, call, err
+	return matmul, call, err
 }
 
 // graph captures count calls of f on s; none give an empty graph.

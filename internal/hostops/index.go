@@ -252,7 +252,7 @@ func (c *call) valueStrides(v *Tensor, operand int, shape []int64) ([]int64, err
 }
 
 // runIndexAdd adds alpha times slices of src (operand 2) to operand 0 at the
-// positions in operand 1, a vector, along attribute dim.
+// indices in operand 1, a vector, along attribute dim.
 func runIndexAdd(c *call) error {
 	x, idx, src := &c.ins[0], &c.ins[1], &c.ins[2]
 	dim := c.dimAttr(0, len(x.Shape))
@@ -261,7 +261,7 @@ func runIndexAdd(c *call) error {
 		return c.bad
 	}
 	if len(x.Shape) == 0 || len(idx.Shape) != 1 {
-		return c.inErr(1, ErrShape, "want a vector of positions in a tensor of at least one dimension, got %v in %v", idx.Shape, x.Shape)
+		return c.inErr(1, ErrShape, "want a vector of indices in a tensor of at least one dimension, got %v in %v", idx.Shape, x.Shape)
 	}
 	want := slices.Clone(x.Shape)
 	want[dim] = idx.Shape[0]

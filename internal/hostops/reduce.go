@@ -209,7 +209,7 @@ func reduceIn[A acc](c *call, s split, f fold[A], finish func(A) A) job {
 	return func() error { parallel(s.kept.size(), 2*s.count, part); return nil }
 }
 
-// runArgmax writes the position of the largest element along attribute dim, or of
+// runArgmax writes the index of the largest element along attribute dim, or of
 // the flattened operand if dim is absent. Of equal elements the first wins; NaN
 // counts as largest.
 func runArgmax(c *call) error {
@@ -225,7 +225,7 @@ func runArgmax(c *call) error {
 		return c.bad
 	}
 	if !out.DType.IsInt() {
-		return c.outErr(0, ErrDType, "positions are integers, not %v", out.DType)
+		return c.outErr(0, ErrDType, "indices are integers, not %v", out.DType)
 	}
 	s, err := c.splitDims(dims, keep)
 	if err != nil {

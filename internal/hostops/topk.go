@@ -8,10 +8,10 @@ import (
 )
 
 // runTopk writes the k = size of the results' dimension dim largest (or, with
-// largest=false, smallest) elements of each lane and their positions, i64.
+// largest=false, smallest) elements of each lane and their indices, i64.
 //
 // The results are sorted whatever attribute sorted says, best first. Of equal
-// elements the one with the lower position comes first and is preferred; PyTorch
+// elements the one with the lower index comes first and is preferred; PyTorch
 // leaves that open. NaN counts as larger than every number.
 func runTopk(c *call) error {
 	vals, pos, x := atLeast1(c.outs[0]), atLeast1(c.outs[1]), atLeast1(c.ins[0])
@@ -24,7 +24,7 @@ func runTopk(c *call) error {
 		return err
 	}
 	if pos.DType != dtype.I64 {
-		return c.outErr(1, ErrDType, "positions are i64, not %v", pos.DType)
+		return c.outErr(1, ErrDType, "indices are i64, not %v", pos.DType)
 	}
 	if len(vals.Shape) != len(x.Shape) {
 		return c.outErr(0, ErrShape, "%v, want rank %d", c.outs[0].Shape, len(x.Shape))
@@ -55,7 +55,7 @@ func runTopk(c *call) error {
 	return nil
 }
 
-// candidate is an element of a lane and its position.
+// candidate is an element of a lane and its index.
 type candidate[A acc] struct {
 	v  A
 	at int64

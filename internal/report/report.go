@@ -415,7 +415,7 @@ func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, of string, li
 			c.Hidden += h.ms
 		}
 		c.Hidden = round(min(c.Hidden, m.Dur[i]))
-		slices.SortStableFunc(hiders, func(a, b hider) int { return cmp.Compare(b.ms, a.ms) })
+		slices.SortStableFunc(hiders, func(a, b overlapped) int { return cmp.Compare(b.ms, a.ms) })
 		for _, h := range hiders[:min(len(hiders), 3)] {
 			c.By = append(c.By, fmt.Sprintf("%s %s %.3f ms", order[h.node].Name(), order[h.node].Op().Name(), h.ms))
 		}
@@ -426,19 +426,19 @@ func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, of string, li
 	}
 }
 
-type hider struct {
+type overlapped struct {
 	node int
 	ms   float64
 }
 
 // overlapping lists the launches that run during an interval. busy is in order of time.
-func overlapping(busy []int, tl *sim.Timeline, begin, end float64) []hider {
+func overlapping(busy []int, tl *sim.Timeline, begin, end float64) []overlapped {
 	at, _ := slices.BinarySearchFunc(busy, begin, func(i int, t float64) int { return cmp.Compare(tl.End[i], t) })
-	var out []hider
+	var out []overlapped
 	for ; at < len(busy) && tl.Begin[busy[at]] < end; at++ {
 		i := busy[at]
 		if ms := min(end, tl.End[i]) - max(begin, tl.Begin[i]); ms > 0 {
-			out = append(out, hider{i, ms})
+			out = append(out, overlapped{i, ms})
 		}
 	}
 	return out

@@ -183,9 +183,9 @@ func (e *engine) run(pol policy) schedule {
 			e.emit(c)
 			e.now += d
 			e.bound.ran(c, e.now)
-			if e.hopeless() {
+			if e.dominated() {
 				e.spare = e.out.order
-				return hopeless()
+				return infeasible()
 			}
 			continue
 		}

@@ -94,8 +94,8 @@ func (b *bound) makespan(now float64, free []float64) float64 {
 	return least * (1 - rounding)
 }
 
-// hopeless reports whether the run can no longer become better than its rival.
-func (e *engine) hopeless() bool {
+// dominated reports whether the run can no longer become better than its rival.
+func (e *engine) dominated() bool {
 	if e.rival == nil {
 		return false
 	}
@@ -107,5 +107,5 @@ func (e *engine) hopeless() bool {
 	return true
 }
 
-// hopeless is what a run returns that has become hopeless; nothing is worse.
-func hopeless() schedule { return schedule{makespan: math.Inf(1)} }
+// dominated is what a run returns that is dominated; nothing is worse.
+func infeasible() schedule { return schedule{makespan: math.Inf(1)} }

@@ -176,7 +176,7 @@ const maxText = 4 << 20
 func (im *importer) node(i int32) error {
 	c := im.newNode(i)
 	if im.done {
-		return c.Fail("kind", "order", "the node stands after the output")
+		return c.Fail("kind", "order", "the node appears after the output")
 	}
 	if err := c.parse(); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (c *node) checkInputs() error {
 	listed := make(map[string]bool, len(c.n.Inputs))
 	for _, name := range c.n.Inputs {
 		if listed[name] {
-			return c.Fail("inputs", "inputs", "%q stands twice", pytext.Clip(name))
+			return c.Fail("inputs", "inputs", "%q appears twice", pytext.Clip(name))
 		}
 		listed[name] = true
 		j, ok := im.index[name]
@@ -262,7 +262,7 @@ func (c *node) checkInputs() error {
 	}
 	for _, name := range c.n.Inputs {
 		if !used[name] {
-			return c.Fail("inputs", "inputs", "%q is listed but stands neither in args nor in kwargs", pytext.Clip(name))
+			return c.Fail("inputs", "inputs", "%q is listed but appears neither in args nor in kwargs", pytext.Clip(name))
 		}
 	}
 	return nil
@@ -287,7 +287,7 @@ func namesIn(v *pytext.Value, used, listed map[string]bool) *pytext.Value {
 func (c *node) input() error {
 	n := c.n
 	if c.im.pastIn {
-		return c.Fail("kind", "order", "an input stands after the first operation")
+		return c.Fail("kind", "order", "an input appears after the first operation")
 	}
 	if len(n.Inputs) > 0 {
 		return c.Fail("inputs", "inputs", "an input reads nothing")

@@ -101,7 +101,7 @@ func (s *scanner) object(what string, f func(key string)) {
 			repeated = repeated || k == key
 		}
 		if repeated {
-			s.failf("key %q stands twice in %s", pytext.Clip(key), what)
+			s.failf("key %q appears twice in %s", pytext.Clip(key), what)
 			return
 		}
 		if len(keys) < cap(few[:]) {

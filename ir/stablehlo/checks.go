@@ -103,7 +103,7 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 			from[i] = append(from[i], s)
 		}
 	}
-	global, err := im.m.said(f)
+	global, err := im.m.statedShardings(f)
 	if err != nil {
 		return nil, err
 	}

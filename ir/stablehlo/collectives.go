@@ -83,7 +83,7 @@ func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	}
 	var out []*ir.Value
 	for _, v := range args {
-		parts, err := im.everyones(g, v)
+		parts, err := im.gatheredOperands(g, v)
 		if err != nil {
 			return nil, err
 		}
@@ -95,8 +95,8 @@ func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	return out, im.check()
 }
 
-// everyones are the operands of all ranks of a group, gathered.
-func (im *importer) everyones(g *ir.Group, v *ir.Value) ([]*ir.Value, error) {
+// gatheredOperands are the operands of all ranks of a group, gathered.
+func (im *importer) gatheredOperands(g *ir.Group, v *ir.Value) ([]*ir.Value, error) {
 	one, err := im.viewed(v, append([]int64{1}, sizes(v)...))
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (im *importer) ragged(groups [][]int, args []*ir.Value, combine func([]*ir.
 	}
 	out := make([]*ir.Value, len(args))
 	for i, v := range args {
-		parts, err := im.everyones(world, v)
+		parts, err := im.gatheredOperands(world, v)
 		if err != nil {
 			return nil, err
 		}

@@ -44,8 +44,8 @@ type Shardings func(m *mlir.Module, f *mlir.Func) (Global, error)
 // a function.
 func (m *Module) Sharded(find Shardings) { m.find = find }
 
-// said is what is said of a function.
-func (m *Module) said(f *mlir.Func) (Global, error) {
+// statedShardings is what is said of a function.
+func (m *Module) statedShardings(f *mlir.Func) (Global, error) {
 	if m.find == nil || f.Body == nil {
 		return nil, nil
 	}

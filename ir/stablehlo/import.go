@@ -91,7 +91,7 @@ func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error
 	if f.Body == nil {
 		return nil, nil, mlir.ErrorAt(m.Source, f.At, 1, "stablehlo", "function @%s has no body", f.Name)
 	}
-	global, err := m.said(f)
+	global, err := m.statedShardings(f)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -65,7 +65,7 @@ func einsum(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return im.one(im.permuted(x, order))
 }
 
-// repeats reports whether a letter stands twice.
+// repeats reports whether a letter appears twice.
 func repeats(labels string) bool {
 	for i := range labels {
 		if strings.IndexByte(labels[i+1:], labels[i]) >= 0 {

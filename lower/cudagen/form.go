@@ -64,7 +64,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 		case !f.rows:
 			f.rows, f.shape, f.isReduced, f.walked = true, shape, gone, n.Arg(0).Type().Shape()
 		case !slices.Equal(f.shape, shape) || !slices.Equal(f.isReduced, gone):
-			return nil, unsupported(n, "it folds other dimensions than a reduction before it")
+			return nil, unsupported(n, "it reduces other dimensions than a reduction before it")
 		}
 		f.serial = f.serial || n.Op() == ir.OpCumsum
 	}

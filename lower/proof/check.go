@@ -19,7 +19,7 @@ func Check(f *ir.Func, p *program.Program) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	b := newBook(f.Module(), len(f.Order()))
+	b := newTermStore(f.Module(), len(f.Order()))
 	c := &comparison{f: f, p: p, b: b, foreign: map[termID]bool{}}
 	if c.signature(); c.findings != nil {
 		return &equiv.Error{Findings: c.findings}
@@ -55,7 +55,7 @@ const maxFindings = 8
 type comparison struct {
 	f        *ir.Func
 	p        *program.Program
-	b        *book
+	b        *termStore
 	m        *machine
 	want     *meaning
 	mine     termID          // terms from here on the program alone has made

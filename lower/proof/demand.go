@@ -23,7 +23,7 @@ func (b box) none() bool {
 }
 
 // whole is all elements of a tensor.
-func (b *book) whole(t ir.Type) box {
+func (b *termStore) whole(t ir.Type) box {
 	out := make(box, len(t.Shape()))
 	for i, n := range t.Shape() {
 		out[i] = [2]int64{0, b.m.Bound(n)}
@@ -65,7 +65,7 @@ func (fr *frame) region(n *ir.Node) (out []termID) {
 
 // demands are those of one launch, each answered once.
 type demands struct {
-	b    *book
+	b    *termStore
 	said map[demand]bool
 }
 
@@ -109,7 +109,7 @@ func (d *demands) alike(x, y termID, ask box) bool {
 
 // parts are what t asks for of its operand k, if of t itself a box is asked for: a box, or what a
 // slice_scatter leaves of one.
-func (b *book) parts(t *term, k int, ask box) []box {
+func (b *termStore) parts(t *term, k int, ask box) []box {
 	if t.op == ir.OpSliceScatter && k == 0 && len(ask) == len(t.typ.Shape()) {
 		return b.kept(t, ask)
 	}
@@ -117,7 +117,7 @@ func (b *book) parts(t *term, k int, ask box) []box {
 }
 
 // asked is parts of what asks for a box.
-func (b *book) asked(t *term, k int, ask box) box {
+func (b *termStore) asked(t *term, k int, ask box) box {
 	from := b.terms[t.args[k]].typ
 	all := b.whole(from)
 	switch {
@@ -174,7 +174,7 @@ func (t *term) dim(rank int) int { return int(t.attrs.Int("dim", 0)+int64(rank))
 // picked tells what index and index_put move: which dimensions of the tensor the indices
 // take the place of, and where those of the indices together, rank of them, stand instead.
 // It is not ok if there are not as many indices.
-func (b *book) picked(t *term, indices []termID) (dims []int64, front, rank int, ok bool) {
+func (b *termStore) picked(t *term, indices []termID) (dims []int64, front, rank int, ok bool) {
 	dims = []int64{0} // as embedding has it
 	if t.op != ir.OpEmbedding {
 		dims = t.attrs.Ints("dims")
@@ -190,7 +190,7 @@ func (b *book) picked(t *term, indices []termID) (dims []int64, front, rank int,
 
 // indexed is what index and embedding ask for: of the indices those whose elements are in
 // the box, of operand 0 all in the dimensions that they take the place of.
-func (b *book) indexed(t *term, k int, ask box) box {
+func (b *termStore) indexed(t *term, k int, ask box) box {
 	all := b.whole(b.terms[t.args[k]].typ)
 	dims, front, rank, ok := b.picked(t, t.args[1:])
 	if !ok || front < 0 || front+rank > len(ask) {
@@ -209,7 +209,7 @@ func (b *book) indexed(t *term, k int, ask box) box {
 }
 
 // values is what index_put asks for of what it writes: all in the dimensions of the indices.
-func (b *book) values(t *term, ask box) box {
+func (b *termStore) values(t *term, ask box) box {
 	from := b.terms[t.args[1]].typ
 	dims, front, rank, ok := b.picked(t, t.args[2:])
 	var to box
@@ -226,7 +226,7 @@ func (b *book) values(t *term, ask box) box {
 
 // spread is what is asked for of an operand, of which all has everything, that is broadcast
 // to what ask is of.
-func (b *book) spread(all box, from ir.Type, ask box) box {
+func (b *termStore) spread(all box, from ir.Type, ask box) box {
 	skip := len(ask) - len(all)
 	for i := range all {
 		if n, ok := from.Shape()[i].Const(); skip+i >= 0 && (!ok || n != 1) {
@@ -238,7 +238,7 @@ func (b *book) spread(all box, from ir.Type, ask box) box {
 
 // replaced are the rows of operand 1 of a slice_scatter that are in the box; false if that is not
 // told.
-func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
+func (b *termStore) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 	d := int(t.attrs.Int("dim", 0))
 	n, ok := b.terms[t.args[1]].typ.Shape()[d].Const()
 	start, step := t.attrs.Int("start", 0), t.attrs.Int("step", 1)
@@ -252,7 +252,7 @@ func (b *book) replaced(t *term, ask box) (lo, hi int64, ok bool) {
 
 // kept is what a slice_scatter asks for of operand 0: what of the box is before what is
 // replaced, and behind it.
-func (b *book) kept(t *term, ask box) []box {
+func (b *termStore) kept(t *term, ask box) []box {
 	d, step := int(t.attrs.Int("dim", 0)), t.attrs.Int("step", 1)
 	if t.typ.Shape()[d].Equal(b.terms[t.args[1]].typ.Shape()[d]) {
 		return nil
@@ -273,7 +273,7 @@ func (b *book) kept(t *term, ask box) []box {
 // behind is what a window asks for of the tensor that it is a window on: exact where its
 // dimensions move single dimensions of that, else the rows from the first element
 // to the last.
-func (b *book) behind(t *term, ask box) box {
+func (b *termStore) behind(t *term, ask box) box {
 	sizes, ok := t.in.Shape().Static()
 	strides, weights := t.typ.Strides(), t.in.Strides()
 	if !ok || strides == nil || weights == nil || !t.in.NonOverlapping() {

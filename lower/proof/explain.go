@@ -100,7 +100,7 @@ func (c *comparison) name(x termID) string {
 	return c.b.name(x)
 }
 
-func (b *book) name(x termID) string {
+func (b *termStore) name(x termID) string {
 	t := &b.terms[x]
 	who := "%" + t.node
 	if t.node == "" {

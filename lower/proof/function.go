@@ -51,7 +51,7 @@ type event struct {
 }
 
 // effect notes a call with effects and returns what tells its results apart.
-func (m *meaning) effect(b *book, a *application) string {
+func (m *meaning) effect(b *termStore, a *application) string {
 	self := fmt.Sprintf("effect %d", len(m.effects))
 	what := fmt.Sprint(m.in, a.op.Name(), a.group, a.attrs.String(), a.layouts())
 	if a.effects()&ir.EffectRandom != 0 {
@@ -70,7 +70,7 @@ func (m *meaning) effect(b *book, a *application) string {
 
 // communicate notes the members of a collective, one by one. The
 // dimension is left to the terms of the results.
-func (m *meaning) communicate(b *book, a *application) {
+func (m *meaning) communicate(b *termStore, a *application) {
 	for k, x := range a.args {
 		what := m.in + a.op.Name() + memberAttrs(a, k).Without("dim").String() + ", behind calls: " + strconv.Itoa(len(m.effects))
 		m.comms = append(m.comms, event{a.node, b.instr, a.group, what, []termID{x}})
@@ -79,7 +79,7 @@ func (m *meaning) communicate(b *book, a *application) {
 
 // changed is what an in-place write leaves in a storage: what was there, with operand i of
 // the call written through the window that it is.
-func (b *book) changed(a *application, i int, self string, was termID, in ir.Type, at int64) termID {
+func (b *termStore) changed(a *application, i int, self string, was termID, in ir.Type, at int64) termID {
 	return b.number(term{kind: changed, op: a.op, group: a.group, index: int32(i), self: self + a.layouts(), attrs: a.attrs,
 		args: append([]termID{was}, a.args...), typ: in, at: at})
 }
@@ -87,7 +87,7 @@ func (b *book) changed(a *application, i int, self string, was termID, in ir.Typ
 // function runs a function over storages.
 type function struct {
 	*frame
-	b        *book
+	b        *termStore
 	m        *meaning
 	storages []storage
 	groups   map[*ir.Group]int32 // look-up only
@@ -109,7 +109,7 @@ type place struct {
 
 // meaningOf runs a verified function. Linear in its size, and in that of its bodies for each node
 // that runs them.
-func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
+func (b *termStore) meaningOf(f *ir.Func) (*meaning, error) {
 	r := &function{b: b, m: &meaning{frames: map[string]*frame{}, blocks: map[string]*block{}}, groups: map[*ir.Group]int32{}}
 	for _, g := range f.Module().Groups() {
 		r.groups[g] = b.group(g.Name, g.Ranks)

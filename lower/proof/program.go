@@ -9,12 +9,12 @@ import (
 
 // machine runs a program over an arena of terms.
 type machine struct {
-	b      *book
+	b      *termStore
 	p      *program.Program
 	m      *meaning
 	mem    memory
 	a      application // of the instruction at work
-	groups []int32     // by group of the program: the book's number
+	groups []int32     // by group of the program: its number among terms
 	kernel map[string]*program.Kernel
 	known  func(in *program.Instr, k int, x termID) termID // asked for result k
 	lost   map[termID]string                               // what is wrong with terms that are no tensor; look-up only

@@ -30,7 +30,7 @@ const (
 type term struct {
 	kind  kind
 	op    ir.Op
-	group int32 // of book.group, -1 for none
+	group int32 // of termStore.group, -1 for none
 	index int32 // which input, result or operand
 	self  string
 	attrs attr.List
@@ -46,8 +46,8 @@ type term struct {
 	instr int32  // or an instruction; -1 if the function made it
 }
 
-// book numbers the terms of a function and its program.
-type book struct {
+// termStore numbers the terms of a function and its program.
+type termStore struct {
 	m      *ir.Module
 	terms  []term
 	ids    map[string]termID // look-up only, as are the following
@@ -59,12 +59,12 @@ type book struct {
 	instr int32
 }
 
-func newBook(m *ir.Module, nodes int) *book {
-	return &book{m: m, terms: make([]term, 0, nodes), ids: make(map[string]termID, nodes), groups: map[string]int32{}, instr: -1}
+func newTermStore(m *ir.Module, nodes int) *termStore {
+	return &termStore{m: m, terms: make([]term, 0, nodes), ids: make(map[string]termID, nodes), groups: map[string]int32{}, instr: -1}
 }
 
 // number returns the number of t.
-func (b *book) number(t term) termID {
+func (b *termStore) number(t term) termID {
 	k := append(b.buf[:0], byte(t.kind), byte(t.op))
 	k = binary.AppendVarint(k, int64(t.group))
 	k = binary.AppendVarint(k, int64(t.index))
@@ -115,7 +115,7 @@ func appendDims(k []byte, list []ir.Dim) []byte {
 }
 
 // group numbers groups. Those of one name and the same ranks are one.
-func (b *book) group(name string, ranks [][]int) int32 {
+func (b *termStore) group(name string, ranks [][]int) int32 {
 	key := fmt.Sprint(name, ranks)
 	id, ok := b.groups[key]
 	if !ok {
@@ -131,7 +131,7 @@ func (b *book) group(name string, ranks [][]int) int32 {
 }
 
 // empty reports whether a tensor has no elements, whatever the sizes.
-func (b *book) empty(t ir.Type) bool {
+func (b *termStore) empty(t ir.Type) bool {
 	static := true
 	for _, d := range t.Shape() {
 		n, ok := d.Const()
@@ -148,7 +148,7 @@ func elements(t ir.Type) ir.Type { return ir.TensorOf(t.DType(), t.Shape()) }
 
 // window is the tensor of type t that begins at bytes behind the first element of x, which
 // is in memory as in says.
-func (b *book) window(x termID, in ir.Type, at int64, t ir.Type) termID {
+func (b *termStore) window(x termID, in ir.Type, at int64, t ir.Type) termID {
 	if b.empty(t) {
 		return b.number(term{kind: nothing, group: -1, typ: elements(t)})
 	}
@@ -253,7 +253,7 @@ func (a *application) layouts() string {
 
 // result is result k of an operation; self tells apart what equal operands do not make
 // equal.
-func (b *book) result(a *application, k int, self string) termID {
+func (b *termStore) result(a *application, k int, self string) termID {
 	t := elements(a.outs[k])
 	switch {
 	case b.empty(t):
@@ -270,7 +270,7 @@ func (b *book) result(a *application, k int, self string) termID {
 }
 
 // member is what a collective makes of its operand k alone: a bucket is its members.
-func (b *book) member(a *application, k int) termID {
+func (b *termStore) member(a *application, k int) termID {
 	t := elements(a.outs[k])
 	if b.empty(t) {
 		return b.number(term{kind: nothing, group: -1, typ: t})

@@ -10,9 +10,9 @@ import "slices"
 // nothing was to be hidden. Launches that move much stay as they were judged: what they
 // save is memory's time.
 
-// uncovers reports whether a computation runs beside a collective in one order of a
+// exposes reports whether a computation runs beside a collective in one order of a
 // range of nodes and before its start or behind its wait in the other.
-func (u *fuser) uncovers(was, moved []int32) bool {
+func (u *fuser) exposes(was, moved []int32) bool {
 	d := u.d
 	bounds := func(v int32) bool { return d.StartOf[v] >= 0 || d.Stream[v] >= 0 }
 	if slices.Equal(was, moved) || !slices.ContainsFunc(was, bounds) {

@@ -71,7 +71,7 @@ func Pass() passes.Pass {
 		Options: []passes.Option{
 			{Name: "nodes", Kind: passes.KindInt, Default: "64", Doc: "most launches in a region, 0 for any number"},
 			{Name: "siblings", Kind: passes.KindBool, Default: "true", Doc: "also join regions that only read the same tensor"},
-			{Name: "kernels", Kind: passes.KindBool, Default: "false", Doc: "judge regions as the kernels that they become, not as their nodes"},
+			{Name: "kernels", Kind: passes.KindBool, Default: "false", Doc: "evaluate regions as the kernels that they become, not as their nodes"},
 			{Name: "excess-precision", Kind: passes.KindBool, Default: "false", Doc: "keep 16-bit floats in float32 between the operations of a region, and round them where they are stored"},
 		},
 		Stats: []passes.Stat{
@@ -275,7 +275,7 @@ func (u *fuser) try(a, b int32) {
 			continue
 		}
 		u.place(lo, moved)
-		if u.kernels && apart <= littleMoved && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
+		if u.kernels && apart <= littleMoved && u.exposes(was, moved) && !u.hides(launches, durWas, lo, hi) {
 			u.ctx.Count("refused-overlap", 1)
 			u.place(lo, was)
 			continue

@@ -26,7 +26,7 @@ const (
 func Bucket() passes.Pass {
 	return passes.Pass{
 		Name:      "bucket",
-		Doc:       "Joins collectives that can travel together without making anything late or the peak of live memory higher.",
+		Doc:       "Buckets collectives where that makes nothing late and the peak of live memory no higher.",
 		Options:   append(capOptions(), bucketOptions()...),
 		Stats:     scheduleStats(),
 		OrderOnly: true,
@@ -38,7 +38,7 @@ func Bucket() passes.Pass {
 func bucketOptions() []passes.Option {
 	return []passes.Option{
 		{Name: "mode", Kind: passes.KindString, Default: modeAuto, Choices: []string{modeAuto, modeAll, modeParams, modeLayer},
-			Doc: "which collectives of one kind may travel together: any for which it pays; any; gathers of parameters, and reductions that only the output reads; those with the same annotation \"layer\""},
+			Doc: "which collectives of one kind may share a bucket: any for which it pays; any; gathers of parameters, and reductions that only the output reads; those with the same annotation \"layer\""},
 		{Name: "bucket-bytes", Kind: passes.KindBytes, Default: "0", Doc: "largest bucket, 0 for the size at which latency stops to matter, in mode all for no limit"},
 		{Name: "in-flight", Kind: passes.KindBytes, Default: "0", Doc: "most bytes that collectives in flight carry, 0 for any number"},
 		{Name: "coalesced", Kind: passes.KindBool, Default: "false", Doc: "collectives of several operands may join, too; who reads their wait reads the bucket's instead"},
@@ -182,7 +182,7 @@ func (s *scheduler) formBucket(b sim.Bucket, pos []int32) error {
 	for k, m := range b.Members {
 		n, w := d.Nodes[m], d.WaitOf(m)
 		if w < 0 {
-			return fmt.Errorf("collective %%%s cannot travel in a bucket", n.Name())
+			return fmt.Errorf("collective %%%s cannot be bucketed", n.Name())
 		}
 		members[k], waits[k], carried = n, d.Nodes[w], append(carried, n.Members()...)
 		names, args, types = append(names, passes.MemberNames(n)...), append(args, n.Args()...), append(types, n.Result(0).Type().Elems()...)

@@ -19,8 +19,8 @@ import (
 // is taken if, after reuse, it needs no more than the schedule under the cap or the
 // function as it came in. Where none is, the report says what the next useful cap is.
 
-// rooms are the larger caps that are tried, as multiples of the cap.
-var rooms = [...]float64{1.05, 1.1, 1.25, 1.5}
+// largerCaps are the larger caps that are tried, as multiples of the cap.
+var largerCaps = [...]float64{1.05, 1.1, 1.25, 1.5}
 
 // usefulGain is the part of the makespan that a larger cap has to save to be worth it.
 const usefulGain = 0.02
@@ -50,7 +50,7 @@ func (s *scheduler) raiseCap(r **sched.Result, opts sched.Options, reuse bool) e
 		return x.Timeline.Makespan < (*r).Timeline.Makespan*(1-usefulGain)
 	}
 	allowed := int64(-1) // not computed yet
-	for _, room := range append(rooms[:], math.Inf(1)) {
+	for _, room := range append(largerCaps[:], math.Inf(1)) {
 		if !better(free) {
 			return nil
 		}

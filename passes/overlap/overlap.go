@@ -25,16 +25,16 @@ func Pass() passes.Pass {
 			passes.Option{Name: "memory-tradeoff", FormerName: "thrift", Kind: passes.KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
 			passes.Option{Name: "reuse", Kind: passes.KindBool, Default: "false", Doc: "count memory as it is after reuse-buffers, where that lets more be hidden: a later reuse-buffers{inputs=dying} is relied on"},
 			passes.Option{Name: "runs", Kind: passes.KindInt, Default: "0", Doc: "how many policies to try per cap, 0 for the scheduler's default"},
-			passes.Option{Name: "buckets", Kind: passes.KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},
+			passes.Option{Name: "buckets", Kind: passes.KindBool, Default: "true", Doc: "also bucket collectives, where the cost model knows what a bucket takes"},
 		), bucketOptions()...),
 		Stats: append(scheduleStats(),
 			passes.Stat{Name: "bound-ms", Doc: "lower bound of the makespan without buckets"},
 			passes.Stat{Name: "gap-percent", Doc: "how far the makespan can be from the best one, in percent of the bound"},
 			passes.Stat{Name: "runs", Doc: "list schedules tried"},
 		),
-		OrderOnly: true,
-		Alone:     true,
-		Run:       runOverlap,
+		OrderOnly:    true,
+		FunctionPass: true,
+		Run:          runOverlap,
 	}
 }
 
@@ -55,7 +55,7 @@ func scheduleStats() []passes.Stat {
 		{Name: "peak-after-bytes", Doc: "largest live memory after the pass"},
 		{Name: "cap-bytes", Doc: "the cap"},
 		{Name: "buckets", Doc: "buckets of two or more collectives"},
-		{Name: "bucketed", Doc: "collectives that travel in them"},
+		{Name: "bucketed", Doc: "collectives in them"},
 	}
 }
 

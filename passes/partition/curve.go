@@ -12,9 +12,9 @@ type Point struct {
 	Budget      float64
 	LimitBytes  int64   // what the budget allows
 	SavedBytes  int64   // what is saved, by storage, without parameters and data
-	RecomputeMs float64 // time of the operations that run in both halves
+	RecomputeMs float64 // time of the operations that run in both the forward and the backward function
 	Saved       int     // values that are saved
-	Recomputed  int     // operations that run in both halves
+	Recomputed  int     // operations that run in both the forward and the backward function
 
 	// ForwardPeak and BackwardPeak are the peak memory of the halves in the order in
 	// which they are emitted, inputs included, by package sim. The lowest peak is

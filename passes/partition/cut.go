@@ -160,7 +160,7 @@ func (b *netBuilder) vertex(table []int32, i, unit int32) int32 {
 func (b *netBuilder) need(r, reader, to int32) {
 	j := b.j
 	root := &j.roots[r]
-	if root.free || root.tangent || root.twin >= 0 || root.unit >= 0 && j.units[root.unit].side == sideBackward {
+	if root.free || root.tangent || root.duplicate >= 0 || root.unit >= 0 && j.units[root.unit].side == sideBackward {
 		return
 	}
 	table := b.out
@@ -215,7 +215,7 @@ func minusOnes(n int) []int32 {
 
 // quantaOf is the price of repeating a unit. What runs once wherever it runs
 // costs nothing more in backward.
-func (c *cutter) quantaOf(u *punit) int64 {
+func (c *cutter) quantaOf(u *planUnit) int64 {
 	if u.side == sideFree || u.ms <= 0 {
 		return 0
 	}

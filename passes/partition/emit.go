@@ -326,15 +326,15 @@ func (e *emitter) source(v *ir.Value) *ir.Node {
 }
 
 // substitute is the value that is read in place of v: of a version that forward wrote,
-// the name before, since what backward gets has these contents; of a twin, the one
+// the name before, since what backward gets has these contents; of a duplicate, the one
 // that backward has in any case.
 func (e *emitter) substitute(v *ir.Value) *ir.Value {
 	for e.before != nil && v.IsVersion() && !e.runs(v.Def()) {
 		v = v.Before()
 	}
 	if r := e.j.rootOf[v.ID()]; e.before != nil && r >= 0 {
-		if root := &e.j.roots[r]; root.twin >= 0 && root.val == v {
-			return e.j.roots[root.twin].val
+		if root := &e.j.roots[r]; root.duplicate >= 0 && root.val == v {
+			return e.j.roots[root.duplicate].val
 		}
 	}
 	return v

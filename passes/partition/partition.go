@@ -64,7 +64,7 @@ const (
 //     cutter.plan). Bytes count by storage, symbols at their upper bounds; views
 //     and parameters cost nothing; symbols count at their hints for time.
 //   - Where backward gathers again what forward gathered, recomputation reads the
-//     second gather. So sharded parameters need not be saved to repeat a product.
+//     second gather. So sharded parameters need not be saved to repeat a matmul.
 //
 // Repeated operations stand directly before their first use and live to their
 // last. So the fewest saved bytes are not the lowest peak: where nothing at all is
@@ -88,7 +88,7 @@ func Pass() passes.Pass {
 			{Name: "limit-bytes", Doc: "size that the budget allows"},
 			{Name: "least-bytes", Doc: "size at budget 0"},
 			{Name: "most-bytes", Doc: "size at budget 1"},
-			{Name: "recomputed", Doc: "operations that run in both halves"},
+			{Name: "recomputed", Doc: "operations that run in both the forward and the backward function"},
 			{Name: "recompute-ms", Doc: "their time"},
 			{Name: "forward-peak-bytes", Doc: "peak memory of forward in the order in which it is emitted, inputs included"},
 			{Name: "backward-peak-bytes", Doc: "peak memory of backward"},

@@ -52,7 +52,7 @@ func (j *jointFunc) evaluate(offered []bool) *savePlan {
 		stack = stack[:len(stack)-1]
 		root := &j.roots[r]
 		switch {
-		case root.free || root.tangent || root.twin >= 0:
+		case root.free || root.tangent || root.duplicate >= 0:
 		case root.unit >= 0 && j.units[root.unit].side == sideBackward:
 		case root.unit < 0 || offered[r] || j.units[root.unit].keep:
 			p.saved[r] = true

@@ -69,7 +69,7 @@ func (j *jointFunc) inRegion(i int32) bool {
 }
 
 // waitsForCaller reports whether the unit ends a collective that the caller started.
-func (j *jointFunc) waitsForCaller(u *punit) bool {
+func (j *jointFunc) waitsForCaller(u *planUnit) bool {
 	return u.nodes[0].Op().Class() == ir.ClassWait
 }
 
@@ -85,11 +85,11 @@ func (j *jointFunc) banRecomputation() {
 	}
 }
 
-// findTwins finds values of forward that backward has in any case: the result of a
+// findDuplicates finds values of forward that backward has in any case: the result of a
 // collective that backward repeats on purpose with the same operands, as when
 // sharded parameters are gathered again. A recomputation reads the repeated one,
 // and the forward one need not be saved.
-func (j *jointFunc) findTwins() {
+func (j *jointFunc) findDuplicates() {
 	for i := range j.units {
 		u := &j.units[i]
 		if len(u.nodes) == 1 && u.nodes[0].Communicates() && !u.nodes[0].Op().IsCollective() {
@@ -117,7 +117,7 @@ func (j *jointFunc) findTwins() {
 				if have2, ok := have[id]; late && !ok {
 					have[id] = r
 				} else if ok && !late && j.ctx.Enable(u.name()) {
-					j.roots[r].twin = have2
+					j.roots[r].duplicate = have2
 				}
 			}
 		}

@@ -25,8 +25,8 @@ const (
 	sideFree                 // pure, and neither: it runs where its results are cheaper to have
 )
 
-// punit is what runs as one.
-type punit struct {
+// planUnit is what runs as one.
+type planUnit struct {
 	nodes    []*ir.Node // in program order: one node, or a collective and its wait
 	args     []int32    // roots that it reads, each once, in operand order
 	writes   []int32    // those of them that it writes in place
@@ -42,7 +42,7 @@ type punit struct {
 	ms       float64
 }
 
-func (u *punit) effectful() bool {
+func (u *planUnit) effectful() bool {
 	for _, n := range u.nodes {
 		if !n.Pure() || n.Op().Class() == ir.ClassWait {
 			return true
@@ -52,7 +52,7 @@ func (u *punit) effectful() bool {
 }
 
 // only reports whether the unit has no effects beyond those given.
-func (u *punit) only(e ir.Effect) bool {
+func (u *planUnit) only(e ir.Effect) bool {
 	for _, n := range u.nodes {
 		if n.Effects()&^(e|ir.EffectAlias) != 0 {
 			return false
@@ -61,28 +61,28 @@ func (u *punit) only(e ir.Effect) bool {
 	return true
 }
 
-func (u *punit) name() string { return u.nodes[0].Name() }
+func (u *planUnit) name() string { return u.nodes[0].Name() }
 
-// proot is a tensor, or an async value that leaves in flight, with a storage of
+// planRoot is a tensor, or an async value that leaves in flight, with a storage of
 // its own.
-type proot struct {
-	val     *ir.Value
-	unit    int32 // that makes it; -1 for an input
-	bytes   int64 // symbols at their upper bounds
-	free    bool  // backward can have it at no cost: a parameter or data that forward does not change
-	tangent bool
-	async   bool
-	twin    int32 // equal root that backward has in any case, -1 for none
-	inside  bool  // of a checkpointed region and read by no other forward unit: never saved
-	edge    bool  // of a checkpointed region and read by forward units outside
+type planRoot struct {
+	val       *ir.Value
+	unit      int32 // that makes it; -1 for an input
+	bytes     int64 // symbols at their upper bounds
+	free      bool  // backward can have it at no cost: a parameter or data that forward does not change
+	tangent   bool
+	async     bool
+	duplicate int32 // equal root that backward has in any case, -1 for none
+	inside    bool  // of a checkpointed region and read by no other forward unit: never saved
+	edge      bool  // of a checkpointed region and read by forward units outside
 }
 
 // jointFunc is the analysis of one function.
 type jointFunc struct {
 	ctx    *passes.Context
 	f      *ir.Func
-	units  []punit
-	roots  []proot
+	units  []planUnit
+	roots  []planRoot
 	rootOf []int32 // ValueID -> root, -1 for an async value between a collective and its wait
 	unitOf []int32 // NodeID -> unit, -1 for inputs, views and the return
 
@@ -136,7 +136,7 @@ func readJoint(ctx *passes.Context, f *ir.Func) (*jointFunc, error) {
 	j.markLive()
 	j.regions()
 	j.banRecomputation()
-	j.findTwins()
+	j.findDuplicates()
 	return j, nil
 }
 
@@ -168,9 +168,9 @@ func (j *jointFunc) collect() {
 	}
 }
 
-func (j *jointFunc) root(v *ir.Value, unit int32) *proot {
+func (j *jointFunc) root(v *ir.Value, unit int32) *planRoot {
 	j.rootOf[v.ID()] = int32(len(j.roots))
-	j.roots = append(j.roots, proot{val: v, unit: unit, bytes: j.f.Module().Bound(v.Type().Bytes()), async: v.Type().IsAsync(), twin: -1})
+	j.roots = append(j.roots, planRoot{val: v, unit: unit, bytes: j.f.Module().Bound(v.Type().Bytes()), async: v.Type().IsAsync(), duplicate: -1})
 	return &j.roots[len(j.roots)-1]
 }
 
@@ -178,7 +178,7 @@ func (j *jointFunc) root(v *ir.Value, unit int32) *proot {
 func (j *jointFunc) add(n *ir.Node) {
 	id := int32(len(j.units))
 	j.unitOf[n.ID()] = id
-	u := punit{nodes: []*ir.Node{n}, ms: j.cost(n), region: n.Meta().Int(MetaCheckpoint, 0)}
+	u := planUnit{nodes: []*ir.Node{n}, ms: j.cost(n), region: n.Meta().Int(MetaCheckpoint, 0)}
 	for i, a := range n.Args() {
 		u.args = appendOnce(u.args, j.rootOf[a.ID()])
 		if n.Writes(i) {
@@ -253,7 +253,7 @@ func (j *jointFunc) cost(n *ir.Node) float64 {
 // writers of the storages that it touches; overrun marks units whose operands or
 // results are written later.
 func (j *jointFunc) orderWrites() {
-	if !slices.ContainsFunc(j.units, func(u punit) bool { return len(u.writes) > 0 }) {
+	if !slices.ContainsFunc(j.units, func(u planUnit) bool { return len(u.writes) > 0 }) {
 		return
 	}
 	j.store = make([]int32, len(j.roots))
@@ -423,7 +423,7 @@ func (j *jointFunc) forwardNeeds() []bool {
 }
 
 // mark marks what u directly depends on.
-func (j *jointFunc) mark(on []bool, u *punit) {
+func (j *jointFunc) mark(on []bool, u *planUnit) {
 	for _, r := range u.args {
 		if def := j.roots[r].unit; def >= 0 {
 			on[def] = true

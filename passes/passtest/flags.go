@@ -34,7 +34,7 @@ func parseFlags(text string) (flags, error) {
 			return f, fmt.Errorf("%q is not of the form -flag=value", word)
 		}
 		if seen[key] {
-			return f, fmt.Errorf("%s stands twice", key)
+			return f, fmt.Errorf("%s appears twice", key)
 		}
 		seen[key] = true
 		var err error

@@ -219,7 +219,7 @@ func (c *checker) structure() bool {
 			c.failf("unknown section %q", f.Name)
 		}
 		if c.index(f.Name) != i {
-			c.failf("section %q stands twice", f.Name)
+			c.failf("section %q appears twice", f.Name)
 		}
 		if strings.HasPrefix(f.Name, "want.") {
 			wants++

@@ -54,8 +54,8 @@ func Pass() passes.Pass {
 			{Name: "longest-ms", Doc: "what the stage that has most to do computes in a step"},
 			{Name: "bubble-percent", Doc: "part of the step in which stages wait, by the schedule and the costs"},
 		},
-		Cuts: true,
-		Run:  run,
+		Partitions: true,
+		Run:        run,
 	}
 }
 
@@ -75,7 +75,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	if stages < 2 || micro < 1 || per < 1 || max(stages, micro, per) > limit || stages*per > limit || micro*stages*per > 1<<22 || int64(f.Module().World) > ir.MaxWorld/stages {
 		return fmt.Errorf("%d micro-batches in %d chunks on each of %d stages of %d ranks: want two stages at least, a micro-batch and a chunk, and fewer in all", micro, per, stages, f.Module().World)
 	}
-	c := &cut{ctx: ctx, f: f, shape: Shape{Stages: int(stages), Chunks: int(stages * per), Micro: int(micro), Most: int(ctx.Int("most"))}}
+	c := &cut{ctx: ctx, f: f, shape: Shape{Stages: int(stages), Chunks: int(stages * per), Micro: int(micro), MaxInFlight: int(ctx.Int("most"))}}
 	if err := c.decide(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.Play(times)
+	l, err := s.Simulate(times)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	ctx.Count("stages", float64(stages))
 	ctx.Count("transfers", float64(c.transfers))
 	ctx.Count("transfer-bytes", float64(c.moved))
-	ctx.Count("kept", float64(l.Kept[0]))
+	ctx.Count("kept", float64(l.InFlight[0]))
 	ctx.Count("step-ms", l.Makespan)
 	ctx.Count("longest-ms", slices.Max(l.Busy))
 	ctx.Count("bubble-percent", 100*l.Bubble)

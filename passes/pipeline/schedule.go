@@ -31,10 +31,10 @@ func (a Action) String() string { return fmt.Sprintf("%v%d.%d", a.Phase, a.Micro
 
 // Shape is what a schedule is made for.
 type Shape struct {
-	Stages int
-	Chunks int // in all, a multiple of Stages
-	Micro  int // micro-batches
-	Most   int // micro-batches, of all chunks of a stage, whose activations a stage keeps at once; 0 is no bound
+	Stages      int
+	Chunks      int // in all, a multiple of Stages
+	Micro       int // micro-batches
+	MaxInFlight int // micro-batches, of all chunks of a stage, whose activations a stage keeps at once; 0 is no bound
 }
 
 // Times are what actions take: by chunk, and a transfer behind each chunk in both directions.
@@ -67,15 +67,15 @@ type Schedule struct {
 
 // NewSchedule makes a schedule. The error says which shape the kind cannot have.
 func NewSchedule(kind Kind, s Shape, t *Times) (*Schedule, error) {
-	if s.Stages < 2 || s.Chunks < s.Stages || s.Chunks%s.Stages != 0 || s.Micro < 1 || s.Most < 0 {
+	if s.Stages < 2 || s.Chunks < s.Stages || s.Chunks%s.Stages != 0 || s.Micro < 1 || s.MaxInFlight < 0 {
 		return nil, fmt.Errorf("%d micro-batches in %d chunks on %d stages: want two stages at least, as many chunks on each, and a micro-batch", s.Micro, s.Chunks, s.Stages)
 	}
 	out := &Schedule{Shape: s}
 	per := s.Chunks / s.Stages
 	switch kind {
 	case GPipe:
-		if s.Most > 0 && s.Most < s.Micro*per {
-			return nil, fmt.Errorf("gpipe keeps the activations of all %d micro-batches, %d are allowed", s.Micro*per, s.Most)
+		if s.MaxInFlight > 0 && s.MaxInFlight < s.Micro*per {
+			return nil, fmt.Errorf("gpipe keeps the activations of all %d micro-batches, %d are allowed", s.Micro*per, s.MaxInFlight)
 		}
 		fallthrough
 	case OneFOneB:
@@ -95,8 +95,8 @@ func NewSchedule(kind Kind, s Shape, t *Times) (*Schedule, error) {
 		}
 		for st := range s.Stages {
 			ahead := 2*(s.Stages-st-1) + (per-1)*s.Stages + 1
-			if s.Most > 0 && s.Most < ahead {
-				return nil, fmt.Errorf("interleaved keeps the activations of %d micro-batches on stage %d, %d are allowed", ahead, st, s.Most)
+			if s.MaxInFlight > 0 && s.MaxInFlight < ahead {
+				return nil, fmt.Errorf("interleaved keeps the activations of %d micro-batches on stage %d, %d are allowed", ahead, st, s.MaxInFlight)
 			}
 			out.Stage = append(out.Stage, s.turns(st, ahead, 0))
 		}
@@ -129,7 +129,7 @@ func (s *Shape) fill(t *Times) (*Schedule, error) {
 				o.Stage = append(o.Stage, s.turns(st, s.Stages-st, min(late*st, max(0, s.kept()-(s.Stages-st)))))
 			}
 		}
-		l, err := o.Play(t)
+		l, err := o.Simulate(t)
 		if err != nil {
 			return nil, err
 		}
@@ -146,8 +146,8 @@ func (s *Shape) turns(stage, ahead, late int) []Action {
 	per := s.Chunks / s.Stages
 	n := s.Micro * per
 	ahead = min(ahead, n)
-	if s.Most > 0 {
-		ahead = min(ahead, s.Most)
+	if s.MaxInFlight > 0 {
+		ahead = min(ahead, s.MaxInFlight)
 	}
 	// the k-th action takes chunks in rounds of as many micro-batches as there are stages
 	at := func(k int, back bool) (chunk, micro int) {
@@ -221,8 +221,8 @@ func (s *Shape) greedy(t *Times) [][]Action {
 // kept bounds the micro-batches whose activations a stage keeps: as many as 1f1b has on the
 // first stage, or as allowed.
 func (s *Shape) kept() int {
-	if s.Most > 0 {
-		return s.Most
+	if s.MaxInFlight > 0 {
+		return s.MaxInFlight
 	}
 	return s.Stages
 }
@@ -253,14 +253,14 @@ type Timeline struct {
 	Begin, End [][]float64 // by stage and place in its order
 	Makespan   float64
 	Busy       []float64 // by stage
-	Kept       []int     // by stage: micro-batches, of all its chunks, whose activations it keeps at most at once
+	InFlight   []int     // by stage: micro-batches, of all its chunks, whose activations it keeps at most at once
 	Bubble     float64   // part of all stages' time in which they wait
 }
 
-// Play says when everything runs: a stage begins an action when it has ended the one before and
+// Simulate says when everything runs: a stage begins an action when it has ended the one before and
 // has what it takes from others. The error names the stages that wait for each other.
-func (s *Schedule) Play(t *Times) (*Timeline, error) {
-	out := &Timeline{Begin: make([][]float64, s.Stages), End: make([][]float64, s.Stages), Busy: make([]float64, s.Stages), Kept: make([]int, s.Stages)}
+func (s *Schedule) Simulate(t *Times) (*Timeline, error) {
+	out := &Timeline{Begin: make([][]float64, s.Stages), End: make([][]float64, s.Stages), Busy: make([]float64, s.Stages), InFlight: make([]int, s.Stages)}
 	ended := map[Action]float64{} // look-up only
 	held := make([]int, s.Stages)
 	for moved := true; moved; {
@@ -278,7 +278,7 @@ func (s *Schedule) Play(t *Times) (*Timeline, error) {
 				switch l[k].Phase {
 				case Forward:
 					held[st]++
-					out.Kept[st] = max(out.Kept[st], held[st])
+					out.InFlight[st] = max(out.InFlight[st], held[st])
 				case Weights:
 					held[st]--
 				}

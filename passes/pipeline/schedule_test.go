@@ -41,7 +41,7 @@ func TestTheory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := s.Play(times)
+				l, err := s.Simulate(times)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,8 +53,8 @@ func TestTheory(t *testing.T) {
 				if want := wait / l.Makespan; math.Abs(l.Bubble-want) > 1e-9 {
 					t.Errorf("%s: bubble %v, want %v", name, l.Bubble, want)
 				}
-				if l.Kept[0] > c.kept || c.atLeast && l.Kept[0] < c.kept {
-					t.Errorf("%s: the first stage keeps %d, want %d", name, l.Kept[0], c.kept)
+				if l.InFlight[0] > c.kept || c.atLeast && l.InFlight[0] < c.kept {
+					t.Errorf("%s: the first stage keeps %d, want %d", name, l.InFlight[0], c.kept)
 				}
 			}
 		}
@@ -67,15 +67,15 @@ func TestMost(t *testing.T) {
 	for most := 1; most <= 4; most++ {
 		last := math.Inf(1)
 		for _, kind := range []Kind{OneFOneB, ZeroBubble} {
-			s, err := NewSchedule(kind, Shape{Stages: 4, Chunks: 4, Micro: 8, Most: most}, times)
+			s, err := NewSchedule(kind, Shape{Stages: 4, Chunks: 4, Micro: 8, MaxInFlight: most}, times)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := s.Play(times)
+			l, err := s.Simulate(times)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for st, kept := range l.Kept {
+			for st, kept := range l.InFlight {
 				if kept > most {
 					t.Errorf("%s, %d allowed: stage %d keeps %d", kind, most, st, kept)
 				}
@@ -87,7 +87,7 @@ func TestMost(t *testing.T) {
 		}
 	}
 	for kind, per := range map[Kind]int{GPipe: 1, Interleaved: 2} {
-		if _, err := NewSchedule(kind, Shape{Stages: 4, Chunks: 4 * per, Micro: 8, Most: 4}, times); err == nil {
+		if _, err := NewSchedule(kind, Shape{Stages: 4, Chunks: 4 * per, Micro: 8, MaxInFlight: 4}, times); err == nil {
 			t.Errorf("%s keeps to 4", kind)
 		}
 	}

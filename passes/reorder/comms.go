@@ -30,7 +30,7 @@ import (
 // so what was crossed last is undone unless it took time. Hence every lasting
 // move brings a wait behind a node that takes time, and the sweep ends.
 //
-// The memory of every step is known exactly (ledger.go): a move that would raise
+// The memory of every step is known exactly (live_memory.go): a move that would raise
 // the peak above the cap is not made. The cap is the peak of the input unless an
 // option says otherwise; where the input exceeds the cap, moves may not make it
 // worse.
@@ -79,7 +79,7 @@ const reorderMoves = 20_000_000
 type reorderer struct {
 	ctx    *passes.Context
 	d      *deps.Func
-	l      *ledger
+	l      *liveMemory
 	cap    int64
 	most   int // moves of one node, 0 for any number
 	left   int // moves that the pass may still make
@@ -134,7 +134,7 @@ func newReorderer(ctx *passes.Context, f *ir.Func) (*reorderer, error) {
 		return nil, err
 	}
 	n := len(d.Nodes)
-	r := &reorderer{ctx: ctx, d: d, l: newLedger(d), strict: ctx.Str("order") == "strict", carry: carriable(ctx.Str("carry")),
+	r := &reorderer{ctx: ctx, d: d, l: newLiveMemory(d), strict: ctx.Str("order") == "strict", carry: carriable(ctx.Str("carry")),
 		wait: make([]int32, n), frozen: make([]bool, n), mark: make([]int32, n), reach: make([]float64, n), end: make([]float64, n),
 		recs: make([]passes.CommRecord, n), onMove: func() {}}
 	for i, v := range d.Nodes {

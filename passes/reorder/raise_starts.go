@@ -12,7 +12,7 @@ import (
 // raise-starts moves every collective up to the latest node that it has to stand
 // behind: a node that produces its operands, an effect that keeps its place, or
 // the collective before it. Views and light memory operations that only prepare
-// operands (a convert, a scale, a cat) come along; matrix products, waits and
+// operands (a convert, a scale, a cat) come along; matmuls, waits and
 // opaque calls do not move.
 //
 // Nodes fall into three sorts: starts, carried nodes (light, and needed by a

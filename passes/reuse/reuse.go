@@ -52,9 +52,9 @@ func Pass() passes.Pass {
 			{Name: "bound-before-bytes", Doc: "least memory that the function's buffers need, before the pass"},
 			{Name: "bound-after-bytes", Doc: "the same after the pass"},
 		},
-		Places: true,
-		Alone:  true,
-		Run:    runReuseBuffers,
+		Places:       true,
+		FunctionPass: true,
+		Run:          runReuseBuffers,
 	}
 }
 

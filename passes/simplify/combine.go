@@ -27,9 +27,9 @@ import (
 // have for them, zeros included, and nothing of this matters.
 
 func combineRule() simplifyRule {
-	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal positions, these sums and their positions are gathered, and every rank adds what belongs to its piece",
-		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, and rows that all ranks have start from -0 where their sums may have been rounded to that; positions lie within the table",
-		gate:  "the positions and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", special: "rows that all ranks have start from -0 where their sums may be -0; others are +0 either way", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
+	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal indices, these sums and their indices are gathered, and every rank adds what belongs to its piece",
+		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, and rows that all ranks have start from -0 where their sums may have been rounded to that; indices lie within the table",
+		gate:  "the indices and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", special: "rows that all ranks have start from -0 where their sums may be -0; others are +0 either way", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
 }
 
 func combineBeforeReduce(s *simplifier, m member) bool {

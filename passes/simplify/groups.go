@@ -15,7 +15,7 @@ type groupAlgebra struct {
 	m        *ir.Module
 	info     map[*ir.Group]*groupInfo // this and the others: look-up only
 	ids      map[string]int32         // by ordered form
-	products map[groupQuestion][][]int
+	products map[groupPair][][]int
 	grids    map[[2]int32]bool
 	declared int
 }
@@ -28,14 +28,14 @@ type groupInfo struct {
 	at  []int   // rank -> its place there
 }
 
-// groupQuestion is a question about two groups.
-type groupQuestion struct {
+// groupPair is a question about two groups.
+type groupPair struct {
 	kind byte // of product, see there
 	a, b int32
 }
 
 func newGroupAlgebra(m *ir.Module) *groupAlgebra {
-	return &groupAlgebra{m: m, info: map[*ir.Group]*groupInfo{}, ids: map[string]int32{}, products: map[groupQuestion][][]int{}, grids: map[[2]int32]bool{}}
+	return &groupAlgebra{m: m, info: map[*ir.Group]*groupInfo{}, ids: map[string]int32{}, products: map[groupPair][][]int{}, grids: map[[2]int32]bool{}}
 }
 
 func (a *groupAlgebra) of(g *ir.Group) *groupInfo {
@@ -98,7 +98,7 @@ const (
 // and then one over h do, or nil if there is none: the subgroups must form grids,
 // in which each rank is reached exactly once. O(world * size).
 func (a *groupAlgebra) product(kind byte, g, h *ir.Group) [][]int {
-	q := groupQuestion{kind, a.of(g).id, a.of(h).id}
+	q := groupPair{kind, a.of(g).id, a.of(h).id}
 	p, known := a.products[q]
 	if !known {
 		p = a.makeProduct(kind, g, h)

@@ -16,11 +16,11 @@ import (
 func lookupRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "lookup-before-gather", doc: "rows of a gathered table: every rank looks up for all in its own piece, and the rows are scattered",
-			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum; positions lie within the table",
-			gate:  "the positions and rows of all ranks take less time than the table", special: "-0 added to any number gives that number, zeros and infinities included, and NaN for NaN", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
-		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: positions and rows are gathered, and every rank adds what belongs to its piece",
-			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between, and only a rounding of floats may stand before it; positions lie within the table",
-			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", special: "zeros are added to rows, so a -0 may become +0", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
+			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum; indices lie within the table",
+			gate:  "the indices and rows of all ranks take less time than the table", special: "-0 added to any number gives that number, zeros and infinities included, and NaN for NaN", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
+		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: indices and rows are gathered, and every rank adds what belongs to its piece",
+			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between, and only a rounding of floats may stand before it; indices lie within the table",
+			gate:  "the indices and rows of all ranks take less time than the table, and are fewer than the rows of a piece", special: "zeros are added to rows, so a -0 may become +0", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
 		combineRule(),
 	}
 }

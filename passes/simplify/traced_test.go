@@ -30,7 +30,7 @@ func run(t testing.TB, m *ir.Module, text string) *passes.Report {
 }
 
 // What the rules find in the traced training steps, and that the schedule-only
-// pipeline, whose results an outside judge compares node by node, leaves it alone.
+// pipeline, whose results another tool compares node by node, leaves it alone.
 func TestSimplifyTracedGraphs(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/graphs/*.json.gz")
 	if err != nil || len(files) == 0 {

@@ -49,8 +49,8 @@ func Pass() passes.Pass {
 			{Name: "moves", Doc: "collectives that bring tensors into place"},
 			{Name: "moved-bytes", Doc: "what arrives on each rank by them"},
 		},
-		Cuts: true,
-		Run:  run,
+		Partitions: true,
+		Run:        run,
 	}
 }
 

@@ -30,9 +30,9 @@ func planMemory() passes.Pass {
 			{Name: "arena-bytes", Doc: "size of the arena"},
 			{Name: "bound-bytes", Doc: "no plan is smaller than this"},
 		},
-		Places: true,
-		Alone:  true,
-		Run:    runPlanMemory,
+		Places:       true,
+		FunctionPass: true,
+		Run:          runPlanMemory,
 	}
 }
 

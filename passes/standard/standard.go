@@ -135,7 +135,7 @@ func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
 		{Name: "default", Doc: "everything that makes a program faster without more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,regather,hierarchy{reassociate=true},pipeline-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
 		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, and reductions in types that GPUs have", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},regather,widen-reductions,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
-		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
+		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that another tool can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}
 }

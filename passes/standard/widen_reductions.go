@@ -23,10 +23,10 @@ import (
 // do averages of integers together with floats: devices refuse it. Linear.
 func widenReductions() passes.Pass {
 	return passes.Pass{
-		Name:  "widen-reductions",
-		Doc:   "Reduces over ranks in a type that CUDA devices reduce, where they lack the operands' own.",
-		Alone: true,
-		Stats: []passes.Stat{{Name: "widened", Doc: "tensors that are reduced in another type"}},
+		Name:         "widen-reductions",
+		Doc:          "Reduces over ranks in a type that CUDA devices reduce, where they lack the operands' own.",
+		FunctionPass: true,
+		Stats:        []passes.Stat{{Name: "widened", Doc: "tensors that are reduced in another type"}},
 		Run: func(ctx *passes.Context, f *ir.Func) error {
 			for _, n := range slices.Clone(f.Order()) {
 				if !n.Op().Info().Reduces {

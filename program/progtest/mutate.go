@@ -160,11 +160,11 @@ func Evaluate(p *program.Program, in Inputs, want uint64) string {
 
 // Score counts what a checker makes of mutants.
 type Score struct {
-	Kind    string
-	Mutants int
-	Harmful int // mutants that change results, hang or fail
-	Noticed int // harmful mutants that the checker refuses
-	Alarms  int // harmless mutants that the checker refuses
+	Kind        string
+	Mutants     int
+	Harmful     int // mutants that change results, hang or fail
+	Detected    int // harmful mutants that the checker refuses
+	FalseAlarms int // harmless mutants that the checker refuses
 }
 
 // Measure evaluates every mutant and what the checker says of it, by kind of mutation
@@ -184,12 +184,12 @@ func Measure(mutants []Mutant, in Inputs, want uint64, check func(*program.Progr
 		switch {
 		case harm != "" && err != nil:
 			s.Harmful++
-			s.Noticed++
+			s.Detected++
 		case harm != "":
 			s.Harmful++
 			missed = append(missed, m.What+": "+harm)
 		case err != nil:
-			s.Alarms++
+			s.FalseAlarms++
 			alarms = append(alarms, m.What+": "+err.Error())
 		}
 	}

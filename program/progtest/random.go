@@ -191,10 +191,10 @@ func (b *randomProgram) outputs() {
 	}
 }
 
-// Mend adds to p the events that the checker's findings ask for, one finding at a
+// AddEvents adds to p the events that the checker's findings ask for, one finding at a
 // time, until there are none. It fails if a finding names no remedy, or after more
 // rounds than p has pairs of instructions.
-func Mend(p *program.Program) (*program.Program, error) {
+func AddEvents(p *program.Program) (*program.Program, error) {
 	p = clone(p)
 	p.Outputs = slices.Clone(p.Outputs)
 	for range (len(p.Instrs) + 10) * (len(p.Instrs) + 10) {
@@ -236,9 +236,9 @@ func Mend(p *program.Program) (*program.Program, error) {
 	return nil, fmt.Errorf("the findings do not end")
 }
 
-// Sprinkle inserts records and waits where bytes say: three of them give a place,
+// InsertEvents inserts records and waits where bytes say: three of them give a place,
 // a stream and an event of at most eight, and whether it is a wait.
-func Sprinkle(p *program.Program, bytes []byte) {
+func InsertEvents(p *program.Program, bytes []byte) {
 	first := p.Events
 	p.Events += 8
 	for ; len(bytes) >= 3 && len(p.Instrs) < 200; bytes = bytes[3:] {

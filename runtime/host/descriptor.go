@@ -63,7 +63,7 @@ func (x *exchange) publish() {
 		data = binary.LittleEndian.AppendUint64(data, v)
 	}
 	for _, to := range x.ch.far {
-		x.d.links[x.ch.members[to]].say(frame{kind: frameDesc, a: uint32(x.ch.id), b: x.ch.call, data: data})
+		x.d.links[x.ch.members[to]].send(frame{kind: frameDesc, a: uint32(x.ch.id), b: x.ch.call, data: data})
 	}
 }
 

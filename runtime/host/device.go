@@ -24,7 +24,7 @@ type Device struct {
 	own   *shm.Pad   // pads[spec.Rank]
 	links []*link    // by world rank, nil for the ranks of this host
 
-	parcels parcels // from other hosts
+	transfers transfers // from other hosts
 
 	mesh   *mesh
 	room   *lifecycle.Scope         // of regions, which outlive streams
@@ -96,7 +96,7 @@ func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, m *mesh, pa
 	d := &Device{
 		spec: spec, opts: opts, nonce: nonce, lay: lay, pads: pads, own: pads[spec.Rank], life: lifecycle.New("host device"),
 		lost: make([]atomic.Uint32, spec.World), broken: rendezvous.NewFailure(), mesh: m,
-		links: make([]*link, spec.World), parcels: parcels{of: map[parcelKey]*parcel{}},
+		links: make([]*link, spec.World), transfers: transfers{of: map[transferKey]*transfer{}},
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
 	d.life.Work(lifecycle.Hooks{Stop: func() { d.broken.Set(rt.ErrClosed, nil) }}) // which ends all waits
@@ -126,7 +126,7 @@ func (d *Device) leave() {
 	atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft)
 	for _, l := range d.links {
 		if l != nil {
-			l.say(frame{kind: frameLeft})
+			l.send(frame{kind: frameLeft})
 		}
 	}
 }

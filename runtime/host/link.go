@@ -24,7 +24,7 @@ import (
 //	descriptor, status, last call      the peer stores it into the mirror, too
 //	abort record                       the peer writes it into its own pad
 //	reading an operand                 its owner sends what the peer needs of it, when the
-//	                                   peer has entered and made room (parcel.go)
+//	                                   peer has entered and made room (transfer.go)
 //
 // A link that is idle carries a beat now and then. Its other end is lost when the connection
 // ends without a last word, when nothing has come for Spec.HeartbeatTimeout, or when what comes is no
@@ -58,7 +58,7 @@ const (
 	frameBeat   = iota + 1 // a, b: the low and high half of the writer's quadLast
 	frameSignal            // a: a word of the reader's pad; b: its value
 	frameDesc              // a: channel, b: call; data: quads
-	frameData              // a: channel, b: call; data: the next bytes of the parcel
+	frameData              // a: channel, b: call; data: the next bytes of the transfer
 	frameAbort             // data: the record
 	frameLeft              // the writer has left in order: nothing follows
 )
@@ -81,17 +81,17 @@ func newLink(d *Device, peer int, conn *rendezvous.Conn) *link {
 	return l
 }
 
-// say queues messages. It does not wait.
-func (l *link) say(fs ...frame) {
+// send queues messages. It does not wait.
+func (l *link) send(fs ...frame) {
 	l.mu.Lock()
 	if !l.closing {
 		l.queue = append(l.queue, fs...)
 	}
 	l.mu.Unlock()
-	l.nudge()
+	l.wakeUp()
 }
 
-func (l *link) nudge() {
+func (l *link) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -221,7 +221,7 @@ func (l *link) take(r io.Reader) error {
 		}
 		return nil
 	case h[0] == frameData && n <= maxChunk:
-		into, ok := l.d.parcels.room(parcelKey{int(a), l.peer, h[1]}, b, n)
+		into, ok := l.d.transfers.room(transferKey{int(a), l.peer, h[1]}, b, n)
 		if !ok {
 			break
 		}
@@ -256,7 +256,7 @@ func closeLinks(links []*link) {
 			l.mu.Lock()
 			l.closing = true
 			l.mu.Unlock()
-			l.nudge()
+			l.wakeUp()
 		}
 	}
 	end, over := time.Now().Add(lastWords), stall.After(lastWords)
@@ -276,19 +276,19 @@ func closeLinks(links []*link) {
 	}
 }
 
-// parcels is the room for what other hosts' members of a channel send.
-type parcels struct {
+// transfers is the room for what other hosts' members of a channel send.
+type transfers struct {
 	mu sync.Mutex
-	of map[parcelKey]*parcel
+	of map[transferKey]*transfer
 }
 
-type parcelKey struct {
+type transferKey struct {
 	channel, from int
 	phase         uint8
 }
 
-// parcel is what one member sends in one phase of a call.
-type parcel struct {
+// transfer is what one member sends in one phase of a call.
+type transfer struct {
 	call uint32
 	buf  []byte
 	have int // bytes that have come; written by the link's reader, before the signal behind them
@@ -297,7 +297,7 @@ type parcel struct {
 // room is where the next n bytes of a parcel go, or as many as are expected: who sends more
 // has called something else, which comparing descriptors finds. It is none if nobody expects
 // any.
-func (p *parcels) room(key parcelKey, call uint32, n int) (into []byte, ok bool) {
+func (p *transfers) room(key transferKey, call uint32, n int) (into []byte, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.of[key]
@@ -309,14 +309,14 @@ func (p *parcels) room(key parcelKey, call uint32, n int) (into []byte, ok bool)
 	return of.buf[min(lo, len(of.buf)):min(of.have, len(of.buf))], true
 }
 
-func (p *parcels) expect(key parcelKey, of *parcel) {
+func (p *transfers) expect(key transferKey, of *transfer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of[key] = of
 }
 
 // forget takes the room away, and says how many bytes have not come; negative, too many.
-func (p *parcels) forget(key parcelKey) int {
+func (p *transfers) forget(key transferKey) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.of[key]

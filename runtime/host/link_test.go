@@ -32,7 +32,7 @@ func FuzzLink(f *testing.F) {
 	f.Add(seed(frameLeft, 0, 0, 0))
 	f.Add([]byte{frameData, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := &Device{spec: rt.Spec{World: 3}, lay: lay, links: make([]*link, 3), opts: Options{Local: true}, parcels: parcels{of: map[parcelKey]*parcel{}}}
+		d := &Device{spec: rt.Spec{World: 3}, lay: lay, links: make([]*link, 3), opts: Options{Local: true}, transfers: transfers{of: map[transferKey]*transfer{}}}
 		for range d.links {
 			d.pads = append(d.pads, shm.PadOf(shm.Heap(lay.bytes())))
 		}
@@ -40,7 +40,7 @@ func FuzzLink(f *testing.F) {
 		l := &link{d: d, peer: 2}
 		d.links[2] = l
 		room := make([]byte, 16)
-		d.parcels.expect(parcelKey{1, 2, phaseOperands}, &parcel{call: 5, buf: room[:8]})
+		d.transfers.expect(transferKey{1, 2, phaseOperands}, &transfer{call: 5, buf: room[:8]})
 		r := bytes.NewReader(b)
 		for l.take(r) == nil {
 		}

@@ -137,7 +137,7 @@ func (d *Device) AddGroup(_ context.Context, g rt.Group) error {
 		return d.call("group", fmt.Errorf("%q is there already, or one of more than %d (Options.Groups): %w", g.Name, d.lay.channels, rt.ErrUnsupported))
 	}
 	for r := range d.spec.World {
-		atomic.StoreUint32(d.heard(r, d.lay.inbox(id, r)), d.opts.FirstEpoch)
+		atomic.StoreUint32(d.peerWord(r, d.lay.inbox(id, r)), d.opts.FirstEpoch)
 	}
 	members, pos := g.Find(d.spec.Rank)
 	ch := &channel{id: id, group: g, members: members, pos: pos, epoch: d.opts.FirstEpoch, lastStream: -1}

@@ -207,8 +207,8 @@ func TestCheckedMutantsOnHost(t *testing.T) {
 					k := total[m.Kind]
 					k.Mutants += m.Mutants
 					k.Harmful += m.Harmful
-					k.Noticed += m.Noticed
-					k.Alarms += m.Alarms
+					k.Detected += m.Detected
+					k.FalseAlarms += m.FalseAlarms
 					mu.Unlock()
 				}
 			})
@@ -218,13 +218,13 @@ func TestCheckedMutantsOnHost(t *testing.T) {
 	var sum progtest.Score
 	for _, kind := range kinds {
 		s := total[kind]
-		t.Logf("%-16s %4d mutants, %4d go wrong on the host device, %4d of them noticed, %d others refused", s.Kind, s.Mutants, s.Harmful, s.Noticed, s.Alarms)
+		t.Logf("%-16s %4d mutants, %4d go wrong on the host device, %4d of them noticed, %d others refused", s.Kind, s.Mutants, s.Harmful, s.Detected, s.FalseAlarms)
 		sum.Mutants += s.Mutants
 		sum.Harmful += s.Harmful
-		sum.Noticed += s.Noticed
-		sum.Alarms += s.Alarms
+		sum.Detected += s.Detected
+		sum.FalseAlarms += s.FalseAlarms
 	}
-	t.Logf("all: %d mutants, mutation score %d of %d, %d refused that went well", sum.Mutants, sum.Noticed, sum.Harmful, sum.Alarms)
+	t.Logf("all: %d mutants, mutation score %d of %d, %d refused that went well", sum.Mutants, sum.Detected, sum.Harmful, sum.FalseAlarms)
 	if sum.Harmful < 20 {
 		t.Error("hardly any mutant does harm, so the score says nothing")
 	}
@@ -263,12 +263,12 @@ func scoreOnHost(t *testing.T, s subject) []progtest.Score {
 		c := progtest.Score{Kind: m.Kind, Mutants: 1}
 		switch {
 		case harm != "" && refused != nil:
-			c.Harmful, c.Noticed = 1, 1
+			c.Harmful, c.Detected = 1, 1
 		case harm != "":
 			c.Harmful = 1
 			t.Errorf("missed %s: %s", m.What, harm)
 		case refused != nil:
-			c.Alarms = 1
+			c.FalseAlarms = 1
 		}
 		scores[i] = c
 	}
@@ -318,7 +318,7 @@ func subjects(t *testing.T) []subject {
 		}
 	}
 	for seed, taken := uint64(0), 0; taken < *hostSeeds; seed++ {
-		p, err := progtest.Mend(progtest.Random(seed, 12))
+		p, err := progtest.AddEvents(progtest.Random(seed, 12))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ const (
 // sees the value.
 func (d *Device) put(peer, word int, value uint32) {
 	if l := d.links[peer]; l != nil {
-		l.say(frame{kind: frameSignal, a: uint32(word), b: value})
+		l.send(frame{kind: frameSignal, a: uint32(word), b: value})
 		return
 	}
 	d.store(d.pads[peer], &d.pads[peer].Words[word], value)
@@ -166,9 +166,9 @@ func (d *Device) store(owner *shm.Pad, word *uint32, value uint32) {
 	}
 }
 
-// heard is where a word of this rank's pad is that a peer writes: of a peer on another host
+// peerWord is where a word of this rank's pad is that a peer writes: of a peer on another host
 // in its mirror.
-func (d *Device) heard(peer, word int) *uint32 {
+func (d *Device) peerWord(peer, word int) *uint32 {
 	if d.links[peer] != nil {
 		return &d.pads[peer].Words[word]
 	}
@@ -215,7 +215,7 @@ func (d *Device) await(w *wait) error {
 				return err
 			}
 			if processes {
-				d.sleepOn(d.heard(w.peers[next], w.word(w.peers[next])), w.want)
+				d.sleepOn(d.peerWord(w.peers[next], w.word(w.peers[next])), w.want)
 				continue
 			}
 		}
@@ -225,7 +225,7 @@ func (d *Device) await(w *wait) error {
 
 // signalled reports whether a peer has signalled what w waits for.
 func (d *Device) signalled(w *wait, peer int) bool {
-	return reached(atomic.LoadUint32(d.heard(peer, w.word(peer))), w.want)
+	return reached(atomic.LoadUint32(d.peerWord(peer, w.word(peer))), w.want)
 }
 
 func (d *Device) allReached(w *wait, next int) bool {
@@ -371,7 +371,7 @@ func (d *Device) spread(err error) {
 		switch {
 		case r == d.spec.Rank:
 		case d.links[r] != nil:
-			d.links[r].say(frame{kind: frameAbort, data: record})
+			d.links[r].send(frame{kind: frameAbort, data: record})
 		default:
 			writeAbort(pad, d.spec.Rank, record)
 		}

@@ -50,14 +50,14 @@ func (c *coordinator) receive(l *link, m *message) error {
 	case kindHello:
 		return c.behind(l, m.Hello)
 	case kindArrive:
-		g, a, err := c.come(l, m)
+		g, a, err := c.arrive(l, m)
 		if err != nil {
 			return err
 		}
 		if !a.decided {
 			c.settle(g, m.Turn, a)
 		}
-		c.bound(g, m.Came.Who)
+		c.bound(g, m.Arrival.Who)
 		g.forget(c)
 	case kindAnswer:
 		if g := c.groups[m.Group]; g != nil && g.open[m.Turn] != nil {
@@ -70,7 +70,7 @@ func (c *coordinator) receive(l *link, m *message) error {
 		return c.leave(l, m)
 	case kindGone:
 		if !l.has(m.Rank) || !l.relay() {
-			return fmt.Errorf("rank %d speaks for rank %d", l.from, m.Rank)
+			return fmt.Errorf("rank %d sent a message of rank %d", l.from, m.Rank)
 		}
 		c.lose(m.Rank, c.past(m.Rank))
 	case kindCancel, kindNotice, kindBreak:
@@ -89,20 +89,20 @@ func (c *coordinator) receive(l *link, m *message) error {
 }
 
 // settle decides a barrier if all have arrived, or if one that has not never will.
-func (c *coordinator) settle(g *roster, turn int, a *arrivals) {
+func (c *coordinator) settle(g *membership, turn int, a *arrivals) {
 	if g.forms(turn) && !c.complete() {
 		return
 	}
-	if m := c.hopeless(g, turn); m != nil {
+	if m := c.impossible(g, turn); m != nil {
 		c.decide(g, turn, m)
 	} else if len(a.Who) == len(g.ranks) {
-		c.decide(g, turn, released(&a.came))
+		c.decide(g, turn, released(&a.arrival))
 	}
 }
 
-// hopeless is the outcome of a barrier that cannot be released, whoever comes: a member is
+// impossible is the outcome of a barrier that cannot be released, whoever comes: a member is
 // gone, or the world cannot form.
-func (c *coordinator) hopeless(g *roster, turn int) *message {
+func (c *coordinator) impossible(g *membership, turn int) *message {
 	if g.forms(turn) && c.wrong != nil {
 		return &message{Kind: kindOutcome, Rank: c.wrong.Rank, Own: true, Err: EncodeError(c.wrong, maxReason)}
 	}
@@ -126,7 +126,7 @@ func (c *coordinator) missed(r int) *PeerLostError {
 func reachedThrough(r int) string { return fmt.Sprintf("rank %d was reached through it", r) }
 
 // cancel fails a barrier for all, those included that come to it later.
-func (c *coordinator) cancel(g *roster, at int, m *message) error {
+func (c *coordinator) cancel(g *membership, at int, m *message) error {
 	instead, err := g.skip(at, m)
 	if err != nil || !instead && g.open[m.Turn] == nil { // all had come when it did so
 		return err
@@ -141,7 +141,7 @@ func (c *coordinator) cancel(g *roster, at int, m *message) error {
 }
 
 // stop cancels a barrier, if need be when the relays have said who has come.
-func (c *coordinator) stop(g *roster, m *message) {
+func (c *coordinator) stop(g *membership, m *message) {
 	if a := g.at(m.Turn); !a.decided && !c.inquire(g, m, a) {
 		c.decide(g, m.Turn, c.canceled(g, m))
 	}
@@ -153,7 +153,7 @@ const answerLimit = outcomeLimit / 2
 
 // inquire asks the relays for those that have come, if there are any that may know more, before
 // m cancels the barrier because a rank's time was up.
-func (c *coordinator) inquire(g *roster, m *message, a *arrivals) bool {
+func (c *coordinator) inquire(g *membership, m *message, a *arrivals) bool {
 	if !m.Late || a.late != nil {
 		return a.late != nil && m.Late
 	}
@@ -180,7 +180,7 @@ func (c *coordinator) inquire(g *roster, m *message, a *arrivals) bool {
 }
 
 // conclude cancels a barrier when who is missing is known.
-func (c *coordinator) conclude(g *roster, turn int) {
+func (c *coordinator) conclude(g *membership, turn int) {
 	if a := g.open[turn]; a != nil && !a.decided && a.late != nil {
 		c.decide(g, turn, c.canceled(g, a.late))
 	}
@@ -188,9 +188,9 @@ func (c *coordinator) conclude(g *roster, turn int) {
 
 // canceled is the outcome of a barrier that a member cancels. That another is lost, or does
 // not fit, says more than that somebody did not come in time.
-func (c *coordinator) canceled(g *roster, m *message) *message {
+func (c *coordinator) canceled(g *membership, m *message) *message {
 	if m.Late || g.forms(m.Turn) {
-		if out := c.hopeless(g, m.Turn); out != nil {
+		if out := c.impossible(g, m.Turn); out != nil {
 			return out
 		}
 	}
@@ -218,10 +218,10 @@ func (c *coordinator) canceled(g *roster, m *message) *message {
 }
 
 // forms reports whether the world forms by this barrier.
-func (g *roster) forms(turn int) bool { return g.key == "" && turn == 0 }
+func (g *membership) forms(turn int) bool { return g.key == "" && turn == 0 }
 
 // decide settles what becomes of a barrier, once, and tells all members.
-func (c *coordinator) decide(g *roster, turn int, m *message) {
+func (c *coordinator) decide(g *membership, turn int, m *message) {
 	if turn < g.first {
 		return
 	}
@@ -248,7 +248,7 @@ func (c *coordinator) decide(g *roster, turn int, m *message) {
 }
 
 // bound takes members to be lost that go on without waiting for anybody.
-func (c *coordinator) bound(g *roster, who []int) {
+func (c *coordinator) bound(g *membership, who []int) {
 	for _, i := range who {
 		if g.next[i]-g.first >= maxAhead || g.waits(i) > maxWaits {
 			c.lose(g.ranks[i], g.ranks[i]+1)
@@ -257,7 +257,7 @@ func (c *coordinator) bound(g *roster, who []int) {
 }
 
 // waits is the number of undecided barriers that a member waits at, or a few more than it may.
-func (g *roster) waits(at int) (n int) {
+func (g *membership) waits(at int) (n int) {
 	if len(g.open) <= maxWaits {
 		return 0
 	}
@@ -270,7 +270,7 @@ func (g *roster) waits(at int) (n int) {
 }
 
 // forget drops the barriers that every member has come to or can never come to.
-func (g *roster) forget(c *coordinator) {
+func (g *membership) forget(c *coordinator) {
 	least := -1
 	for i := range g.ranks {
 		if !g.left[i] && (least < 0 || g.next[i] < least) {

@@ -96,7 +96,7 @@ func TestAllEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCoordinator(hello{World: 2}, tree{2, 2})
-		attend(ln, c, c.formed, &c.sessions)
+		serveJoins(ln, c, c.formed, &c.sessions)
 		close(c.formed)
 		if c.sessions.Wait(); ln.ctx.Err() == nil {
 			t.Fatal("it listens")
@@ -138,9 +138,9 @@ func TestFrozenBelow(t *testing.T) {
 	r := newRelay(tree{2, 8}, 4, 0)
 	own := r.add(4, newOutbox())
 	r.join(hello{Version: protocolVersion, World: 8, Rank: 6, Address: "x"}, newOutbox())
-	must(r.receive(own, &message{Kind: kindArrive, Rank: 4, Came: &came{Who: []int{4}}}))
+	must(r.receive(own, &message{Kind: kindArrive, Rank: 4, Arrival: &arrival{Who: []int{4}}}))
 	r.down(&message{Kind: kindAsk})
-	if last := r.up.queue[len(r.up.queue)-1]; last.Kind != kindArrive || !slices.Equal(last.Came.Who, []int{4}) {
+	if last := r.up.queue[len(r.up.queue)-1]; last.Kind != kindArrive || !slices.Equal(last.Arrival.Who, []int{4}) {
 		t.Errorf("rank 0 hears %+v", last)
 	}
 }
@@ -164,7 +164,7 @@ func TestLostAlone(t *testing.T) {
 	}
 	for turn := range 2 * maxWaits {
 		said := []*message{
-			{Kind: kindArrive, Turn: turn, Came: &came{Who: []int{7}}},
+			{Kind: kindArrive, Turn: turn, Arrival: &arrival{Who: []int{7}}},
 			{Kind: kindNotice, Rank: 7},
 		}
 		for _, m := range said {
@@ -175,7 +175,7 @@ func TestLostAlone(t *testing.T) {
 			relay.down(&message{Kind: kindGone, Who: []int{7}, Rank: 7, Lost: true})
 		}
 	}
-	must(c.receive(l, &message{Kind: kindArrive, Came: &came{Who: []int{4, 5, 6}}}))
+	must(c.receive(l, &message{Kind: kindArrive, Arrival: &arrival{Who: []int{4, 5, 6}}}))
 	if c.status[7] != lost || c.status[6] != joined || relay.is(7) != lost || relay.is(6) != joined {
 		t.Errorf("rank 0 has %v, the relay %v", c.status, relay.status)
 	}

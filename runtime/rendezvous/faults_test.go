@@ -369,7 +369,7 @@ func TestSecretHides(t *testing.T) {
 
 // FuzzFrame reads what anybody may send.
 func FuzzFrame(f *testing.F) {
-	b, err := frame(message{Kind: kindArrive, Came: &came{Who: []int{1}, Data: []datum{{At: 1, Data: []byte("x")}}}}, 0)
+	b, err := frame(message{Kind: kindArrive, Arrival: &arrival{Who: []int{1}, Data: []rankData{{At: 1, Data: []byte("x")}}}}, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -407,14 +407,14 @@ func FuzzCoordinator(f *testing.F) {
 			}
 			return c.receive(l, m)
 		}) != nil {
-			c.vanish(5, outs[5])
+			c.requesterLost(5, outs[5])
 			c.end(l)
 		}
 		own, _ := c.find(0)
-		if own := c.links[own]; c.receive(own, &message{Kind: kindArrive, Came: &came{Who: []int{0}}}) != nil {
+		if own := c.links[own]; c.receive(own, &message{Kind: kindArrive, Arrival: &arrival{Who: []int{0}}}) != nil {
 			t.Fatal("an honest rank is refused")
 		}
-		c.vanish(5, outs[5])
+		c.requesterLost(5, outs[5])
 		c.end(l)
 		c.answer(3, outs[3], &message{Kind: kindCancel, Err: EncodeError(errInjected, maxReason)})
 		for _, r := range []int{0, 1, 3} {
@@ -459,11 +459,11 @@ func feed(b []byte, f func(*message) error) error {
 		m := &message{Kind: kind(b[0] % 14), Group: groups[b[1]&3], Ranks: members[b[1]>>2&3], Rank: int(b[1] >> 4 & 7), Turn: int(int8(b[2])), Come: b[3]&1 != 0, Late: b[3]&2 != 0, Lost: b[3]&8 != 0}
 		m.Who = []int{int(b[3] >> 4), m.Rank}
 		if b[3]&4 != 0 {
-			m.Came = &came{Who: m.Who, Said: []said{{At: m.Rank}}, Data: []datum{{At: int(b[0] >> 4)}}}
+			m.Arrival = &arrival{Who: m.Who, Facts: []rankFacts{{At: m.Rank}}, Data: []rankData{{At: int(b[0] >> 4)}}}
 			m.Hello = &hello{Version: protocolVersion, World: 8, Rank: m.Rank, Address: "tcp:x:1"}
 		}
 		if b[0]&0x80 != 0 {
-			m.Came = &came{Who: []int{m.Rank}, Said: []said{{At: m.Rank}}}
+			m.Arrival = &arrival{Who: []int{m.Rank}, Facts: []rankFacts{{At: m.Rank}}}
 		}
 		if err := f(m); err != nil {
 			return err

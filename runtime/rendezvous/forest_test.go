@@ -237,7 +237,7 @@ func (f *forest) joining(l *leaf) (turns []func()) {
 			switch m := pop(l.ask); {
 			case m.Kind == kindOutcome:
 				l.got, l.dead = append(l.got, string(m.Err)), true
-				f.c.vanish(l.rank, l.ask)
+				f.c.requesterLost(l.rank, l.ask)
 			case m.Kind == kindGone:
 				l.dead = true
 			case f.enter(l):
@@ -279,7 +279,7 @@ func (f *forest) act(l *leaf) {
 				}
 			}
 			f.checked[m] = true
-			if len(m.Parts) != l.of || m.Facts != nil && len(m.Facts.Said) != l.of {
+			if len(m.Parts) != l.of || m.Facts != nil && len(m.Facts.Values) != l.of {
 				l.got[len(l.got)-1] = fmt.Sprint("wrong ", m.Parts, m.Facts)
 			}
 		}
@@ -333,7 +333,7 @@ func (f *forest) die(l *leaf) {
 	l.dead = true
 	f.dead = append(f.dead, l.rank)
 	if l.link == nil && l.asks {
-		f.c.vanish(l.rank, l.ask)
+		f.c.requesterLost(l.rank, l.ask)
 	}
 }
 

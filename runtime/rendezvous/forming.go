@@ -66,7 +66,7 @@ func (c *coordinator) answer(rank int, out *outbox, m *message) error {
 		delete(c.askers, rank)
 		out.close()
 	case kindGone:
-		c.strand(rank, c.parent(rank))
+		c.markUnreachable(rank, c.parent(rank))
 	case kindCancel:
 		if !c.decided() && len(m.Err) <= maxReason {
 			m.Rank, m.Group, m.Ranks, m.Turn = rank, "", nil, 0
@@ -78,22 +78,22 @@ func (c *coordinator) answer(rank int, out *outbox, m *message) error {
 	return nil
 }
 
-// strand notes that a rank that has asked for its parent will have no session there.
-func (c *coordinator) strand(rank, cause int) {
+// markUnreachable notes that a rank that has asked for its parent will have no session there.
+func (c *coordinator) markUnreachable(rank, cause int) {
 	if c.status[rank] == asked { // else its parent hears of it
 		c.status[rank], c.cause[rank] = lost, cause
 		c.form()
 	}
 }
 
-// vanish is called when a rank that has asked for its parent says no more.
-func (c *coordinator) vanish(rank int, out *outbox) {
+// requesterLost is called when a rank that has asked for its parent says no more.
+func (c *coordinator) requesterLost(rank int, out *outbox) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.askers[rank] == out {
 		delete(c.askers, rank)
 		out.close()
-		c.strand(rank, rank)
+		c.markUnreachable(rank, rank)
 	}
 }
 

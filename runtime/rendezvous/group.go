@@ -149,11 +149,11 @@ func (g *Group) arrive(c Call) (p point, w chan *message, err error) {
 		s.waits[p] = w
 	}
 	at := g.Rank()
-	own := &came{Who: []int{at}, Said: []said{{at, c.Facts}}}
+	own := &arrival{Who: []int{at}, Facts: []rankFacts{{at, c.Facts}}}
 	if c.Data != nil || c.Value != nil {
-		own.Data = []datum{{at, bytes.Clone(c.Data), c.Value}}
+		own.Data = []rankData{{at, bytes.Clone(c.Data), c.Value}}
 	}
-	g.say(&message{Kind: kindArrive, Turn: p.turn, Came: own})
+	g.send(&message{Kind: kindArrive, Turn: p.turn, Arrival: own})
 	return p, w, nil
 }
 
@@ -162,7 +162,7 @@ func (g *Group) withdraw(p point, why error) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
 	late := errors.Is(why, context.DeadlineExceeded)
-	g.say(&message{Kind: kindCancel, Turn: p.turn, Come: true, Late: late, Err: EncodeError(why, maxReason)})
+	g.send(&message{Kind: kindCancel, Turn: p.turn, Come: true, Late: late, Err: EncodeError(why, maxReason)})
 }
 
 func (c *Call) op() string {
@@ -189,8 +189,8 @@ func (g *Group) next() point {
 	return point{g.key, g.turn - 1}
 }
 
-// say sends m. s.mu is held, so that messages go out in the order of the barriers.
-func (g *Group) say(m *message) {
+// send sends m. s.mu is held, so that messages go out in the order of the barriers.
+func (g *Group) send(m *message) {
 	m.Rank = g.s.rank
 	if m.Group = g.key; g.key != "" {
 		m.Ranks = g.ranks
@@ -232,7 +232,7 @@ func (g *Group) disagree(m *message, c Call, turn int) error {
 		return nil
 	}
 	own := fact(c.Facts, m.Facts.Fact)
-	for _, s := range m.Facts.Said {
+	for _, s := range m.Facts.Values {
 		if peer := s.Fact; peer != own && s.At >= 0 && s.At < len(g.ranks) {
 			what := own.What
 			if peer.What != own.What {
@@ -288,7 +288,7 @@ func (g *Group) Cancel(why error) {
 	}
 	p := g.next()
 	delete(g.s.canceled, p)
-	g.say(&message{Kind: kindCancel, Turn: p.turn, Err: EncodeError(why, maxReason)})
+	g.send(&message{Kind: kindCancel, Turn: p.turn, Err: EncodeError(why, maxReason)})
 }
 
 // Notify sends data to all others of the group, who Watch. It does not wait. It arrives
@@ -309,7 +309,7 @@ func (g *Group) tell(m *message) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
 	if g.unusable("") == nil {
-		g.say(m)
+		g.send(m)
 	}
 }
 
@@ -414,7 +414,7 @@ func (g *Group) leave() {
 		}
 	}
 	if s.over == nil {
-		g.say(&message{Kind: kindLeave, Who: []int{s.rank}})
+		g.send(&message{Kind: kindLeave, Who: []int{s.rank}})
 	}
 	if g.key == "" {
 		s.closed = true

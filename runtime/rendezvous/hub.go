@@ -29,7 +29,7 @@ type hub struct {
 	mu     sync.Mutex
 	status []status // by rank, from the first
 	links  []*link  // by rank
-	groups map[string]*roster
+	groups map[string]*membership
 }
 
 // node is a hub with what it does.
@@ -56,8 +56,8 @@ func (l *link) has(rank int) bool { return rank >= l.from && rank < l.to }
 // relay reports whether other ranks are behind the one at the other end.
 func (l *link) relay() bool { return l.to > l.from+1 }
 
-// roster is what a hub knows of a group.
-type roster struct {
+// membership is what a hub knows of a group.
+type membership struct {
 	key   string
 	ranks []int
 	next  []int             // by member: the barrier that it comes to next
@@ -68,24 +68,24 @@ type roster struct {
 
 // arrivals is who has come to a barrier.
 type arrivals struct {
-	came
+	arrival
 	decided bool           // the outcome was told to all
 	late    *message       // cancels it as soon as the relays have said who has come
 	asked   map[*link]bool // relays that have not
 }
 
 func newHub(t tree, rank int) *hub {
-	h := &hub{tree: t, rank: rank, status: make([]status, t.past(rank)-rank), groups: map[string]*roster{}}
+	h := &hub{tree: t, rank: rank, status: make([]status, t.past(rank)-rank), groups: map[string]*membership{}}
 	all := make([]int, t.world)
 	for i := range all {
 		all[i] = i
 	}
-	h.groups[""] = newRoster("", all)
+	h.groups[""] = newMembership("", all)
 	return h
 }
 
-func newRoster(key string, ranks []int) *roster {
-	return &roster{key: key, ranks: ranks, next: make([]int, len(ranks)), left: make([]bool, len(ranks)), open: map[int]*arrivals{}}
+func newMembership(key string, ranks []int) *membership {
+	return &membership{key: key, ranks: ranks, next: make([]int, len(ranks)), left: make([]bool, len(ranks)), open: map[int]*arrivals{}}
 }
 
 // here reports whether a rank's sessions come together here.
@@ -177,15 +177,15 @@ func (h *hub) members(m *message) (to []*link) {
 	return slices.Compact(to)
 }
 
-// roster finds the group of a message, which its first message makes.
-func (h *hub) roster(m *message) (*roster, error) {
+// membership finds the group of a message, which its first message makes.
+func (h *hub) membership(m *message) (*membership, error) {
 	g := h.groups[m.Group]
 	if g == nil {
 		in := slices.Sorted(slices.Values(m.Ranks))
 		if len(h.groups) >= maxGroups || len(m.Group) > 1024 || len(in) == 0 || in[0] < 0 || in[len(in)-1] >= h.world || len(slices.Compact(in)) != len(m.Ranks) {
 			return nil, fmt.Errorf("a group of ranks %v, or more than %d groups", m.Ranks, maxGroups)
 		}
-		g = newRoster(m.Group, m.Ranks)
+		g = newMembership(m.Group, m.Ranks)
 		for i, r := range g.ranks {
 			g.left[i] = h.here(r) && h.is(r) > joined
 		}
@@ -197,12 +197,12 @@ func (h *hub) roster(m *message) (*roster, error) {
 	return g, nil
 }
 
-// member is roster of what one rank says, and its index there.
-func (h *hub) member(l *link, m *message) (g *roster, at int, err error) {
+// member is the membership for what one rank says, and its index there.
+func (h *hub) member(l *link, m *message) (g *membership, at int, err error) {
 	if !l.has(m.Rank) {
-		return nil, 0, fmt.Errorf("rank %d speaks for rank %d", l.from, m.Rank)
+		return nil, 0, fmt.Errorf("rank %d sent a message of rank %d", l.from, m.Rank)
 	}
-	if g, err = h.roster(m); err != nil {
+	if g, err = h.membership(m); err != nil {
 		return nil, 0, err
 	}
 	if at = slices.Index(g.ranks, m.Rank); at < 0 {
@@ -211,19 +211,19 @@ func (h *hub) member(l *link, m *message) (g *roster, at int, err error) {
 	return g, at, nil
 }
 
-// come notes who has come to a barrier.
-func (h *hub) come(l *link, m *message) (*roster, *arrivals, error) {
-	g, err := h.roster(m)
+// arrive notes who has come to a barrier.
+func (h *hub) arrive(l *link, m *message) (*membership, *arrivals, error) {
+	g, err := h.membership(m)
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.Came == nil {
+	if m.Arrival == nil {
 		return nil, nil, fmt.Errorf("nobody comes")
 	}
-	if err := m.Came.check(l, g); err != nil {
+	if err := m.Arrival.check(l, g); err != nil {
 		return nil, nil, err
 	}
-	come := slices.DeleteFunc(slices.Clone(m.Came.Who), func(i int) bool { return h.is(g.ranks[i]) == lost }) // meanwhile
+	come := slices.DeleteFunc(slices.Clone(m.Arrival.Who), func(i int) bool { return h.is(g.ranks[i]) == lost }) // meanwhile
 	if len(come) == 0 {
 		return g, &arrivals{decided: true}, nil
 	}
@@ -237,14 +237,14 @@ func (h *hub) come(l *link, m *message) (*roster, *arrivals, error) {
 	}
 	a := g.at(m.Turn)
 	if !a.decided {
-		a.add(m.Came)
+		a.add(m.Arrival)
 	}
 	return g, a, nil
 }
 
 // skip notes that a member comes to no barrier of this turn, because it cancels it. It
 // reports false if it has come.
-func (g *roster) skip(at int, m *message) (bool, error) {
+func (g *membership) skip(at int, m *message) (bool, error) {
 	switch {
 	case m.Come && m.Turn < g.next[at]:
 		return false, nil
@@ -256,7 +256,7 @@ func (g *roster) skip(at int, m *message) (bool, error) {
 	return true, nil
 }
 
-func (g *roster) at(turn int) *arrivals {
+func (g *membership) at(turn int) *arrivals {
 	a := g.open[turn]
 	if a == nil {
 		a = &arrivals{}

@@ -171,12 +171,12 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 	}
 	c := s.alone(h, job.tree(h.World))
 	s.hosts, s.address, s.anywhere = c, job.at(), job.Listen != ""
-	attend(ln, c, c.formed, &c.sessions)
+	serveJoins(ln, c, c.formed, &c.sessions)
 	return ln, nil
 }
 
-// attend lets those who connect to a hub join, until the world has formed.
-func attend(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGroup) {
+// serveJoins lets those who connect to a hub join, until the world has formed.
+func serveJoins(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGroup) {
 	sessions.Go(func() {
 		<-formed
 		ln.Close()
@@ -187,13 +187,13 @@ func attend(ln *Listener, n node, formed <-chan struct{}, sessions *sync.WaitGro
 			if err != nil {
 				return
 			}
-			sessions.Go(func() { conn.attend(n, sessions) })
+			sessions.Go(func() { conn.serve(n, sessions) })
 		}
 	})
 }
 
-// attend is a hub's end of a session, or rank 0's of a question.
-func (c *Conn) attend(n node, sessions *sync.WaitGroup) {
+// serve is a hub's end of a session, or rank 0's of a question.
+func (c *Conn) serve(n node, sessions *sync.WaitGroup) {
 	defer c.Close()
 	var first message
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
@@ -210,7 +210,7 @@ func (c *Conn) attend(n node, sessions *sync.WaitGroup) {
 		}
 		sessions.Go(func() { c.pump(out) })
 		c.receiveAll(maxMessage, func(m *message) error { return root.answer(rank, out, m) })
-		root.vanish(rank, out)
+		root.requesterLost(rank, out)
 		return
 	}
 	l := n.join(*first.Hello, out)
@@ -303,7 +303,7 @@ func (s *session) enter(ctx context.Context, job *Job, h hello, start time.Time)
 			if again || err != nil {
 				ln.Close()
 			} else {
-				attend(ln, r, r.formed, &r.sessions)
+				serveJoins(ln, r, r.formed, &r.sessions)
 			}
 		}()
 		h.Address = s.reachable(ln)

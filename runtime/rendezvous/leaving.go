@@ -70,7 +70,7 @@ func (c *coordinator) gone(who []int, m *message) {
 
 // abandon decides what waits for members that have left a group. A group that all have left is
 // forgotten: no message can refer to it.
-func (c *coordinator) abandon(g *roster) {
+func (c *coordinator) abandon(g *membership) {
 	for _, turn := range slices.Sorted(maps.Keys(g.open)) {
 		if a := g.open[turn]; !a.decided {
 			c.settle(g, turn, a)
@@ -83,8 +83,8 @@ func (c *coordinator) abandon(g *roster) {
 }
 
 // leavers are the members of a group that a message says leave it.
-func (h *hub) leavers(l *link, m *message) (g *roster, at []int, err error) {
-	if g, err = h.roster(m); err != nil {
+func (h *hub) leavers(l *link, m *message) (g *membership, at []int, err error) {
+	if g, err = h.membership(m); err != nil {
 		return nil, nil, err
 	}
 	for _, r := range m.Who {
@@ -101,7 +101,7 @@ func (h *hub) leavers(l *link, m *message) (g *roster, at []int, err error) {
 }
 
 // strike takes the ranks that are gone off a group, and reports whether there were any.
-func (h *hub) strike(g *roster) (any bool) {
+func (h *hub) strike(g *membership) (any bool) {
 	for i, r := range g.ranks {
 		if !g.left[i] && h.here(r) && h.is(r) > joined {
 			g.left[i], any = true, true

@@ -37,8 +37,8 @@ type message struct {
 	Rank    int             `json:"rank,omitempty"`    // who says so; with gone and over: because of whom; 0 with gone: of themselves
 	Who     []int           `json:"who,omitempty"`     // with leave and gone: the ranks
 	Data    []byte          `json:"data,omitempty"`    // of a notice; the world's nonce, with the answer to hello
-	Came    *came           `json:"came,omitempty"`    // with arrive
-	Parts   []datum         `json:"parts,omitempty"`   // with the outcome of a barrier that was released
+	Arrival *arrival        `json:"came,omitempty"`    // with arrive
+	Parts   []rankData      `json:"parts,omitempty"`   // with the outcome of a barrier that was released
 	Facts   *disputed       `json:"facts,omitempty"`   // as well: on which they disagree
 	Come    bool            `json:"come,omitempty"`    // with cancel: behind this rank's arrive
 	Late    bool            `json:"late,omitempty"`    // with cancel: because time was up
@@ -59,31 +59,31 @@ type coded struct {
 
 // disputed is what ranks say of the first fact that they disagree on.
 type disputed struct {
-	Fact int      `json:"fact"` // its number
-	Said []saying `json:"said"` // each value once, by the first rank of the group that says so
+	Fact   int         `json:"fact"` // its number
+	Values []rankValue `json:"said"` // each value once, by the first rank of the group that says so
 }
 
-type saying struct {
+type rankValue struct {
 	At int `json:"at"` // index in the group
 	Fact
 }
 
-// came is who has come to a barrier, and what they bring together: of one rank, or put
+// arrival is who has come to a barrier, and what they bring together: of one rank, or put
 // together by a relay.
-type came struct {
-	Who  []int   `json:"who"` // by index in the group, each once
-	Said []said  `json:"said"`
-	Data []datum `json:"data,omitempty"`
+type arrival struct {
+	Who   []int       `json:"who"` // by index in the group, each once
+	Facts []rankFacts `json:"said"`
+	Data  []rankData  `json:"data,omitempty"`
 }
 
-// said is what ranks say must be the same, by the first of the group that says so.
-type said struct {
+// rankFacts is what ranks say must be the same, by the first of the group that says so.
+type rankFacts struct {
 	At    int    `json:"at"` // index in the group
 	Facts []Fact `json:"facts,omitempty"`
 }
 
-// datum is what a rank brings for all others.
-type datum struct {
+// rankData is what a rank brings for all others.
+type rankData struct {
 	At    int    `json:"at"` // index in the group
 	Data  []byte `json:"data,omitempty"`
 	value any    // in one process only
@@ -110,23 +110,23 @@ const (
 )
 
 // add puts together what ranks bring.
-func (c *came) add(more *came) {
+func (c *arrival) add(more *arrival) {
 	c.Who = append(c.Who, more.Who...)
 	c.Data = append(c.Data, more.Data...)
-	for _, s := range more.Said {
-		i := slices.IndexFunc(c.Said, func(o said) bool { return slices.Equal(o.Facts, s.Facts) })
+	for _, s := range more.Facts {
+		i := slices.IndexFunc(c.Facts, func(o rankFacts) bool { return slices.Equal(o.Facts, s.Facts) })
 		if i < 0 {
-			c.Said = append(c.Said, s)
+			c.Facts = append(c.Facts, s)
 		} else {
-			c.Said[i].At = min(c.Said[i].At, s.At)
+			c.Facts[i].At = min(c.Facts[i].At, s.At)
 		}
 	}
 }
 
 // check says what is wrong with what came over a link.
-func (c *came) check(l *link, g *roster) error {
+func (c *arrival) check(l *link, g *membership) error {
 	who := slices.Sorted(slices.Values(c.Who))
-	if len(who) == 0 || who[0] < 0 || who[len(who)-1] >= len(g.ranks) || len(slices.Compact(who)) != len(c.Who) || len(c.Said) > len(who) || len(c.Data) > len(who) {
+	if len(who) == 0 || who[0] < 0 || who[len(who)-1] >= len(g.ranks) || len(slices.Compact(who)) != len(c.Who) || len(c.Facts) > len(who) || len(c.Data) > len(who) {
 		return fmt.Errorf("members %v of %d come", c.Who, len(g.ranks))
 	}
 	for _, i := range who {
@@ -134,7 +134,7 @@ func (c *came) check(l *link, g *roster) error {
 			return fmt.Errorf("rank %d comes for rank %d", l.from, g.ranks[i])
 		}
 	}
-	for _, s := range c.Said {
+	for _, s := range c.Facts {
 		if _, ok := slices.BinarySearch(who, s.At); !ok {
 			return fmt.Errorf("facts of member %d, who does not come", s.At)
 		}
@@ -149,21 +149,21 @@ func (c *came) check(l *link, g *roster) error {
 
 // released is the outcome of a barrier to which all have come: what they bring, and whether
 // they agree.
-func released(c *came) *message {
-	slices.SortFunc(c.Said, func(a, b said) int { return cmp.Compare(a.At, b.At) })
-	slices.SortFunc(c.Data, func(a, b datum) int { return cmp.Compare(a.At, b.At) })
+func released(c *arrival) *message {
+	slices.SortFunc(c.Facts, func(a, b rankFacts) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(c.Data, func(a, b rankData) int { return cmp.Compare(a.At, b.At) })
 	m := &message{Kind: kindOutcome, Parts: c.Data}
 	most := 0
-	for _, s := range c.Said {
+	for _, s := range c.Facts {
 		most = max(most, len(s.Facts))
 	}
 	for k := range most {
 		seen := map[Fact]bool{}
-		var says []saying
-		for _, s := range c.Said {
+		var says []rankValue
+		for _, s := range c.Facts {
 			if f := fact(s.Facts, k); !seen[f] {
 				seen[f] = true
-				says = append(says, saying{s.At, f})
+				says = append(says, rankValue{s.At, f})
 			}
 		}
 		if len(says) > 1 {

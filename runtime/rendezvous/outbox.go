@@ -114,9 +114,9 @@ func (o *outbox) pump(f func([]*message) error) error {
 func (m *message) size() int {
 	n := 256 + len(m.Data) + len(m.Err) + 8*(len(m.Who)+len(m.Ranks))
 	parts := m.Parts
-	if m.Came != nil {
-		parts = m.Came.Data
-		for _, s := range m.Came.Said {
+	if m.Arrival != nil {
+		parts = m.Arrival.Data
+		for _, s := range m.Arrival.Facts {
 			n += 64 * len(s.Facts)
 		}
 	}

@@ -81,7 +81,7 @@ func (r *relay) receive(l *link, m *message) error {
 		r.status[m.Hello.Rank-r.rank] = joined
 		r.up.put(m)
 	case kindArrive:
-		g, _, err := r.come(l, m)
+		g, _, err := r.arrive(l, m)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (r *relay) receive(l *link, m *message) error {
 		r.leave(g, at, m)
 	case kindGone:
 		if !l.has(m.Rank) || !l.relay() {
-			return fmt.Errorf("rank %d speaks for rank %d", l.from, m.Rank)
+			return fmt.Errorf("rank %d sent a message of rank %d", l.from, m.Rank)
 		}
 		r.lose(m.Rank, r.past(m.Rank))
 	case kindCancel, kindNotice, kindBreak:
@@ -128,7 +128,7 @@ func (r *relay) receive(l *link, m *message) error {
 
 // hand hands on the barriers of a group to which all have come that can, and what waits for
 // others before them: a rank comes to one after the other.
-func (r *relay) hand(g *roster) {
+func (r *relay) hand(g *membership) {
 	least := -1
 	for i, rank := range g.ranks {
 		if r.here(rank) && !g.left[i] && (least < 0 || g.next[i] < least) {
@@ -144,12 +144,12 @@ func (r *relay) hand(g *roster) {
 }
 
 // flush hands on who has come to barriers of a group, if it is known.
-func (r *relay) flush(g *roster) {
+func (r *relay) flush(g *membership) {
 	if g == nil {
 		return
 	}
 	for _, turn := range slices.Sorted(maps.Keys(g.open)) {
-		m := &message{Kind: kindArrive, Group: g.key, Turn: turn, Came: &g.open[turn].came}
+		m := &message{Kind: kindArrive, Group: g.key, Turn: turn, Arrival: &g.open[turn].arrival}
 		if g.key != "" {
 			m.Ranks = g.ranks
 		}
@@ -159,7 +159,7 @@ func (r *relay) flush(g *roster) {
 }
 
 // leave hands on that ranks leave a group, or the job.
-func (r *relay) leave(g *roster, at []int, m *message) {
+func (r *relay) leave(g *membership, at []int, m *message) {
 	if m.Group == "" {
 		r.part(r.depart(m.Who, left), m)
 		return
@@ -210,7 +210,7 @@ func (r *relay) part(who []int, m *message) {
 }
 
 // abandon forgets a group that all who are here have left.
-func (r *relay) abandon(g *roster) {
+func (r *relay) abandon(g *membership) {
 	for i, rank := range g.ranks {
 		if r.here(rank) && !g.left[i] {
 			return

@@ -110,7 +110,7 @@ func TestMissingWhileAsking(t *testing.T) {
 	h := func(rank int) hello { return hello{World: 8, Rank: rank, Address: "x"} }
 	root := newOutbox()
 	for r, l := range map[int]*link{0: c.join(h(0), root), 1: c.join(h(1), newOutbox())} {
-		must(c.receive(l, &message{Kind: kindArrive, Came: &came{Who: []int{r}}}))
+		must(c.receive(l, &message{Kind: kindArrive, Arrival: &arrival{Who: []int{r}}}))
 	}
 	relay := newOutbox()
 	l := c.join(h(4), relay)
@@ -125,7 +125,7 @@ func TestMissingWhileAsking(t *testing.T) {
 	if last := relay.queue[len(relay.queue)-1]; last.Kind != kindAsk {
 		t.Fatalf("the relay hears %+v", last)
 	}
-	must(c.receive(l, &message{Kind: kindArrive, Came: &came{Who: []int{4, 5, 6}}}))
+	must(c.receive(l, &message{Kind: kindArrive, Arrival: &arrival{Who: []int{4, 5, 6}}}))
 	must(c.receive(l, &message{Kind: kindAnswer}))
 	outcome(t, root)
 	var late *TimeoutError

@@ -53,7 +53,7 @@ func TestLeftGroups(t *testing.T) {
 		links = append(links, c.join(hello{World: 3, Rank: r}, newOutbox()))
 	}
 	say := func(rank int, key string, k kind) {
-		m := &message{Kind: k, Group: key, Rank: rank, Ranks: []int{0, 2}, Who: []int{rank}, Came: &came{Who: []int{rank / 2}}}
+		m := &message{Kind: k, Group: key, Rank: rank, Ranks: []int{0, 2}, Who: []int{rank}, Arrival: &arrival{Who: []int{rank / 2}}}
 		if err := c.receive(links[rank], m); err != nil {
 			t.Fatalf("group %s: %v", key, err)
 		}

@@ -128,11 +128,11 @@ func TestCheckerMutants(t *testing.T) {
 		for _, s := range scores {
 			sum.Mutants += s.Mutants
 			sum.Harmful += s.Harmful
-			sum.Noticed += s.Noticed
-			sum.Alarms += s.Alarms
+			sum.Detected += s.Detected
+			sum.FalseAlarms += s.FalseAlarms
 		}
 	}
-	t.Logf("%d programs, %d mutants, %d harmful, %d noticed; %d refused, though every schedule gives the same outputs", ran, sum.Mutants, sum.Harmful, sum.Noticed, sum.Alarms)
+	t.Logf("%d programs, %d mutants, %d harmful, %d noticed; %d refused, though every schedule gives the same outputs", ran, sum.Mutants, sum.Harmful, sum.Detected, sum.FalseAlarms)
 	if sum.Harmful == 0 {
 		t.Error("no mutant does any harm, so the score says nothing")
 	}

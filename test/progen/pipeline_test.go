@@ -19,7 +19,7 @@ func Pipeline(table *passes.Table, r *rand.Rand) string {
 	keep := 2 + r.IntN(8)
 	var specs []string
 	for _, p := range table.Passes() {
-		if r.IntN(10) < keep && !p.Cuts { // those make programs that others compare nothing of
+		if r.IntN(10) < keep && !p.Partitions { // those make programs that others compare nothing of
 			specs = append(specs, spec(p, r))
 		}
 	}

@@ -64,7 +64,7 @@ func TestRandomPrograms(t *testing.T) {
 func (h *hunt) idle() {
 	fixed := *duration == 0 && *seed == 0 && programs() >= 400 && !testing.Short()
 	for _, p := range h.table.Passes() {
-		if p.Cuts { // works on functions with shardings, which its own tests make
+		if p.Partitions { // works on functions with shardings, which its own tests make
 			continue
 		}
 		var never []string

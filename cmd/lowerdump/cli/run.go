@@ -277,7 +277,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 			if w := in.module.World; f.world != 0 && f.world != w {
 				return nil, usagef("-world=%d: the program is for %s", f.world, count(w, "rank"))
 			} else if w > mostRanks {
-				return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, w, mostRanks)
+				return nil, fmt.Errorf("%s is for %d ranks; one machine can run %d at most", in.path, w, mostRanks)
 			}
 			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing, staged: len(halves) == 1}, nil); err != nil {
 				return nil, err
@@ -315,7 +315,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 // staged readies a run of stages, which FILE has, or a pass has made.
 func (t tool) staged(f *runFlags, in *input, c *compiled) (*bench.Job, error) {
 	if c.Module.World > mostRanks {
-		return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, c.Module.World, mostRanks)
+		return nil, fmt.Errorf("%s is for %d ranks; one machine can run %d at most", in.path, c.Module.World, mostRanks)
 	}
 	cfg, err := f.config(t, c)
 	if err != nil {

@@ -41,7 +41,7 @@ func (b *block) send(e uint32) error {
 		all -= pieces
 	}
 	for k := uint32(1); k < a.N && b.bid == 0; k++ {
-		addWord(b.peerCtl(k)+kernels.CtlCame+4*uint64(a.Rank), 1)
+		addWord(b.peerCtl(k)+kernels.CtlGatherEntry+4*uint64(a.Rank), 1)
 	}
 	for {
 		b.f.pause()
@@ -56,7 +56,7 @@ func (b *block) send(e uint32) error {
 			if b.aborted() {
 				return errFakeAborted
 			}
-			if err := b.waitCounter(a.Ctl+kernels.CtlCame+4*uint64(b.rankAt(j)), e, b.rankAt(j)); err != nil {
+			if err := b.waitCounter(a.Ctl+kernels.CtlGatherEntry+4*uint64(b.rankAt(j)), e, b.rankAt(j)); err != nil {
 				return err
 			}
 		}

@@ -25,20 +25,20 @@ import (
 // guard is what a fake knows of memory that was given back and of kernels that wait.
 type guard struct {
 	mu      sync.Mutex
-	freed   *graveyard
+	freed   *quarantine
 	late    []string
 	waiting map[int]map[*block]string // by device: kernels that wait for a peer
 	changed chan struct{}             // closed when a kernel waits no more
 	limit   time.Duration             // how long a call waits for such kernels; 0 is fakePatience
 }
 
-// graveyard is memory that was given back, the latest at the end.
-type graveyard struct {
-	list  []grave
+// quarantine is memory that was given back, the latest at the end.
+type quarantine struct {
+	list  []freedRange
 	bytes uint64 // of addresses that are to be unmapped
 }
 
-type grave struct {
+type freedRange struct {
 	at    driver.Ptr
 	bytes uint64
 	what  string
@@ -48,12 +48,12 @@ type grave struct {
 }
 
 const (
-	// mostGraves bounds the ranges that are kept, and mostBuried their addresses.
-	mostGraves = 1 << 12
-	mostBuried = 1 << 45
-	// patience is how long a call waits for kernels that wait for a peer. A group's
+	// maxFreed bounds the ranges that are kept, and maxFreedBytes their addresses.
+	maxFreed      = 1 << 12
+	maxFreedBytes = 1 << 45
+	// waitLimit is how long a call waits for kernels that wait for a peer. A group's
 	// timeout ends them as a rule.
-	patience = 30 * time.Second
+	waitLimit = 30 * time.Second
 )
 
 // trace is where a call of the fake came from.
@@ -83,8 +83,8 @@ func (t trace) String() string {
 	return strings.Join(names, " < ")
 }
 
-// bury makes a range trap from now on.
-func (g *guard) bury(b grave) error {
+// quarantine makes a range trap from now on.
+func (g *guard) quarantine(b freedRange) error {
 	_, err := unix.MmapPtr(-1, 0, hostmem.Pointer(uintptr(b.at)), uintptr(b.bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
 	if err != nil {
 		return err
@@ -92,15 +92,15 @@ func (g *guard) bury(b grave) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.freed == nil {
-		g.freed = &graveyard{}
-		runtime.AddCleanup(g, (*graveyard).clear, g.freed) // no stream is left that could touch them
+		g.freed = &quarantine{}
+		runtime.AddCleanup(g, (*quarantine).clear, g.freed) // no stream is left that could touch them
 	}
 	f := g.freed
 	f.list = append(f.list, b)
 	if b.own {
 		f.bytes += b.bytes
 	}
-	for len(f.list) > mostGraves || f.bytes > mostBuried {
+	for len(f.list) > maxFreed || f.bytes > maxFreedBytes {
 		if f.list[0].own {
 			f.bytes -= f.list[0].bytes
 		}
@@ -110,7 +110,7 @@ func (g *guard) bury(b grave) error {
 	return nil
 }
 
-func (f *graveyard) clear() {
+func (f *quarantine) clear() {
 	if f == nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (f *graveyard) clear() {
 	f.list, f.bytes = nil, 0
 }
 
-func (b grave) clear() {
+func (b freedRange) clear() {
 	if b.own {
 		unix.MunmapPtr(hostmem.Pointer(uintptr(b.at)), uintptr(b.bytes)) // nothing is left to do if it fails
 	}
@@ -187,9 +187,9 @@ func (f *Driver) Waiting(dev int) int {
 	return len(f.guard.waiting[dev])
 }
 
-// Patience bounds how long loading, mapping, freeing and uploading wait for kernels that
+// WaitLimit bounds how long loading, mapping, freeing and uploading wait for kernels that
 // wait for a peer. After that they fail, and Late says so.
-func (f *Driver) Patience(d time.Duration) {
+func (f *Driver) WaitLimit(d time.Duration) {
 	f.guard.mu.Lock()
 	defer f.guard.mu.Unlock()
 	f.guard.limit = d
@@ -247,7 +247,7 @@ func (f *Driver) alone(call string, dev int) error {
 		if late == nil {
 			limit := g.limit
 			if limit == 0 {
-				limit = patience
+				limit = waitLimit
 			}
 			timer := time.NewTimer(limit)
 			defer timer.Stop()

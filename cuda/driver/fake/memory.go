@@ -56,7 +56,7 @@ func (f *Driver) dropMap(call, kind string, c driver.Ctx, at driver.Ptr) error {
 	}
 	delete(f.ranges, at)
 	f.mu.Unlock()
-	if err := f.guard.bury(grave{at: at, bytes: m.bytes, what: m.kind, made: m.made, ended: traceHere(), own: true}); err != nil {
+	if err := f.guard.quarantine(freedRange{at: at, bytes: m.bytes, what: m.kind, made: m.made, ended: traceHere(), own: true}); err != nil {
 		return fmt.Errorf("%s: %w", call, err)
 	}
 	return f.call()
@@ -228,7 +228,7 @@ func (f *Driver) Unmap(c driver.Ctx, at driver.Ptr, bytes uint64) error {
 		delete(r.live, at)
 		delete(r.seen, at)
 		f.unmapTeam(at)
-		err = f.guard.bury(grave{at: at, bytes: bytes, what: "a mapping", made: r.made, ended: traceHere()})
+		err = f.guard.quarantine(freedRange{at: at, bytes: bytes, what: "a mapping", made: r.made, ended: traceHere()})
 	}
 	f.mu.Unlock()
 	if err != nil {

@@ -100,7 +100,7 @@ func (u *uneven) chunk(piece uint64, i uint32) (off, bytes uint64) {
 
 // place is where chunk i is in a slot, and counts where the two counts do.
 func (u *uneven) place(slot uint64, i uint32) uint64 {
-	return slot + (uint64(u.bid)*kernels.UnevenDepth+uint64(i%kernels.UnevenDepth))*uint64(u.a.Per)
+	return slot + (uint64(u.bid)*kernels.AllToAllVDepth+uint64(i%kernels.AllToAllVDepth))*uint64(u.a.Per)
 }
 func (u *uneven) counts(slot uint64) uint64 { return slot + u.a.Slot - 16*uint64(u.grid-u.bid) }
 
@@ -144,10 +144,10 @@ func (u *uneven) chunks() error {
 // fill stages chunk i of every large piece.
 func (u *uneven) fill(i uint32) error {
 	err := u.peers(func(_, r uint32) error {
-		if _, bytes := u.chunk(u.t.Send[r], i); bytes == 0 || i < kernels.UnevenDepth {
+		if _, bytes := u.chunk(u.t.Send[r], i); bytes == 0 || i < kernels.AllToAllVDepth {
 			return nil
 		}
-		return u.heard(u.counts(u.mine(r))+taken, i-kernels.UnevenDepth+1, r)
+		return u.heard(u.counts(u.mine(r))+taken, i-kernels.AllToAllVDepth+1, r)
 	})
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (u *uneven) take(i uint32) error {
 		place := bytesAt(driver.Ptr(u.place(u.mine(r), i)), bytes)
 		copy(bytesAt(driver.Ptr(u.t.Dst[r]+off), bytes), place)
 		clear(place)
-		if _, more := u.chunk(u.t.Recv[r], i+kernels.UnevenDepth); more > 0 {
+		if _, more := u.chunk(u.t.Recv[r], i+kernels.AllToAllVDepth); more > 0 {
 			u.say(u.counts(u.theirs(k))+taken, i+1)
 		}
 		return nil
@@ -184,7 +184,7 @@ func (u *uneven) take(i uint32) error {
 func (u *uneven) wipeSlots() {
 	grid, bid := uint64(u.grid), uint64(u.bid)
 	for r := uint32(0); r < u.a.N; r++ {
-		end, own := u.a.Slot/16, kernels.UnevenDepth*uint64(u.a.Per)/16
+		end, own := u.a.Slot/16, kernels.AllToAllVDepth*uint64(u.a.Per)/16
 		if u.large {
 			end -= grid
 			u.reset(u.counts(u.mine(r)), 0, 1, 1)

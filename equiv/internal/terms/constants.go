@@ -74,7 +74,7 @@ func fits(dt ir.DType, v int64) bool {
 	return bits > 32 || v >= -1<<(bits-1) && v < 1<<(bits-1)
 }
 
-// rowPut is one row put at a position that is known: it takes the place of that row.
+// rowPut is one row put at an index that is known: it takes the place of that row.
 func (z *Normalizer) rowPut(v *Value) (TermID, bool) {
 	dims := v.Attrs.Ints("dims")
 	if v.Attrs.Bool("accumulate", false) || len(v.Args) != 3 || len(dims) != 1 || dims[0] != 0 {

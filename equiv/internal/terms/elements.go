@@ -12,7 +12,7 @@ import (
 
 // Where normal forms differ, tensors are compared element by element: moves are
 // gone then, so that it does not matter which of them an equation let out of a
-// reduction first, and numbers that are known decide conditions and positions. Runs of
+// reduction first, and numbers that are known decide conditions and indices. Runs of
 // elements that nothing takes apart count as one, see runs.go.
 
 // maxElements bounds the elements, on all ranks, of the terms that two compared ones
@@ -181,7 +181,7 @@ func (e *elements) move(l layout.Layout, r int, out []scalar.ID, source [][]scal
 	l.Each(r, func(rank int32, from int64) { list = append(list, at(source[rank], from)) })
 }
 
-// lookup takes rows at positions that are known, and is a lookup in a column elsewhere.
+// lookup takes rows at indices that are known, and is a lookup in a column elsewhere.
 func (e *elements) lookup(t *term, row int64, r int, out []scalar.ID, args [][]scalar.ID) {
 	for i := range out {
 		p, c := at(args[1], int64(i)/row), int64(i)%row
@@ -193,7 +193,7 @@ func (e *elements) lookup(t *term, row int64, r int, out []scalar.ID, args [][]s
 	}
 }
 
-// scatter adds rows at positions that are known, in order, and is a sum of a column
+// scatter adds rows at indices that are known, in order, and is a sum of a column
 // elsewhere.
 func (e *elements) scatter(t *term, row int64, r int, out []scalar.ID, args [][]scalar.ID) {
 	added := make([][]scalar.ID, len(out))

@@ -39,7 +39,7 @@ func equations() []*equation {
 		return &equation{Row{name, fmt.Sprintf(format, args...), reassociates}, k, apply}
 	}
 	combined := func(name string, k kind) *equation {
-		return row(name, exact, k, sumOfCombined, "a table of zeros to which each rank adds rows, summed or averaged over the ranks and cut into the ranks' runs of rows, is: every rank adds up its rows for equal positions, at the first of them, rounded as the table is; these sums and their positions are gathered, and each rank adds those of its run by ascending rank to zeros, or to -0 in rows that every rank has where sums may be rounded to -0, or looks up for each of its rows what every rank has for it, +0 for nothing. Adding -0 changes no number; positions lie within the table")
+		return row(name, exact, k, sumOfCombined, "a table of zeros to which each rank adds rows, summed or averaged over the ranks and cut into the ranks' runs of rows, is: every rank adds up its rows for equal indices, at the first of them, rounded as the table is; these sums and their indices are gathered, and each rank adds those of its run by ascending rank to zeros, or to -0 in rows that every rank has where sums may be rounded to -0, or looks up for each of its rows what every rank has for it, +0 for nothing. Adding -0 changes no number; indices lie within the table")
 	}
 	return []*equation{
 		row("move-of-itself", exact, kindMove, moveOfItself, "elements taken from where they are, in order, are the tensor: views that keep the order, clones, and what a gather and a shard of one group undo"),
@@ -48,7 +48,7 @@ func equations() []*equation {
 		row("move-of-parts", exact, kindMove, moveOfParts, "rows of what was put together of rows, by a concatenation or in the place of others, are those of the part that has all of them"),
 		row("move-of-pointwise", exact, kindMove, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("move-of-reduce", exact, kindMove, moveOfReduce, "elements of a reduction over ranks are reductions of the elements, where all ranks select alike"),
-		row("move-of-lookup", exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),
+		row("move-of-lookup", exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those indices of those columns of the table"),
 		row("shuffle-of-constant", exact, kindShuffle, movedConstant, "elements of a constant are a constant"),
 		row("shuffle-of-pointwise", exact, kindShuffle, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("shuffle-undone", exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece; dimensions that are reordered twice are reordered once, or not at all"),
@@ -78,11 +78,11 @@ func equations() []*equation {
 		row("reduce-of-equal", reassociates, kindReduce, reduceOfEqual, "a sum in which every operand counts n times is n times the sum"),
 		row("reduce-of-reduce", reassociates, kindReduce, reduceOfReduce, "a reduction of reductions is one over all their ranks"),
 		row("reduce-of-monotone", exact, kindReduce, reduceOfMonotone, "min and max commute with what does not decrease in the order -inf ... -0, +0 ... +inf and keeps NaN: conversions of floats, floor, a positive factor, a summand; unsigned integers that are read as signed ones with the highest bit flipped, and integers in a type that holds them all; relu and clamp of integers, clamp of floats unless it puts one zero in the place of other numbers and lets the other zero stay. With reassociation also where only the sign of zeros differs"),
-		row("rows-of-owners", exact, kindReduce, rowsOfOwners, "a sum over ranks of the rows that each has in its run of a table, -0 where it has none, is the rows of the whole table; positions lie within it"),
+		row("rows-of-owners", exact, kindReduce, rowsOfOwners, "a sum over ranks of the rows that each has in its run of a table, -0 where it has none, is the rows of the whole table; indices lie within it"),
 		combined("sum-of-combined-rows", kindScatter),
 		combined("sum-of-combined-rows-pointwise", kindPoint),
 		row("sum-of-added-rows", reassociates, kindScatter, sumOfAdded, "the same with rows added as they are: the sum is then rounded once; exact for integers, which wrap around"),
-		row("equal-elements", exact, numKinds, nil, "tensors are equal if their elements are, at each index of small ones, else at one that stands for all: expressions of elements of what both are made of, in which moves are gone, integers that are known decide conditions and positions, min and max are those of a set, products those of all their factors where the order does not matter, and sums are made rank by rank, or are sums of multiples where the order does not matter. No rule of single elements goes beyond the rows above"),
-		row("lookup-at-known", exact, kindLookup, lookupAtKnown, "rows at positions that count up are elements of the table"),
+		row("equal-elements", exact, numKinds, nil, "tensors are equal if their elements are, at each index of small ones, else at one that stands for all: expressions of elements of what both are made of, in which moves are gone, integers that are known decide conditions and indices, min and max are those of a set, products those of all their factors where the order does not matter, and sums are made rank by rank, or are sums of multiples where the order does not matter. No rule of single elements goes beyond the rows above"),
+		row("lookup-at-known", exact, kindLookup, lookupAtKnown, "rows at indices that count up are elements of the table"),
 	}
 }

@@ -181,7 +181,7 @@ func (z *Normalizer) known(id TermID) (l layout.Layout, start, step int64, ok bo
 	return z.layouts.All[t.layout], x.base, x.scale, true
 }
 
-// lookupAtKnown makes a move of a lookup whose positions count up.
+// lookupAtKnown makes a move of a lookup whose indices count up.
 func lookupAtKnown(z *Normalizer, t *term) (TermID, bool) {
 	l, start, step, ok := z.known(t.args[1])
 	if !ok || step < 0 || start < 0 || t.scale < 1 {
@@ -215,7 +215,7 @@ func lookupAtKnown(z *Normalizer, t *term) (TermID, bool) {
 	return z.move(l, t.n, t.args[0]), true
 }
 
-// moveOfLookup moves positions instead of rows, columns of the table instead of columns
+// moveOfLookup moves indices instead of rows, columns of the table instead of columns
 // of rows, and the table as a whole where it comes from another rank.
 func moveOfLookup(z *Normalizer, t *term) (TermID, bool) {
 	x := *z.at(t.args[0])
@@ -296,7 +296,7 @@ func (z *Normalizer) tableOf(table TermID, l *layout.Layout) (TermID, bool) {
 }
 
 // rowsOfOwners recognises what every rank contributes to rows of a table of which it
-// has a run: where a position, counted from the run's start, does not change when it
+// has a run: where an index, counted from the run's start, does not change when it
 // is clamped to the run, the row there, and -0 elsewhere.
 func rowsOfOwners(z *Normalizer, t *term) (TermID, bool) {
 	x := z.at(t.args[0])
@@ -326,7 +326,7 @@ func rowsOfOwners(z *Normalizer, t *term) (TermID, bool) {
 	u := *rows
 	table := z.gather(rows.args[0], lists)
 	u.base *= int64(len(lists[0]))
-	u.args = []TermID{table, o.positions}
+	u.args = []TermID{table, o.indices}
 	return z.make(u), true
 }
 
@@ -342,15 +342,15 @@ func (z *Normalizer) gather(x TermID, lists [][]int32) TermID {
 	return z.move(l, n.Mul(ir.D(int64(len(lists[0])))), x)
 }
 
-// owned is positions in a table of which every rank has a run of rows: rows is
-// clamp(from, 0, run-1) of from = positions - first, where first is the rank's first row.
+// owned is indices in a table of which every rank has a run of rows: rows is
+// clamp(from, 0, run-1) of from = indices - first, where first is the rank's first row.
 type owned struct {
-	positions, from, rows TermID
-	first                 []int64 // by rank
-	run                   int64
+	indices, from, rows TermID
+	first               []int64 // by rank
+	run                 int64
 }
 
-// ownedPart takes positions within a run apart.
+// ownedPart takes indices within a run apart.
 func (z *Normalizer) ownedPart(rows TermID, run int64) (owned, bool) {
 	o := owned{rows: rows, run: run}
 	c := z.at(rows)
@@ -362,9 +362,9 @@ func (z *Normalizer) ownedPart(rows TermID, run int64) (owned, bool) {
 	if s.kind != kindPoint || s.op != ir.OpSub || len(s.args) != 2 || len(s.attrs) > 0 || s.dt != c.dt {
 		return o, false
 	}
-	o.positions = s.args[0]
+	o.indices = s.args[0]
 	l, start, step, ok := z.known(s.args[1])
-	if !ok || z.at(o.positions).dt != c.dt || z.at(s.args[1]).dt != c.dt {
+	if !ok || z.at(o.indices).dt != c.dt || z.at(s.args[1]).dt != c.dt {
 		return o, false
 	}
 	for _, d := range l.Digits {
@@ -383,9 +383,9 @@ func (z *Normalizer) ownedPart(rows TermID, run int64) (owned, bool) {
 }
 
 // by reports whether the ranks of each list have the runs in order, and all of them
-// look for the same positions.
+// look for the same indices.
 func (o *owned) by(z *Normalizer, lists [][]int32) bool {
-	block := z.parts.All[z.at(o.positions).same]
+	block := z.parts.All[z.at(o.indices).same]
 	for _, l := range lists {
 		for i, q := range l {
 			if o.first[q] != int64(i)*o.run || block[q] != block[l[0]] || !slices.Equal(lists[q], l) {

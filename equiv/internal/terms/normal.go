@@ -28,8 +28,8 @@ const (
 	kindMove                // elements of the operand, as a layout says
 	kindShuffle             // elements of the operand, in a way that no layout says
 	kindReduce              // a reduction of the operand over lists of ranks
-	kindLookup              // rows of operand 0 at the positions in operand 1
-	kindScatter             // operand 0 with the rows in operand 1 added at the positions in operand 2
+	kindLookup              // rows of operand 0 at the indices in operand 1
+	kindScatter             // operand 0 with the rows in operand 1 added at the indices in operand 2
 	numKinds
 )
 

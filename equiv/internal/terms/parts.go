@@ -147,7 +147,7 @@ func (p *parted) operand(i int, outer int64) (TermID, bool) {
 	return p.z.joined(outer, list)
 }
 
-// rows are rows of one table at positions.
+// rows are rows of one table at indices.
 func (p *parted) rows() (TermID, bool) {
 	t := p.terms[0]
 	for _, w := range p.width {

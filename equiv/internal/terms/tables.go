@@ -11,7 +11,7 @@ import (
 
 // Equations about sums over ranks of tables to which each rank adds rows. Their right
 // sides are some forty operations. They are not taken apart one by one: what they are
-// made of (rows, positions, group, types) is found by following one path through them,
+// made of (rows, indices, group, types) is found by following one path through them,
 // the whole is made of that anew, and only if that is the term in question does the
 // equation apply.
 
@@ -20,7 +20,7 @@ type tableSum struct {
 	group     int32
 	ranks     int64
 	run       int64 // rows of a rank's piece
-	count     int64 // positions of a rank
+	count     int64 // indices of a rank
 	row       int64 // elements of a row
 	vals, ids TermID
 	table     ir.DType // of the rows and their sums
@@ -93,7 +93,7 @@ func (z *Normalizer) summand(x *term) (first *term, scaled bool) {
 	return x, false
 }
 
-// placed finds the positions and the rows that travelled.
+// placed finds the indices and the rows that travelled.
 func (z *Normalizer) placed(core *term) (owned, TermID, bool) {
 	if core.kind == kindPoint { // rows looked up and added
 		core, _ = z.summand(core)
@@ -133,7 +133,7 @@ func (z *Normalizer) placed(core *term) (owned, TermID, bool) {
 	return o, rows, ok
 }
 
-// ownedRows finds owned positions in the positions of a scatter: they themselves, or
+// ownedRows finds owned indices among the indices of a scatter: they themselves, or
 // where this rank has them, something else elsewhere. byRank says that the table has a
 // run for every rank.
 func (z *Normalizer) ownedRows(rows TermID, size int64, byRank bool) (owned, bool) {
@@ -162,23 +162,23 @@ func (z *Normalizer) own(x TermID, group int32, n int64) TermID {
 	return z.shard(x, ir.Dims(size*n), 0, group, ir.Dims(n))
 }
 
-// atoms finds rows and positions before they travelled. False if that cannot be.
+// atoms finds rows and indices before they travelled. False if that cannot be.
 func (z *Normalizer) atoms(s *tableSum, o owned, rows TermID, combined bool) bool {
 	s.run = o.run
-	all, ok1 := z.at(o.positions).n.Const()
+	all, ok1 := z.at(o.indices).n.Const()
 	elems, ok2 := z.at(rows).n.Const()
 	if !ok1 || !ok2 || all == 0 || all%s.ranks != 0 || elems%all != 0 {
 		return false
 	}
 	s.count, s.row = all/s.ranks, elems/all
-	positions := z.own(o.positions, s.group, s.count)
+	indices := z.own(o.indices, s.group, s.count)
 	sums := z.own(rows, s.group, s.count*s.row)
 	if combined {
-		w := z.at(positions)
+		w := z.at(indices)
 		if w.kind != kindPoint || w.op != ir.OpWhere {
 			return false
 		}
-		positions = w.args[1]
+		indices = w.args[1]
 		x := z.at(sums)
 		if x.kind == kindPoint && x.op == ir.OpConvert {
 			x = z.at(x.args[0])
@@ -190,7 +190,7 @@ func (z *Normalizer) atoms(s *tableSum, o owned, rows TermID, combined bool) boo
 	} else {
 		s.vals, s.table = sums, z.at(sums).dt
 	}
-	w := z.at(positions) // negative ones counted from the end
+	w := z.at(indices) // negative ones counted from the end
 	if w.kind != kindPoint || w.op != ir.OpWhere {
 		return false
 	}
@@ -221,7 +221,7 @@ type side struct {
 	z         *Normalizer
 	s         *tableSum
 	vals, ids ValueID
-	index     ir.DType // of positions
+	index     ir.DType // of indices
 }
 
 func sideOf(z *Normalizer, s *tableSum) *side {
@@ -280,7 +280,7 @@ func (b *side) gather(v ValueID) ValueID {
 	return b.z.vals.Number(Value{Op: ir.OpAllGather, Group: b.s.group, Attrs: attrs, Type: ir.TensorOf(t.DType(), shape), Args: []ValueID{v}})
 }
 
-// natural is the positions with negative ones counted from the table's end.
+// natural is the indices with negative ones counted from the table's end.
 func (b *side) natural() ValueID {
 	t := ir.TensorOf(b.index, ir.Dims(b.s.count))
 	below := b.scalar(ir.OpLt, attr.Int(0), t.WithDType(ir.Bool), b.ids)
@@ -288,9 +288,9 @@ func (b *side) natural() ValueID {
 	return b.op(ir.OpWhere, nil, t, below, moved, b.ids)
 }
 
-// local is what a rank contributes: its sums of rows for equal positions, at the
-// first of them, and the positions, -1 at the others.
-func (b *side) local() (positions, sums ValueID) {
+// local is what a rank contributes: its sums of rows for equal indices, at the
+// first of them, and the indices, -1 at the others.
+func (b *side) local() (indices, sums ValueID) {
 	n, t := b.s.count, ir.TensorOf(b.index, ir.Dims(b.s.count))
 	places := ir.Tensor(ir.I64, n)
 	all := b.natural()
@@ -298,22 +298,22 @@ func (b *side) local() (positions, sums ValueID) {
 	equal := b.op(ir.OpEq, nil, ir.Tensor(ir.Bool, n, n), b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(n, 1)), all), line)
 	first := b.op(ir.OpArgmax, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(1)}), places, equal)
 	leads := b.op(ir.OpEq, nil, places.WithDType(ir.Bool), first, b.op(ir.OpIota, nil, places))
-	positions = b.op(ir.OpWhere, nil, t, leads, all, b.full(b.index, -1))
+	indices = b.op(ir.OpWhere, nil, t, leads, all, b.full(b.index, -1))
 	rows := ir.TensorOf(b.s.table, ir.Dims(n, b.s.row))
 	sums = b.op(ir.OpIndexPut, addRows, rows, b.full(b.s.table, 0, n, b.s.row), b.vals, first)
 	if b.s.out != b.s.table {
 		sums = b.op(ir.OpConvert, nil, rows.WithDType(b.s.out), sums)
 	}
-	return positions, sums
+	return indices, sums
 }
 
-// owned is, of gathered positions, the row in this rank's run and whether it has it.
-func (b *side) owned(positions ValueID) (from, rows, mine ValueID) {
+// owned is, of gathered indices, the row in this rank's run and whether it has it.
+func (b *side) owned(indices ValueID) (from, rows, mine ValueID) {
 	n := b.s.ranks * b.s.count
 	t := ir.TensorOf(b.index, ir.Dims(n))
 	starts := b.iota(b.index, b.s.run, b.s.ranks)
 	first := b.z.vals.Number(Value{Op: ir.OpShard, Group: b.s.group, Attrs: attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}), Type: ir.TensorOf(b.index, ir.Dims(1)), Args: []ValueID{starts}})
-	from = b.op(ir.OpSub, nil, t, positions, first)
+	from = b.op(ir.OpSub, nil, t, indices, first)
 	rows = b.op(ir.OpClamp, attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}, attr.Attr{Key: "max", Val: attr.Int(b.s.run - 1)}), t, from)
 	return from, rows, b.op(ir.OpEq, nil, t.WithDType(ir.Bool), from, rows)
 }
@@ -321,12 +321,12 @@ func (b *side) owned(positions ValueID) (from, rows, mine ValueID) {
 // isSide reports whether t is a right side for these parts.
 func (z *Normalizer) isSide(s *tableSum, t *term, combined bool) bool {
 	b := sideOf(z, s)
-	positions, rows := b.natural(), b.vals
+	indices, rows := b.natural(), b.vals
 	if combined {
-		positions, rows = b.local()
+		indices, rows = b.local()
 	}
-	positions, rows = b.gather(positions), b.gather(rows)
-	for _, v := range b.sides(positions, rows, combined) {
+	indices, rows = b.gather(indices), b.gather(rows)
+	for _, v := range b.sides(indices, rows, combined) {
 		if z.key(t) == z.key(z.at(b.norm(v))) {
 			return true
 		}
@@ -335,9 +335,9 @@ func (z *Normalizer) isSide(s *tableSum, t *term, combined bool) bool {
 }
 
 // sides are the ways in which a rank makes its run of the table of what was gathered.
-func (b *side) sides(positions, rows ValueID, combined bool) []ValueID {
+func (b *side) sides(indices, rows ValueID, combined bool) []ValueID {
 	s := b.s
-	from, clamped, mine := b.owned(positions)
+	from, clamped, mine := b.owned(indices)
 	shape := ir.Dims(s.run, s.row)
 	all := ir.Dims(s.ranks*s.count, s.row)
 	none := 0.0
@@ -376,7 +376,7 @@ func (b *side) works(dt ir.DType, combined bool) []ir.DType {
 
 func (b *side) sums() ValueID { _, s := b.local(); return s }
 
-// targets are rows of the run to add to: where this rank does not have a position any row
+// targets are rows of the run to add to: where this rank does not have an index any row
 // does, since zeros are added there.
 func (b *side) targets(from, clamped, mine ValueID) []ValueID {
 	n := b.s.ranks * b.s.count

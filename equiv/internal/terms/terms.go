@@ -434,7 +434,7 @@ func (z *Normalizer) reduceOver(x TermID, red ir.Reduction, lists [][]int32) Ter
 	return z.make(term{kind: kindReduce, op: ir.OpAllReduce, dt: t.dt, n: t.n, red: red, rows: z.lists(lists), args: []TermID{x}})
 }
 
-// lookup is rows of a table at positions: the indexed dimension is the first.
+// lookup is rows of a table at indices: the indexed dimension is the first.
 func (z *Normalizer) lookup(v *Value) (TermID, bool) {
 	table, ok := z.vals.all[v.Args[0]].Type.Shape().Static()
 	dims := v.Attrs.Ints("dims")
@@ -445,7 +445,7 @@ func (z *Normalizer) lookup(v *Value) (TermID, bool) {
 		args: []TermID{z.memo[v.Args[0]], z.memo[v.Args[1]]}}), true
 }
 
-// scatter is rows added to a table at positions: its first dimension is indexed, and
+// scatter is rows added to a table at indices: its first dimension is indexed, and
 // nothing is broadcast.
 func (z *Normalizer) scatter(v *Value) (TermID, bool) {
 	dims := v.Attrs.Ints("dims")

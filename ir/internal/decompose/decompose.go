@@ -149,7 +149,7 @@ func distinct(what string, rank int, dims []int64) error {
 			return fmt.Errorf("%s: dimension %d is outside the %d dimensions", what, d, rank)
 		}
 		if slices.Contains(dims[:i], d) {
-			return fmt.Errorf("%s: dimension %d stands twice", what, d)
+			return fmt.Errorf("%s: dimension %d appears twice", what, d)
 		}
 	}
 	return nil

@@ -152,7 +152,7 @@ func vector(to Emitter, what string, x *ir.Value, starts []*ir.Value) (*ir.Value
 		return nil, err
 	}
 	if len(starts) != len(sizes(x)) {
-		return nil, fmt.Errorf("%s: %d positions for %s", what, len(starts), x.Type())
+		return nil, fmt.Errorf("%s: %d indices for %s", what, len(starts), x.Type())
 	}
 	if len(starts) == 0 {
 		return nil, nil
@@ -161,7 +161,7 @@ func vector(to Emitter, what string, x *ir.Value, starts []*ir.Value) (*ir.Value
 	var all []*ir.Value
 	for i, s := range starts {
 		if s.Type().Rank() != 0 || !s.Type().DType().IsInt() {
-			return nil, fmt.Errorf("%s: position %d is %s, want an integer", what, i, s.Type())
+			return nil, fmt.Errorf("%s: index %d is %s, want an integer", what, i, s.Type())
 		}
 		if s.Type().DType() == ir.U64 {
 			s = e.one(ir.OpClamp, ir.A("max", int64(1)<<62), []*ir.Value{s})

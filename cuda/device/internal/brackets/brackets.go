@@ -19,7 +19,7 @@ func (o *Open) Next(k program.Kind) error {
 	}
 	n := len(*o)
 	if n == 0 {
-		return errors.New("stands outside of a loop or a case")
+		return errors.New("is outside of a loop or a case")
 	}
 	switch last := (*o)[n-1]; {
 	case k == program.Test && last == program.Loop, k == program.Branch && (last == program.Case || last == program.Branch):

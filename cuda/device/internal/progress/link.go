@@ -18,10 +18,10 @@ import (
 // Link is what the devices of a world tell each other outside of barriers: that one has broken
 // the world, and how many collectives each has enqueued.
 type Link struct {
-	job     *rendezvous.Group
-	ledgers func() []*Ledger // of this rank's groups
-	alarm   func()           // called when the world is found broken
-	stop    func()
+	job   *rendezvous.Group
+	logs  func() []*Log // of this rank's groups
+	alarm func()        // called when the world is found broken
+	stop  func()
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -47,32 +47,32 @@ const (
 	noteLeft  = "left"  // the rank is about to leave, having enqueued so much
 )
 
-// NewLink listens until the link is closed. ledgers and alarm are called from other
+// NewLink listens until the link is closed. logs and alarm are called from other
 // goroutines, and once more after that at most.
-func NewLink(job *rendezvous.Group, ledgers func() []*Ledger, alarm func()) *Link {
+func NewLink(job *rendezvous.Group, logs func() []*Log, alarm func()) *Link {
 	world := len(job.Ranks())
-	l := &Link{job: job, ledgers: ledgers, alarm: alarm, lost: -1, told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
+	l := &Link{job: job, logs: logs, alarm: alarm, lost: -1, told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
 	l.cond = sync.NewCond(&l.mu)
-	l.stop = job.Watch(l.hear)
+	l.stop = job.Watch(l.receive)
 	return l
 }
 
-// counts is what this rank has enqueued, by ledger.
+// counts is what this rank has enqueued, by log.
 func (l *Link) counts() map[string]uint64 {
 	out := map[string]uint64{}
-	for _, g := range l.ledgers() {
+	for _, g := range l.logs() {
 		out[g.Name] = g.counted()
 	}
 	return out
 }
 
-func (l *Link) say(n note) {
+func (l *Link) send(n note) {
 	if b, err := json.Marshal(n); err == nil { // texts and numbers only
 		l.job.Notify(b)
 	}
 }
 
-func (l *Link) hear(e rendezvous.Event) {
+func (l *Link) receive(e rendezvous.Event) {
 	var n note
 	if e.Kind == rendezvous.Notice && json.Unmarshal(e.Data, &n) != nil {
 		return
@@ -100,7 +100,7 @@ func (l *Link) hear(e rendezvous.Event) {
 	l.mu.Unlock()
 	switch {
 	case n.Kind == noteAsk:
-		l.say(note{Kind: noteCount, Counts: l.counts()})
+		l.send(note{Kind: noteCount, Counts: l.counts()})
 	case e.Kind == rendezvous.Broken, e.Kind == rendezvous.Lost:
 		l.alarm()
 	}
@@ -171,7 +171,7 @@ func (l *Link) ask(limit time.Duration) []map[string]uint64 {
 	l.mu.Unlock()
 	out := make([]map[string]uint64, len(before))
 	out[l.job.Rank()] = l.counts()
-	l.say(note{Kind: noteAsk})
+	l.send(note{Kind: noteAsk})
 	l.until(limit, func() bool { // who has not answered by then is left out
 		for r := range out {
 			if out[r] == nil && (l.answers[r] > before[r] || l.left[r]) {
@@ -196,7 +196,7 @@ func (l *Link) Missed(at rendezvous.Where) error {
 	if r := l.gone(); r >= 0 {
 		return &rendezvous.PeerLostError{Op: at.Op, Rank: at.Rank, Peer: r, Group: at.Group}
 	}
-	for _, g := range l.ledgers() {
+	for _, g := range l.logs() {
 		for _, r := range g.ranks {
 			left, counts := l.quit(r)
 			if !left || r == at.Rank || counts[g.Name] >= g.counted() {
@@ -214,7 +214,7 @@ func (l *Link) Missed(at rendezvous.Where) error {
 func (l *Link) Late(at rendezvous.Where, waited time.Duration) error {
 	told := l.ask(500 * time.Millisecond)
 	e := &rendezvous.TimeoutError{Op: at.Op, Rank: at.Rank, Peer: -1, Group: at.Group, Elapsed: waited}
-	for _, g := range l.ledgers() {
+	for _, g := range l.logs() {
 		own := g.counted()
 		least := own
 		for _, r := range g.ranks {
@@ -247,7 +247,7 @@ func (l *Link) Late(at rendezvous.Where, waited time.Duration) error {
 // Leave says that this rank is about to go, and waits a little until all others are as
 // well, which it reports.
 func (l *Link) Leave(limit time.Duration) (all bool) {
-	l.say(note{Kind: noteLeft, Counts: l.counts()})
+	l.send(note{Kind: noteLeft, Counts: l.counts()})
 	l.until(limit, func() bool {
 		all = true
 		for r, left := range l.left {

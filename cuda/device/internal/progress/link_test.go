@@ -23,10 +23,10 @@ func linked(t *testing.T, n int, body func(rank int, l *Link) error) {
 				return
 			}
 			defer g.Close()
-			l := NewLink(g, func() []*Ledger {
-				g := NewLedger("g", g.Ranks())
+			l := NewLink(g, func() []*Log {
+				g := NewLog("g", g.Ranks())
 				g.Add(make([]Call, 10+r))
-				return []*Ledger{g}
+				return []*Log{g}
 			}, func() {})
 			defer l.Close()
 			if err := errors.Join(g.Barrier(t.Context(), "listening"), body(r, l)); err != nil {
@@ -90,7 +90,7 @@ func TestLinkBreaks(t *testing.T) {
 func TestLinkCut(t *testing.T) {
 	linked(t, 2, func(rank int, l *Link) error {
 		at := rendezvous.Where{Op: "x", Rank: rank}
-		l.hear(rendezvous.Event{Kind: rendezvous.Cut, Rank: 1 - rank, Via: 1 - rank})
+		l.receive(rendezvous.Event{Kind: rendezvous.Cut, Rank: 1 - rank, Via: 1 - rank})
 		if err := l.Missed(at); err != nil {
 			return err
 		}

@@ -20,8 +20,8 @@ var decomposedOps = []row{
 	{"aten.any.dim aten.any.dims", "self dim keepdim", truth(ir.OpAmax)},
 	{"aten.all.default", "self", truth(ir.OpAmin)},
 	{"aten.all.dim aten.all.dims", "self dim keepdim", truth(ir.OpAmin)},
-	{"aten.max.dim", "self dim keepdim", foremost(false)},
-	{"aten.min.dim", "self dim keepdim", foremost(true)},
+	{"aten.max.dim", "self dim keepdim", extremum(false)},
+	{"aten.min.dim", "self dim keepdim", extremum(true)},
 	{"aten.sort.default", "self dim descending", sorted},
 	{"aten.sort.stable", "self * stable dim descending", sorted},
 	{"aten.kthvalue.default", "self k dim keepdim", kthValue},
@@ -159,8 +159,8 @@ func truth(op ir.Op) func(c *call) error {
 	}
 }
 
-// foremost gives the largest or smallest elements along a dimension and where the first of each is.
-func foremost(least bool) func(c *call) error {
+// extremum gives the largest or smallest elements along a dimension and where the first of each is.
+func extremum(least bool) func(c *call) error {
 	return func(c *call) error {
 		x, d, err := c.SelfAlong(0)
 		at := traced.DimAttr(d)

@@ -26,8 +26,8 @@ var drawOps = []row{
 	{"aten.randint_like.default", "self high", integers},
 	{"aten.randint_like.low_dtype", "self low high", integers},
 	{"aten.randperm.default", "n", permutation},
-	{"aten.bernoulli.p aten.bernoulli.Tensor", "self p * generator", chances},
-	{"aten.bernoulli.default", "p * generator", chances},
+	{"aten.bernoulli.p aten.bernoulli.Tensor", "self p * generator", bernoulli},
+	{"aten.bernoulli.default", "p * generator", bernoulli},
 	{"aten.exponential.default", "self lambd * generator", exponential},
 	{"aten.multinomial.default", "self num_samples replacement * generator", multinomial},
 	{"aten.uniform.default", "self from to * generator", uniformIn},
@@ -88,8 +88,8 @@ func integers(c *call) error {
 	return c.Settle(c.With(ir.OpAdd, c.With(ir.OpMinimum, x, float64(high-low-1)), float64(low)))
 }
 
-// chances are ones as often as probabilities say, else zeros.
-func chances(c *call) error {
+// bernoulli are ones as often as probabilities say, else zeros.
+func bernoulli(c *call) error {
 	shape, err := c.drawn()
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func permutation(c *call) error {
 	}
 	n, ok := open[0].Const()
 	if !ok {
-		return c.Settle(c.foremostOf(c.uniform(open), 0, open[0], true)[1])
+		return c.Settle(c.firstSorted(c.uniform(open), 0, open[0], true)[1])
 	}
 	if n < 0 || n > traced.MaxElems {
 		return traced.ErrForm

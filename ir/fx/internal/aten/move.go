@@ -299,7 +299,7 @@ func topk(c *call) error {
 		return err
 	}
 	if n := c.Trace.SizeOf(c.Arg("k")); n != nil {
-		return c.Settle(c.foremostOf(x, d, *n, c.Bool("largest", true))...)
+		return c.Settle(c.firstSorted(x, d, *n, c.Bool("largest", true))...)
 	}
 	l := traced.DimAttr(d).With("k", attr.Int(c.Need("k")))
 	for _, key := range []string{"largest", "sorted"} {

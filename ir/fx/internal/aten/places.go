@@ -110,7 +110,7 @@ func sorted(c *call) error {
 	}
 	descending := c.Bool("descending", false)
 	if n := x.Type().Shape()[d]; !known(ir.Shape{n}) && c.Err == nil {
-		return c.Settle(c.foremostOf(x, d, n, descending)...)
+		return c.Settle(c.firstSorted(x, d, n, descending)...)
 	}
 	l := traced.DimAttr(d).With("k", attr.Int(traced.SizeAt(x, d)))
 	if !descending {
@@ -119,9 +119,9 @@ func sorted(c *call) error {
 	return c.EmitErr(ir.OpTopk, l, x)
 }
 
-// foremostOf are the first n of all elements in order, where that number or theirs is known at run time only. Behind
+// firstSorted are the first n of all elements in order, where that number or theirs is known at run time only. Behind
 // them stand, as many as there may be, elements that come last: of equal ones the first goes first.
-func (c *call) foremostOf(x *ir.Value, d int64, n ir.Dim, descending bool) []*ir.Value {
+func (c *call) firstSorted(x *ir.Value, d int64, n ir.Dim, descending bool) []*ir.Value {
 	dt, last := x.Type().DType(), attr.Float(math.NaN())
 	lo, hi, ok := intRange(dt)
 	switch {
@@ -160,7 +160,7 @@ func median(c *call) error {
 	at := traced.DimAttr(d).With("keepdim", attr.Bool(true))
 	n := x.Type().Shape()[d]
 	k := n.Sub(ir.D(1)).Div(2)
-	got := c.foremostOf(x, d, k.Add(ir.D(1)), false)
+	got := c.firstSorted(x, d, k.Add(ir.D(1)), false)
 	middle, where := c.Piece(got[0], d, k, ir.D(1)), c.Piece(got[1], d, k, ir.D(1))
 	if x.Type().DType().IsFloat() {
 		top := c.Over(ir.OpAmax, x, true, d)
@@ -176,7 +176,7 @@ func nanMedian(c *call) error {
 	if err != nil {
 		return err
 	}
-	got := c.foremostOf(x, d, x.Type().Shape()[d], false)
+	got := c.firstSorted(x, d, x.Type().Shape()[d], false)
 	count := c.Over(ir.OpSum, c.In(ir.I64, c.Make(ir.OpEq, nil, x, x)), true, d)
 	at := c.With(ir.OpFloorDivide, c.With(ir.OpMaximum, c.With(ir.OpSub, count, 1), 0), 2)
 	return c.settleLine(d, whole, c.Make(ir.OpGather, traced.DimAttr(d), got[0], at), c.Make(ir.OpGather, traced.DimAttr(d), got[1], at))

@@ -208,7 +208,7 @@ func (r *Reader) listed(o *mlir.Operation, m Mode, a mlir.Attr) ([][]int, bool, 
 				continue
 			}
 			if k < 0 || k >= int64(n) || seen[k] {
-				return nil, false, r.errorf(o, "replica_groups: %d is not one of %d processes, or stands twice", k, n)
+				return nil, false, r.errorf(o, "replica_groups: %d is not one of %d processes, or appears twice", k, n)
 			}
 			seen[k] = true
 			g = append(g, int(k))

@@ -5,7 +5,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// ledger keeps the memory of an order exact while neighbouring runs of nodes
+// liveMemory keeps the memory of an order exact while neighbouring runs of nodes
 // change places. Nodes are numbered as in deps.
 //
 // A storage is freed after its last user in the order. Moving run X behind its
@@ -13,7 +13,7 @@ import (
 // longer has what X added before it, every node of X has what Y adds, and a
 // storage that both use and whose last user stood in Y is now freed by its last
 // user in X. So an exchange costs the storages of the nodes in both runs.
-type ledger struct {
+type liveMemory struct {
 	m     *sim.Model
 	order []int32 // position -> node
 	pos   []int32 // node -> position
@@ -34,20 +34,20 @@ type transfer struct {
 	storage, from, to int32
 }
 
-// newLedger computes the memory of the order 0, 1, ..., n-1 from scratch.
-func newLedger(d *deps.Func) *ledger {
+// newLiveMemory computes the memory of the order 0, 1, ..., n-1 from scratch.
+func newLiveMemory(d *deps.Func) *liveMemory {
 	n := len(d.Nodes)
 	order := make([]int32, n)
 	for i := range order {
 		order[i] = int32(i)
 	}
-	l := &ledger{m: d.Model, pos: make([]int32, n), stamp: make([]int32, len(d.Size)), user: make([]int32, len(d.Size))}
+	l := &liveMemory{m: d.Model, pos: make([]int32, n), stamp: make([]int32, len(d.Size)), user: make([]int32, len(d.Size))}
 	l.reset(order)
 	return l
 }
 
-// reset recomputes everything for an order, which the ledger keeps. Linear.
-func (l *ledger) reset(order []int32) {
+// reset recomputes everything for an order, which it keeps. Linear.
+func (l *liveMemory) reset(order []int32) {
 	m := l.m
 	n := len(order)
 	l.order = order
@@ -93,10 +93,10 @@ func (l *ledger) reset(order []int32) {
 }
 
 // isInput reports whether v is an input, whose storages exist before the program runs.
-func (l *ledger) isInput(v int32) bool { return l.m.Kind[v] == sim.Input }
+func (l *liveMemory) isInput(v int32) bool { return l.m.Kind[v] == sim.Input }
 
 // peak is the largest live memory. Linear.
-func (l *ledger) peak() int64 {
+func (l *liveMemory) peak() int64 {
 	top := int64(0)
 	for _, b := range l.live {
 		top = max(top, b)
@@ -108,7 +108,7 @@ func (l *ledger) peak() int64 {
 // mid..hi-1 if no node of either then has more than limit bytes live, or no more
 // than the largest of them had before. It reports whether it did, and the
 // largest live memory that the nodes of both runs have or would have had.
-func (l *ledger) exchange(lo, mid, hi int32, limit int64) (ok bool, top int64) {
+func (l *liveMemory) exchange(lo, mid, hi int32, limit int64) (ok bool, top int64) {
 	l.transfers(lo, mid, hi)
 	for _, t := range l.moved {
 		l.freed[t.from] -= l.m.Size[t.storage]
@@ -147,7 +147,7 @@ func (l *ledger) exchange(lo, mid, hi int32, limit int64) (ok bool, top int64) {
 }
 
 // rotated is node i of the order that the exchange would give.
-func (l *ledger) rotated(lo, mid, hi, i int32) int32 {
+func (l *liveMemory) rotated(lo, mid, hi, i int32) int32 {
 	if i < hi-mid {
 		return l.order[mid+i]
 	}
@@ -156,7 +156,7 @@ func (l *ledger) rotated(lo, mid, hi, i int32) int32 {
 
 // transfers finds the storages that another node would free: those last used in
 // the right run and used in the left one too.
-func (l *ledger) transfers(lo, mid, hi int32) {
+func (l *liveMemory) transfers(lo, mid, hi int32) {
 	l.gen++
 	l.moved = l.moved[:0]
 	for _, v := range l.order[lo:mid] {

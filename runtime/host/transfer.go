@@ -9,10 +9,10 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// Members on other hosts send what this rank needs of their operands: a parcel, in which the
+// Members on other hosts send what this rank needs of their operands: a transfer, in which the
 // parts of all operands are contiguous. This rank makes room for it before it
 // enters, and they send when it has, so nothing is ever sent that has no place. Of an
-// all_reduce a second parcel brings the shares that they have reduced.
+// all_reduce a second transfer brings the shares that they have reduced.
 const (
 	phaseOperands = iota
 	phaseResults
@@ -169,7 +169,7 @@ func (x *exchange) roomFor(from int, phase uint8, shape func(k int) []int64) []h
 			size += ts[k].NumElems() * int64(in.DType.Size())
 		}
 	}
-	p := &parcel{call: x.ch.call, buf: make([]byte, size)}
+	p := &transfer{call: x.ch.call, buf: make([]byte, size)}
 	var at int64
 	for k := range ts {
 		if ts[k].Shape != nil {
@@ -178,19 +178,19 @@ func (x *exchange) roomFor(from int, phase uint8, shape func(k int) []int64) []h
 			at += n
 		}
 	}
-	x.d.parcels.expect(x.parcel(from, phase), p)
+	x.d.transfers.expect(x.transfer(from, phase), p)
 	return ts
 }
 
-// parcel names what a member sends this rank.
-func (x *exchange) parcel(from int, phase uint8) parcelKey {
-	return parcelKey{x.ch.id, x.ch.members[from], phase}
+// transfer names what a member sends this rank.
+func (x *exchange) transfer(from int, phase uint8) transferKey {
+	return transferKey{x.ch.id, x.ch.members[from], phase}
 }
 
 // arrived takes the room of a phase away again, and checks that it has been filled.
 func (x *exchange) arrived(phase uint8) error {
 	for _, from := range x.ch.far {
-		if missing := x.d.parcels.forget(x.parcel(from, phase)); missing != 0 {
+		if missing := x.d.transfers.forget(x.transfer(from, phase)); missing != 0 {
 			return fmt.Errorf("rank %d has signalled, but %d bytes of what it sends are missing", x.ch.members[from], missing)
 		}
 	}
@@ -225,7 +225,7 @@ func (x *exchange) send() error {
 
 func (x *exchange) post(to int, phase uint8, data []byte) {
 	if len(data) > 0 {
-		x.d.links[x.ch.members[to]].say(frame{kind: frameData, phase: phase, a: uint32(x.ch.id), b: x.ch.call, data: data})
+		x.d.links[x.ch.members[to]].send(frame{kind: frameData, phase: phase, a: uint32(x.ch.id), b: x.ch.call, data: data})
 	}
 }
 

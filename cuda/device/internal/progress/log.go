@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Ledger is what this rank has enqueued of a group's collectives: the same on all ranks
+// Log is what this rank has enqueued of a group's collectives: the same on all ranks
 // when none is late. No kernel says whom it waits for in a call that a peer has not come to;
-// what the peer's ledger lacks does.
-type Ledger struct {
+// what the peer's log lacks does.
+type Log struct {
 	Name  string
 	ranks []int
 
@@ -17,9 +17,9 @@ type Ledger struct {
 	last  []some // the last of them
 }
 
-// NewLedger is an empty one of some ranks of the job. Its name is the same on all of them,
+// NewLog is an empty one of some ranks of the job. Its name is the same on all of them,
 // and no other's.
-func NewLedger(name string, ranks []int) *Ledger { return &Ledger{Name: name, ranks: ranks} }
+func NewLog(name string, ranks []int) *Log { return &Log{Name: name, ranks: ranks} }
 
 // some is collectives that were enqueued together, after so many others.
 type some struct {
@@ -30,12 +30,12 @@ type some struct {
 // Call is a collective, as errors name it.
 type Call struct{ Name, Group string }
 
-// keptCalls is how many enqueuings a ledger remembers, to name what a peer lacks.
+// keptCalls is how many enqueuings a log remembers, to name what a peer lacks.
 const keptCalls = 64
 
-// Add counts collectives; names is not changed afterwards. Where there is no ledger no
+// Add counts collectives; names is not changed afterwards. Where there is no log no
 // peer takes part.
-func (l *Ledger) Add(names []Call) {
+func (l *Log) Add(names []Call) {
 	if l == nil {
 		return
 	}
@@ -48,14 +48,14 @@ func (l *Ledger) Add(names []Call) {
 	l.count += uint64(len(names))
 }
 
-func (l *Ledger) counted() uint64 {
+func (l *Log) counted() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
 }
 
 // call is collective number n, counted from 0, if it is remembered.
-func (l *Ledger) call(n uint64) (Call, bool) {
+func (l *Log) call(n uint64) (Call, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.last {
@@ -68,6 +68,6 @@ func (l *Ledger) call(n uint64) (Call, bool) {
 
 // Entry is what a step enqueues of one group's collectives.
 type Entry struct {
-	Log   *Ledger
+	Log   *Log
 	Names []Call
 }

@@ -12,8 +12,8 @@ import (
 // index, so that a value that is read by two ways is computed twice, and one behind a chain of
 // such reads 2, 4, 8, ... times: a running sum made of shifted sums does that.
 
-// mostAnew is how many values a thread computes at most for each element of the results.
-const mostAnew = 1024
+// maxRecomputed is how many values a thread computes at most for each element of the results.
+const maxRecomputed = 1024
 
 // bounded reports whether that is kept. Two indices count as one where the same ways lead to
 // them. O(nodes * mostAnew).
@@ -31,7 +31,7 @@ func (r *regionShape) bounded(nodes []*ir.Node) bool {
 			if !n.Op().IsView() {
 				total += len(at[v])
 			}
-			if total > mostAnew {
+			if total > maxRecomputed {
 				return false
 			}
 			for i, a := range n.Args() {

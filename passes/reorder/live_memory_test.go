@@ -11,8 +11,8 @@ import (
 	"github.com/seed-ee968945/concert/passes/internal/deps"
 )
 
-// fresh computes the memory of the ledger's order from the definition, without
-// any of the ledger's code: a storage lives from its node to its last user.
+// fresh computes the live memory of the order from the definition, without
+// any of its code: a storage lives from its node to its last user.
 func fresh(d *deps.Func, order []int32) (live []int64) {
 	pos := make([]int, len(order))
 	for p, v := range order {
@@ -39,7 +39,7 @@ func fresh(d *deps.Func, order []int32) (live []int64) {
 	return live
 }
 
-func checkLedger(t *testing.T, d *deps.Func, l *ledger) {
+func checkLedger(t *testing.T, d *deps.Func, l *liveMemory) {
 	t.Helper()
 	want := fresh(d, l.order)
 	for p, v := range l.order {
@@ -47,7 +47,7 @@ func checkLedger(t *testing.T, d *deps.Func, l *ledger) {
 			t.Fatalf("%s at position %d has %d bytes live, recomputed %d", d.Nodes[v].Name(), p, l.live[v], want[v])
 		}
 		if l.pos[v] != int32(p) {
-			t.Fatalf("%s stands at %d, the ledger says %d", d.Nodes[v].Name(), p, l.pos[v])
+			t.Fatalf("%s stands at %d, live memory says %d", d.Nodes[v].Name(), p, l.pos[v])
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestLedgerExchange(t *testing.T) {
 	for seed := range uint64(60) {
 		f := module(t, seed, gen.Config{Nodes: 30, Flights: true, Effects: true}).Funcs()[0]
 		d := mustAnalyze(t, f)
-		l := newLedger(d)
+		l := newLiveMemory(d)
 		checkLedger(t, d, l)
 		r := rand.New(rand.NewPCG(seed, 1))
 		in, n := len(f.Inputs()), len(d.Nodes)
@@ -107,7 +107,7 @@ func TestReorderCommsMemory(t *testing.T) {
 	moves, tight := 0, 0
 	for seed := range uint64(150) {
 		m := module(t, seed, gen.Config{Nodes: 40, Flights: seed%3 == 0, Effects: seed%2 == 0, Costs: true})
-		input := newLedger(mustAnalyze(t, m.Funcs()[0])).peak()
+		input := newLiveMemory(mustAnalyze(t, m.Funcs()[0])).peak()
 		p := Comms()
 		p.Run = func(ctx *passes.Context, f *ir.Func) error {
 			return runReorderComms(ctx, f, func(r *reorderer) {
@@ -135,7 +135,7 @@ func TestReorderCommsMemory(t *testing.T) {
 				tight++
 			}
 		}
-		got, told := newLedger(mustAnalyze(t, m.Funcs()[0])).peak(), rep.Steps[0].Stat("peak-after-bytes")
+		got, told := newLiveMemory(mustAnalyze(t, m.Funcs()[0])).peak(), rep.Steps[0].Stat("peak-after-bytes")
 		if float64(got) != told {
 			t.Fatalf("seed %d: the program peaks at %d, the pass says %g", seed, got, told)
 		}
