@@ -46,19 +46,7 @@ func programInputs(t testing.TB, f *ir.Func, p *program.Program) progtest.Inputs
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := make(progtest.Inputs, p.World)
-	for r := range in {
-		next := 0
-		for i := range p.Inputs {
-			var ts [][]byte
-			for range p.Inputs[i].Tensors {
-				ts = append(ts, all[r][next].Data)
-				next++
-			}
-			in[r] = append(in[r], ts)
-		}
-	}
-	return in
+	return progtest.InputsOf(p, func(rank, k int) []byte { return all[rank][k].Data })
 }
 
 // sameAsInterpreter holds the simulator to the reference.

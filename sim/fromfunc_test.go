@@ -12,28 +12,10 @@ import (
 	"github.com/seed-ee968945/concert/sim/simtest"
 )
 
-// imported returns the model of a traced graph by way of the IR.
-func imported(t testing.TB, name string) *sim.Model {
-	t.Helper()
-	file, err := fx.ReadFile(filepath.Join(simtest.Root(), "testdata", "graphs", name+".graph.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := file.Import()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := sim.FromFunc(r.Func, sim.FuncOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 func TestImportedProgramsToThePrintedDigit(t *testing.T) {
 	for _, want := range traced {
 		t.Run(want.name, func(t *testing.T) {
-			m := imported(t, want.name)
+			m := simtest.Imported(t, want.name)
 			tl, err := sim.Evaluate(m, m.InputOrder(), nil)
 			if err != nil {
 				t.Fatal(err)

@@ -3,10 +3,8 @@ package sched
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"testing"
 
-	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/sim"
 	"github.com/seed-ee968945/concert/sim/simtest"
 )
@@ -27,24 +25,6 @@ var peer = map[string]struct{ ms, peak float64 }{
 
 func gib(b int64) float64 { return float64(b) / (1 << 30) }
 
-// imported returns the model of a traced graph by way of the IR.
-func imported(t testing.TB, name string) *sim.Model {
-	t.Helper()
-	file, err := fx.ReadFile(filepath.Join(simtest.Root(), "testdata", "graphs", name+".graph.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := file.Import()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := sim.FromFunc(r.Func, sim.FuncOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // twoDigits rounds as the published figures are rounded.
 func twoDigits(x float64) float64 { return math.Round(x*100) / 100 }
 
@@ -56,7 +36,7 @@ func TestTracedGraphs(t *testing.T) {
 	for _, c := range []struct {
 		cost Cost
 		load func(testing.TB, string) *sim.Model
-	}{{nil, simtest.Model}, {cost, simtest.Model}, {nil, imported}, {cost, imported}} {
+	}{{nil, simtest.Model}, {cost, simtest.Model}, {nil, simtest.Imported}, {cost, simtest.Imported}} {
 		sum := 0.0
 		for _, name := range arena {
 			m := c.load(t, name)

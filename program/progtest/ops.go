@@ -13,6 +13,23 @@ import (
 // Inputs are the dense bytes of the inputs' tensors, by rank, input and tensor.
 type Inputs [][][][]byte
 
+// InputsOf are inputs of p of which data gives tensor k of a rank, counted over all inputs.
+func InputsOf(p *program.Program, data func(rank, k int) []byte) Inputs {
+	in := make(Inputs, p.World)
+	for r := range in {
+		next := 0
+		for i := range p.Inputs {
+			var ts [][]byte
+			for range p.Inputs[i].Tensors {
+				ts = append(ts, data(r, next))
+				next++
+			}
+			in[r] = append(in[r], ts)
+		}
+	}
+	return in
+}
+
 // RandomInputs makes inputs for p: small whole numbers, different on each rank.
 func RandomInputs(p *program.Program, seed uint64) (Inputs, error) {
 	in := make(Inputs, p.World)

@@ -343,18 +343,7 @@ func subjects(t *testing.T) []subject {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := make(progtest.Inputs, p.World)
-		for r := range in {
-			next := 0
-			for i := range p.Inputs {
-				var ts [][]byte
-				for range p.Inputs[i].Tensors {
-					ts = append(ts, all[r][next].Data)
-					next++
-				}
-				in[r] = append(in[r], ts)
-			}
-		}
+		in := progtest.InputsOf(p, func(rank, k int) []byte { return all[rank][k].Data })
 		out = append(out, subject{name: name + ".fw", p: p, in: in, check: func(p *program.Program) error {
 			r, err := program.CheckWith(p, lower.CheckOptions())
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -75,6 +76,24 @@ func Model(t testing.TB, name string) *sim.Model {
 		t.Fatal(err)
 	}
 	m, err := g.Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Imported returns the simulator model of testdata/graphs/NAME.graph.json.gz by way of the IR.
+func Imported(t testing.TB, name string) *sim.Model {
+	t.Helper()
+	file, err := fx.ReadFile(filepath.Join(Root(), "testdata", "graphs", name+".graph.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := file.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.FromFunc(r.Func, sim.FuncOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
