@@ -3,13 +3,12 @@ package device
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/callkey"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -32,30 +31,7 @@ func (r *recording) addDigest(g *group, c *rt.Collective) {
 		h = sha256.New()
 		r.sums[g] = h
 	}
-	b := []byte{byte(c.Op), byte(len(c.InSplits)), byte(len(r.nested))}
-	for _, k := range r.nested {
-		b = append(b, byte(k))
-	}
-	b = text(b, c.Reduce)
-	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
-	b = ints(b, c.Pairs)
-	for _, list := range [][]rt.Tensor{c.Ins, c.Outs} {
-		if c.InSplits != nil { // each rank has rows of its own number
-			list = slices.Clone(list)
-			for i := range list {
-				list[i].Shape, list[i].Strides = append([]int64{-1}, list[i].Shape[min(1, len(list[i].Shape)):]...), nil
-			}
-		}
-		if c.CrossStage {
-			list = slices.Clone(list)
-			for i := range list {
-				list[i].Off = 0
-			}
-		}
-		b = tensors(b, list)
-	}
-	b = binary.AppendUvarint(b, uint64(len(b))) // so that calls cannot run into each other
-	h.Write(b)
+	h.Write(callkey.Compared(nil, c, r.nested))
 }
 
 // The form of each collective, as ranks say it.

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/callkey"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostops"
@@ -16,7 +17,8 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 		return err
 	}
 	defer d.leave()
-	p, err := d.planned(d.copyKey(dst, src), func() (*plan, error) {
+	d.key = callkey.Copy(d.key[:0], dst, src)
+	p, err := d.planned(d.key, func() (*plan, error) {
 		if err := d.inArena([]rt.Tensor{dst, src}); err != nil {
 			return nil, err
 		}

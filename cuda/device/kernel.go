@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/callkey"
 	"github.com/seed-ee968945/concert/cuda/device/internal/layout"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -49,7 +50,7 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	if k.Op == "rand" { // with another seed each time
 		p, err = d.planKernel(k, st)
 	} else {
-		d.key = ints(d.kernelKey(k, st), k.Sizes)
+		d.key = callkey.Sizes(callkey.Kernel(d.key[:0], k, int64(st.id)), k.Sizes)
 		p, err = d.planned(d.key, func() (*plan, error) { return d.planKernel(k, st) }, k.Outs, k.Ins)
 	}
 	if err != nil {

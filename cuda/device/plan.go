@@ -1,10 +1,10 @@
 package device
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/device/internal/callkey"
 	"github.com/seed-ee968945/concert/cuda/device/internal/code"
 	"github.com/seed-ee968945/concert/cuda/device/internal/progress"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -101,66 +101,8 @@ func (d *Device) emit(st *stream, p *plan) error {
 	return d.driver(p.name, err)
 }
 
-// Keys hold everything that a plan depends on.
-
-func (d *Device) begin(kind byte) []byte { return append(d.key[:0], kind) }
-
-func text(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func ints(b []byte, v []int64) []byte {
-	b = binary.AppendUvarint(b, uint64(len(v)))
-	for _, x := range v {
-		b = binary.AppendVarint(b, x)
-	}
-	return b
-}
-
-func tensors(b []byte, ts []rt.Tensor) []byte {
-	b = binary.AppendUvarint(b, uint64(len(ts)))
-	for i := range ts {
-		t := &ts[i]
-		b = binary.AppendVarint(append(b, byte(t.DType)), t.Off)
-		b = ints(b, t.Shape)
-		if t.Strides != nil {
-			b = ints(append(b, 1), t.Strides)
-		} else {
-			b = append(b, 0)
-		}
-	}
-	return b
-}
-
-// kernelKey names a launch; what its stream is counts for its workspace.
-func (d *Device) kernelKey(k *rt.Kernel, st *stream) []byte {
-	b := text(text(d.begin('k'), k.Op), k.Target)
-	b = binary.AppendVarint(binary.AppendVarint(b, int64(k.Unit)), int64(st.id))
-	b = tensors(tensors(b, k.Outs), k.Ins)
-	if k.Op == "call" {
-		b = text(text(b, k.Group), k.Label)
-	}
-	d.key = k.Attrs.AppendText(b)
-	return d.key
-}
-
+// collectiveKey is the key of a collective's plans, in memory that the next key overwrites.
 func (d *Device) collectiveKey(c *rt.Collective, part int, dsts [][]int64) []byte {
-	b := text(text(append(d.begin('c'), byte(c.Op)), c.Group), c.Reduce)
-	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
-	b = append(b, byte(part+1))
-	b = tensors(tensors(ints(b, c.Pairs), c.Outs), c.Ins)
-	for _, list := range [][][]int64{c.InSplits, c.OutSplits, dsts} {
-		b = binary.AppendUvarint(b, uint64(len(list)))
-		for _, row := range list {
-			b = ints(b, row)
-		}
-	}
-	d.key = text(b, c.Label)
-	return d.key
-}
-
-func (d *Device) copyKey(dst, src rt.Tensor) []byte {
-	d.key = tensors(d.begin('m'), []rt.Tensor{dst, src})
+	d.key = callkey.Collective(d.key[:0], c, part, dsts)
 	return d.key
 }

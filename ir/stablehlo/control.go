@@ -1,8 +1,10 @@
 package stablehlo
 
 import (
-	"github.com/seed-ee968945/concert/internal/dtype"
+	"slices"
+
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/fold"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -21,85 +23,22 @@ const (
 )
 
 // known is the number of a constant that is a single integer or truth value.
-func (v *value) known() (int64, bool) {
-	if v.lit == nil || !v.lit.Splat || len(v.lit.Shape) > 0 || v.lit.DType.IsFloat() {
-		return 0, false
-	}
-	return dtype.LoadInt(v.lit.DType, v.lit.Data), true
-}
-
-// integerValue is a constant that is a single integer, cut to its type.
-func integerValue(dt ir.DType, n int64) *value {
-	if dt == ir.Bool && n != 0 {
-		n = 1
-	}
-	b := make([]byte, dt.Size())
-	dtype.StoreInt(dt, b, n)
-	return literalValue(&mlir.Literal{DType: dt, Splat: true, Data: b})
-}
+func (v *value) known() (int64, bool) { return fold.Known(v.lit) }
 
 // fold is the result of an operation on single integers that are constants; nil if it is none.
 func (im *importer) fold(o *mlir.Operation, in []*value) *value {
-	n := make([]int64, len(in))
+	lits := make([]*mlir.Literal, len(in))
 	for i, v := range in {
-		var ok bool
-		if n[i], ok = v.known(); !ok {
-			return nil
-		}
+		lits[i] = v.lit
 	}
-	if len(in) == 0 || len(o.Results) != 1 {
+	out := fold.Operation(o, lits, func() string { return im.enum("comparison_direction", 0) })
+	if out == nil {
 		return nil
 	}
-	dt := in[0].lit.DType
-	if f, ok := folds[o.Name]; ok && len(in) == 2 && dt.IsInt() && dt == in[1].lit.DType {
-		return integerValue(dt, f(n[0], n[1]))
+	if i := slices.Index(lits, out); i >= 0 { // a select's
+		return in[i]
 	}
-	truth := dt == ir.Bool
-	switch {
-	case o.Name == "stablehlo.convert" && len(o.Outs) == 1:
-		to, err := mlir.ElementType(o.Outs[0].Elem)
-		if err != nil || to.IsFloat() {
-			return nil
-		}
-		return integerValue(to, n[0])
-	case o.Name == "stablehlo.select" && len(in) == 3 && truth:
-		if n[0] != 0 {
-			return in[1]
-		}
-		return in[2]
-	case o.Name == "stablehlo.compare" && len(in) == 2 && dt == in[1].lit.DType:
-		return compared(im.enum("comparison_direction", 0), dt, n[0], n[1])
-	case o.Name == "stablehlo.and" && truth && len(in) == 2:
-		return integerValue(dt, n[0]&n[1])
-	case o.Name == "stablehlo.or" && truth && len(in) == 2:
-		return integerValue(dt, n[0]|n[1])
-	case o.Name == "stablehlo.not" && truth:
-		return integerValue(dt, 1-n[0])
-	}
-	return nil
-}
-
-// folds are operations on integers; their results are cut to the type.
-var folds = map[string]func(a, b int64) int64{
-	"stablehlo.add":      func(a, b int64) int64 { return a + b },
-	"stablehlo.subtract": func(a, b int64) int64 { return a - b },
-	"stablehlo.multiply": func(a, b int64) int64 { return a * b },
-}
-
-// compared compares two integers of a type; nil by a direction that there is not.
-func compared(direction string, dt ir.DType, a, b int64) *value {
-	less := a < b
-	if dt == ir.U64 {
-		less = uint64(a) < uint64(b)
-	}
-	holds, ok := map[string]bool{"EQ": a == b, "NE": a != b, "LT": less, "LE": less || a == b, "GT": !less && a != b, "GE": !less}[direction]
-	if !ok {
-		return nil
-	}
-	if holds {
-		return integerValue(ir.Bool, 1)
-	}
-	return integerValue(ir.Bool, 0)
+	return literalValue(out)
 }
 
 // regionOf runs a region of the operation on values.

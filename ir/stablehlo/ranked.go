@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/fold"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -67,7 +68,7 @@ func (im *importer) foldedByRank(o *mlir.Operation, in []*value, list []int64) b
 			if err != nil || dt.IsFloat() {
 				return false
 			}
-			own[i] = integerValue(dt, v.ranks[r])
+			own[i] = literalValue(fold.Integer(dt, v.ranks[r]))
 		}
 		v := im.fold(o, own)
 		if v == nil {

@@ -3,6 +3,7 @@
 package types
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -330,6 +331,24 @@ func (t Type) AppendText(b []byte) []byte {
 		return append(b, ')')
 	}
 	return text.AppendTensor(b, t.dt, t.shape, t.strides)
+}
+
+// AppendKey appends what tells types apart, as part of a key of a map: for plain tensors shorter than their text.
+func (t Type) AppendKey(b []byte) []byte {
+	if t.IsAsync() || !t.Contiguous() {
+		return append(t.AppendText(append(b, 0)), 0)
+	}
+	b = append(b, byte(t.dt), byte(len(t.shape)))
+	for _, d := range t.shape {
+		n, ok := d.Const()
+		if !ok {
+			n = -1
+		}
+		if b = binary.AppendVarint(b, n); !ok {
+			b = append(d.AppendText(b), 0)
+		}
+	}
+	return b
 }
 
 // sameLayout compares strides where they matter: in dimensions of more than one

@@ -69,9 +69,9 @@ func (b *termStore) number(t term) termID {
 	k = binary.AppendVarint(k, int64(t.group))
 	k = binary.AppendVarint(k, int64(t.index))
 	k = binary.AppendVarint(k, t.at)
-	k = appendType(k, t.typ)
+	k = t.typ.AppendKey(k)
 	if t.in != nil {
-		k = appendType(k, *t.in)
+		k = t.in.AppendKey(k)
 	}
 	k = binary.AppendUvarint(k, uint64(len(t.self)))
 	k = append(k, t.self...)
@@ -90,28 +90,6 @@ func (b *termStore) number(t term) termID {
 	b.terms = append(b.terms, t)
 	b.ids[string(k)] = id
 	return id
-}
-
-// appendType appends what tells tensor types apart.
-func appendType(k []byte, t ir.Type) []byte {
-	k = appendDims(append(k, byte(t.DType()), byte(len(t.Shape()))), t.Shape())
-	if t.Contiguous() {
-		return append(k, 0)
-	}
-	return appendDims(append(k, 1), t.SymbolicStrides())
-}
-
-func appendDims(k []byte, list []ir.Dim) []byte {
-	for _, d := range list {
-		if n, ok := d.Const(); ok {
-			k = binary.AppendUvarint(k, uint64(n)+1)
-			continue
-		}
-		at := len(k) + 1
-		k = d.AppendText(append(k, 0, 0, 0, 0, 0))
-		binary.LittleEndian.PutUint32(k[at:], uint32(len(k)-at))
-	}
-	return k
 }
 
 // group numbers groups. Those of one name and the same ranks are one.

@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/graph/encoding/dot"
 
 	"github.com/seed-ee968945/concert/internal/bisect"
+	"github.com/seed-ee968945/concert/ir/directed"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/ir/stablehlo/export"
 	"github.com/seed-ee968945/concert/lower"
@@ -178,7 +179,7 @@ Example:
 			return err
 		}
 		fn := c.function.Func
-		data, err := dot.Marshal(fn.Directed(), fn.Name, "", "  ")
+		data, err := dot.Marshal(directed.Of(fn), fn.Name, "", "  ")
 		if err != nil {
 			return err
 		}

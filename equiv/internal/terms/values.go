@@ -72,8 +72,7 @@ func (t *Values) Number(v Value) ValueID {
 	for _, a := range v.Args {
 		b = binary.AppendUvarint(b, uint64(a)+1)
 	}
-	b = append(b, 0)
-	b = appendType(b, v.Type)
+	b = v.Type.AppendKey(append(b, 0))
 	b = v.Attrs.AppendText(b)
 	t.buf = b
 	if id, ok := t.ids[string(b)]; ok {
@@ -84,24 +83,6 @@ func (t *Values) Number(v Value) ValueID {
 	t.all = append(t.all, v)
 	t.ids[string(b)] = id
 	return id
-}
-
-// appendType writes what tells types apart; most are those of plain tensors of known size.
-func appendType(b []byte, t ir.Type) []byte {
-	if t.Contiguous() && !t.IsAsync() {
-		b = append(b, byte(t.DType()), byte(len(t.Shape())))
-		for _, d := range t.Shape() {
-			n, ok := d.Const()
-			if !ok {
-				n = -1
-			}
-			if b = binary.AppendVarint(b, n); !ok {
-				b = append(d.AppendText(b), 0)
-			}
-		}
-		return b
-	}
-	return append(append(b, 0), t.String()...)
 }
 
 // Group returns the number of a group: groups that cut the world into the same

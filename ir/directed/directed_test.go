@@ -1,19 +1,29 @@
-package ir
+package directed_test
 
 import (
 	"testing"
 
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/directed"
 	"gonum.org/v1/gonum/graph/topo"
 )
 
 // The view has the nodes and edges of the function, each once, and gonum can sort it.
 func TestDirected(t *testing.T) {
-	m, err := Parse("mlp.ir", mlp)
+	m, err := ir.Parse("mlp.ir", `world 2
+group @tp = [[0, 1]]
+
+func @mlp(%x: f32[4,8], %w: f32[8,4]) -> (f32[4,4]) {
+  %h = matmul %x, %w : f32[4,4]
+  %r = add %h, %h : f32[4,4]
+  return %r
+}
+`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := m.Funcs()[0]
-	d := f.Directed()
+	d := directed.Of(f)
 	if d.Nodes().Len() != len(f.Order()) {
 		t.Errorf("%d nodes, want %d", d.Nodes().Len(), len(f.Order()))
 	}
@@ -27,25 +37,5 @@ func TestDirected(t *testing.T) {
 	sorted, err := topo.SortStabilized(d, nil)
 	if err != nil || len(sorted) != len(f.Order()) {
 		t.Errorf("gonum sorts %d nodes: %v", len(sorted), err)
-	}
-}
-
-func TestOpTable(t *testing.T) {
-	for _, o := range Ops() {
-		i := o.Info()
-		if i.Name == "" || i.Doc == "" || i.Types.Doc == "" {
-			t.Errorf("op %d (%s) has an empty cell", o, i.Name)
-		}
-		if got, ok := OpByName(i.Name); !ok || got != o {
-			t.Errorf("%s is not found by its name", i.Name)
-		}
-		if o.IsView() != (i.Effects&EffectAlias != 0 && i.Class != ClassWait) || o.IsCollective() != (i.Effects&EffectCommunicates != 0) {
-			t.Errorf("%s: class %s and effects %b disagree", i.Name, i.Class, i.Effects)
-		}
-		for _, a := range i.Attrs {
-			if a.Doc == "" {
-				t.Errorf("%s: attribute %s has no doc", i.Name, a.Key)
-			}
-		}
 	}
 }
