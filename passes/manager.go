@@ -171,20 +171,7 @@ func (r *run) step(i int) error {
 		r.Progress(i+1, r.steps, s.pass.Name)
 	}
 	before := r.text
-	var copied *ir.Module
-	if r.Repeat {
-		copied = r.m.Clone()
-	}
-	var kept *ir.Module
-	if s.pass.OrderOnly {
-		kept = r.m.Clone()
-	}
-	var cut *ir.Module
-	if r.valid != nil && s.pass.Partitions {
-		cut = r.m.Clone()
-	} else if r.valid != nil {
-		r.valid.before(r.m, s.pass.proof(s.values))
-	}
+	was := r.snapshot(s)
 	begin := r.now()
 	ctx, err := r.apply(s, r.m)
 	end := r.now()
@@ -206,30 +193,8 @@ func (r *run) step(i int) error {
 		rep.Stats = append(rep.Stats, StatValue{st.Name, ctx.stats[k]})
 	}
 	rep.Records = ctx.records
-	if r.Verify == VerifyEach || i == r.steps-1 {
-		if err := r.m.Verify(); err != nil {
-			return fail(err)
-		}
-	}
-	if cut != nil && rep.Changed {
-		if err := staged(cut, r.m); err != nil {
-			return fail(err)
-		}
-		r.valid = &validator{}
-	} else if r.valid != nil && rep.Changed {
-		if err := r.valid.after(r.m, s.pass.Places); err != nil {
-			return fail(err)
-		}
-	}
-	if kept != nil {
-		if err := CheckOrderOnly(kept, r.m); err != nil {
-			return fail(err)
-		}
-	}
-	if r.Repeat {
-		if err := r.repeat(s, copied, text); err != nil {
-			return fail(err)
-		}
+	if err := r.check(i, s, was, rep.Changed, text); err != nil {
+		return fail(err)
 	}
 	for _, h := range r.Hooks {
 		if err := h.After(&rep, r.m); err != nil {
@@ -242,6 +207,56 @@ func (r *run) step(i int) error {
 	r.log.Info("pass", "number", rep.Number, "pass", rep.Spec, "changed", rep.Changed, "digest", fmt.Sprintf("%.12s", rep.Digest))
 	if r.Dump != nil && (r.PrintAfter == "all" || r.PrintAfter == "changed" && rep.Changed || r.PrintAfter == rep.Pass) {
 		return r.Dump(Dump{Step: &rep, Of: r.p.Len(), Text: text})
+	}
+	return nil
+}
+
+// snapshot is the module before a pass, as checks of that pass need it.
+type snapshot struct {
+	repeated    *ir.Module // on which the pass runs again
+	ordered     *ir.Module // of which only the order may change
+	partitioned *ir.Module // of which the pass makes functions of each rank's pieces
+}
+
+func (r *run) snapshot(s *step) (was snapshot) {
+	if r.Repeat {
+		was.repeated = r.m.Clone()
+	}
+	if s.pass.OrderOnly {
+		was.ordered = r.m.Clone()
+	}
+	if r.valid != nil && s.pass.Partitions {
+		was.partitioned = r.m.Clone()
+	} else if r.valid != nil {
+		r.valid.before(r.m, s.pass.proof(s.values))
+	}
+	return was
+}
+
+// check verifies what a pass has left, and proves it where the manager does.
+func (r *run) check(i int, s *step, was snapshot, changed bool, text []byte) error {
+	if r.Verify == VerifyEach || i == r.steps-1 {
+		if err := r.m.Verify(); err != nil {
+			return err
+		}
+	}
+	if was.partitioned != nil && changed {
+		if err := staged(was.partitioned, r.m); err != nil {
+			return err
+		}
+		r.valid = &validator{}
+	} else if r.valid != nil && changed {
+		if err := r.valid.after(r.m, s.pass.Places); err != nil {
+			return err
+		}
+	}
+	if was.ordered != nil {
+		if err := CheckOrderOnly(was.ordered, r.m); err != nil {
+			return err
+		}
+	}
+	if r.Repeat {
+		return r.repeat(s, was.repeated, text)
 	}
 	return nil
 }

@@ -7,22 +7,24 @@ import (
 	"testing"
 )
 
+// denseTensor is a recorded tensor without data, row-major.
+func denseTensor(dt string, shape ...int64) recordedTensor {
+	r := recordedTensor{DType: dt, Shape: shape, Stride: make([]int64, len(shape))}
+	step := int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		r.Stride[d] = step
+		step *= max(shape[d], 1)
+	}
+	return r
+}
+
 // TestSVD holds singular values and vectors against what defines them, as their signs are free: columns
 // and rows at right angles, which together are the matrix.
 func TestSVD(t *testing.T) {
-	tensor := func(dt string, shape ...int64) recordedTensor {
-		r := recordedTensor{DType: dt, Shape: shape, Stride: make([]int64, len(shape))}
-		step := int64(1)
-		for d := len(shape) - 1; d >= 0; d-- {
-			r.Stride[d] = step
-			step *= max(shape[d], 1)
-		}
-		return r
-	}
 	for _, s := range [][2]int64{{4, 3}, {3, 5}, {2, 2}, {0, 2}} {
 		m, n := s[0], s[1]
 		k := min(m, n)
-		x := tensor("float32", 2, m, n)
+		x := denseTensor("float32", 2, m, n)
 		var a []float64
 		for i := range 2 * m * n {
 			v := float32(math.Sin(float64(i*i + 1)))
@@ -30,12 +32,12 @@ func TestSVD(t *testing.T) {
 			x.Data = append(x.Data, json.RawMessage(fmt.Sprintf("%q", fmt.Sprintf("%08x", math.Float32bits(v)))))
 		}
 		in := []recordedTensor{x}
-		values := tensor("float32", 2, k)
+		values := denseTensor("float32", 2, k)
 		alone, msg := recorded{Target: "aten.linalg_svdvals.default", Args: "(x0,)", Kwargs: "{'driver': 'gesvd'}", In: in, Out: []recordedTensor{values}}.run(t)
 		if msg != "" {
 			t.Fatal(msg)
 		}
-		none := tensor("float32", 0)
+		none := denseTensor("float32", 0)
 		got, msg := recorded{Target: "aten._linalg_svd.default", Args: "(x0, True, False)", In: in, Out: []recordedTensor{none, values, none}}.run(t)
 		if msg != "" {
 			t.Fatal(msg)
@@ -48,7 +50,7 @@ func TestSVD(t *testing.T) {
 			if full {
 				columns, rows, args = m, n, "(x0, True)"
 			}
-			u, vt := tensor("float32", 2, m, columns), tensor("float32", 2, rows, n)
+			u, vt := denseTensor("float32", 2, m, columns), denseTensor("float32", 2, rows, n)
 			u.Stride = []int64{m * columns, 1, max(m, 1)} // as LAPACK has it
 			got, msg := recorded{Target: "aten._linalg_svd.default", Args: args, In: in, Out: []recordedTensor{u, values, vt}}.run(t)
 			if msg != "" {
