@@ -50,6 +50,12 @@ func (r *rigT) groupOn(many bool) *coll.Group {
 	r.t.Helper()
 	o := smallGroup(r.w.Shares(), r.w.Size())
 	o.ManyStreams = many
+	return r.groupOf(o)
+}
+
+// groupOf makes a group of all ranks, which is closed behind the test.
+func (r *rigT) groupOf(o coll.GroupOptions) *coll.Group {
+	r.t.Helper()
 	g, err := coll.NewGroup(r.t.Context(), r.w, seqInts(r.w.Size()), o)
 	if err != nil {
 		r.t.Fatal(err)

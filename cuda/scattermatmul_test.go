@@ -322,16 +322,7 @@ func newStaged(r *rigT, bytes uint64) *coll.Group {
 	r.t.Helper()
 	o := smallGroup(r.w.Shares(), r.w.Size())
 	o.Staging = max(o.Staging, bytes)
-	g, err := coll.NewGroup(r.t.Context(), r.w, seqInts(r.w.Size()), o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			r.t.Error(err)
-		}
-	})
-	return g
+	return r.groupOf(o)
 }
 
 // enqueue runs the calls on all ranks but one.
