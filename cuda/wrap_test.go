@@ -183,7 +183,7 @@ func TestStaleWrap(t *testing.T) {
 		return func(rng *rand.Rand) error { return r.runUneven(randomSizes(rng, n, most), rng, 1) }
 	}
 	packets, _ := r.g.Scratch().AllToAllV(n)
-	// Which calls wipe: those have small counts, fill a slot or have chunks in some.
+	// Which calls reset their slots: those have small counts, fill a slot or have chunks in some.
 	for i, wiping := range [][]func(*rand.Rand) error{
 		{ll(kernels.AllReduce, 3)},
 		{ll(kernels.AllGather, 9), ll(kernels.AllToAll, 5), ll(kernels.ReduceScatter, 700)},
@@ -195,21 +195,21 @@ func TestStaleWrap(t *testing.T) {
 		r.stale(rng, early)
 		for age := range 2 {
 			r.set(math.MaxUint32-8, map[uint64]int{kernels.CtlFlagged: kernels.MaxBlocks})
-			wipes := 0
+			resets := 0
 			for call := 0; ; call++ {
 				e := r.counter(r.g.Members()[0], kernels.CtlFlagged)
 				if e > 1 && e < 1<<20 {
 					break
 				}
-				if e+1 >= kernels.Wipes {
-					wipes++
+				if e+1 >= kernels.FirstResetEpoch {
+					resets++
 				}
 				if err := wiping[(call+age)%len(wiping)](rng); err != nil {
 					t.Fatalf("calls %d, age %d, after epoch %#x: %v", i, age, e, err)
 				}
 			}
-			if wipes < 4 {
-				t.Errorf("%d calls wiped", wipes)
+			if resets < 4 {
+				t.Errorf("%d calls reset their slots", resets)
 			}
 			for call := range early + 4 {
 				large := []func(*rand.Rand) error{ll(kernels.AllReduce, 24000), uneven(4 * packets), ll(kernels.AllToAll, 24000), uneven(packets)}

@@ -37,9 +37,9 @@ const (
 	CtlCredit      = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
 )
 
-// Wipes is the first of the last epochs of packets with flags, whose calls clear what
+// FirstResetEpoch is the first of the last epochs of packets with flags, whose calls clear what
 // older ones left; src/flagged.h has the same number.
-const Wipes = 0xfffffffc
+const FirstResetEpoch = 0xfffffffc
 
 // Refresh is after how many direct collectives the exit counters of blocks that a call
 // has not are set; src/direct.h has the same number.

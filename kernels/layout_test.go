@@ -54,7 +54,7 @@ func TestSourceNumbers(t *testing.T) {
 			"SUM": uint64(Sum), "AVG": uint64(Avg), "PROD": uint64(Prod), "MIN": uint64(Min), "MAX": uint64(Max),
 		},
 		"poison.h":              {"POISON": Poison},
-		"flagged.h":             {"WIPES": Wipes},
+		"flagged.h":             {"WIPES": FirstResetEpoch},
 		"direct.h":              {"REFRESH": Refresh},
 		"uneven.h":              {"DEPTH": AllToAllVDepth},
 		"allreduce_push.cu":     {"CHUNK": PushUnits, "WINDOW": PushWindow},

@@ -213,7 +213,7 @@ func (b *block) flagged(kind kernels.Collective) error {
 		}
 	}
 	b.setEpoch(kernels.CtlFlagged, e)
-	if e >= kernels.Wipes && b.bid < a.Units {
+	if e >= kernels.FirstResetEpoch && b.bid < a.Units {
 		for r := uint64(0); r < uint64(a.N); r++ {
 			b.reset(a.Peer[0]+half+r*a.Slot, uint64(a.Units+b.bid), a.Slot/16, uint64(min(b.grid, a.Units)))
 		}

@@ -32,8 +32,8 @@ func (b *block) uneven(t kernels.Table, large bool) error {
 		return err
 	}
 	b.setEpoch(kernels.CtlFlagged, u.e)
-	if u.e >= kernels.Wipes {
-		u.wipeSlots()
+	if u.e >= kernels.FirstResetEpoch {
+		u.resetSlots()
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (u *uneven) take(i uint32) error {
 	})
 }
 
-func (u *uneven) wipeSlots() {
+func (u *uneven) resetSlots() {
 	grid, bid := uint64(u.grid), uint64(u.bid)
 	for r := uint32(0); r < u.a.N; r++ {
 		end, own := u.a.Slot/16, kernels.AllToAllVDepth*uint64(u.a.Per)/16
