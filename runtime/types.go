@@ -108,6 +108,11 @@ func (t Tensor) StridesOrDense() []int64 {
 	return rowmajor.Strides(t.Shape)
 }
 
+// sameElements reports whether tensors of one type are the same elements of the arena.
+func (t Tensor) sameElements(u Tensor) bool {
+	return t.Off == u.Off && (t.Strides == nil && u.Strides == nil || slices.Equal(t.StridesOrDense(), u.StridesOrDense()))
+}
+
 // Dense reports whether t is row-major without gaps.
 func (t Tensor) Dense() bool {
 	return t.Strides == nil || rowmajor.Is(t.Shape, t.Strides)
