@@ -61,19 +61,13 @@ func (b *Backend) takes(d compute.DeviceNum, shape shapes.Shape) error {
 	return nil
 }
 
-// HasSharedBuffers is true on the host.
-func (b *Backend) HasSharedBuffers() bool { return b.kind == "host" }
+// HasSharedBuffers is false, also on the host: who has a buffer's memory may change it at any time, so that it
+// would have to come anew for every run, a data set for every batch that is taken from it.
+func (b *Backend) HasSharedBuffers() bool { return false }
 
-// NewSharedBuffer makes a buffer of zeros, and gives its memory.
-func (b *Backend) NewSharedBuffer(d compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
-	if err := b.takes(d, shape); err != nil {
-		return nil, nil, err
-	}
-	if !b.HasSharedBuffers() {
-		return nil, nil, errors.Errorf("concert: buffers of a device of kind %s are not shared", b.kind)
-	}
-	u := &Buffer{b: b, dev: d, shape: shape, flat: dtypes.MakeAnySlice(shape.DType, shape.Size()), given: true}
-	return u, u.flat, nil
+// NewSharedBuffer is an error.
+func (b *Backend) NewSharedBuffer(compute.DeviceNum, shapes.Shape) (compute.Buffer, any, error) {
+	return nil, nil, errors.Wrap(compute.ErrNotImplemented, "concert: shared buffers")
 }
 
 // Backend is the backend that made the buffer.

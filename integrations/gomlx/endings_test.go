@@ -68,6 +68,26 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
+// What has come stays for the next runs and does not come again, but where somebody was given its
+// memory, as GoMLX is of all inputs where buffers are shared.
+func TestInputsStay(t *testing.T) {
+	for _, device := range devices {
+		h := newHarness(t, "device="+device)
+		if h.b.HasSharedBuffers() {
+			t.Errorf("device=%s: buffers are shared", device)
+		}
+		e := h.difference()
+		x, y := h.buffer(0, []float32{7, 5}, 2), h.buffer(0, []float32{1, 2}, 2)
+		h.want("device="+device, h.run(e, nil, x, y)[0], 9)
+		x.(*Buffer).flat.([]float32)[0]++ // which nobody may do
+		h.want("device="+device+", again", h.run(e, nil, x, y)[0], 9)
+		flat, err := x.Data()
+		h.check(err)
+		flat.([]float32)[1]++
+		h.want("device="+device+", given", h.run(e, nil, x, y)[0], 11)
+	}
+}
+
 // A run that fails before it begins has not brought its inputs, and the next one does.
 func TestInputsOfFailedRuns(t *testing.T) {
 	for _, device := range devices {
