@@ -98,8 +98,43 @@ func (im *importer) settle() {
 		n.Out = slices.Clone(n.Out)
 		for k := range n.Out {
 			t := &n.Out[k]
+			order, dense := denseOrder(t.Dims, t.Steps)
 			t.Shape, t.Dims = all(t.Shape, t.Dims)
 			t.Stride, t.Steps = all(t.Stride, t.Steps)
+			if dense && t.Dims != nil { // no stride may be a product of other sizes than the shape's
+				t.Stride, t.Steps = nil, stridesIn(order, t.Dims)
+			}
 		}
 	}
+}
+
+// denseOrder lists the dimensions of a tensor from the innermost outwards, if each stride is the number of elements
+// of those further in.
+func denseOrder(shape, strides []ir.Dim) (order []int, ok bool) {
+	if shape == nil || len(strides) != len(shape) {
+		return nil, false
+	}
+	next := ir.D(1)
+	for range shape {
+		d := -1
+		for i := range shape { // of equal strides the one of size 1 lies inside
+			if strides[i].Equal(next) && !slices.Contains(order, i) && (d < 0 || shape[i].Equal(ir.D(1))) {
+				d = i
+			}
+		}
+		if d < 0 {
+			return nil, false
+		}
+		order, next = append(order, d), next.Mul(shape[d])
+	}
+	return order, true
+}
+
+// stridesIn are the strides of a shape whose dimensions lie in that order, from the innermost outwards.
+func stridesIn(order []int, shape []ir.Dim) []ir.Dim {
+	strides, next := make([]ir.Dim, len(shape)), ir.D(1)
+	for _, d := range order {
+		strides[d], next = next, next.Mul(shape[d])
+	}
+	return strides
 }
