@@ -97,10 +97,7 @@ func carrierOf(n *ir.Node, i int) carrier {
 
 // widenable reports whether some operand has a carrier, and only waits read the results.
 func widenable(n *ir.Node) bool {
-	other := func(u ir.Use) bool {
-		return u.Node.Op() != ir.OpWaitTensor || len(u.Node.Args()) != len(u.Node.DeclaredArgs())
-	}
-	if len(n.Args()) != len(n.DeclaredArgs()) || slices.ContainsFunc(n.Result(0).Uses(), other) {
+	if !onlyAwaited(n) {
 		return false
 	}
 	for i, v := range n.Args() {
@@ -109,6 +106,14 @@ func widenable(n *ir.Node) bool {
 		}
 	}
 	return false
+}
+
+// onlyAwaited reports whether only waits read a collective's results, and nothing writes operands in flight.
+func onlyAwaited(n *ir.Node) bool {
+	other := func(u ir.Use) bool {
+		return u.Node.Op() != ir.OpWaitTensor || len(u.Node.Args()) != len(u.Node.DeclaredArgs())
+	}
+	return len(n.Args()) == len(n.DeclaredArgs()) && !slices.ContainsFunc(n.Result(0).Uses(), other)
 }
 
 // widen reduces operand i of n as c says.

@@ -3,6 +3,7 @@ package progen
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/passes"
@@ -47,7 +48,7 @@ func Rewriting(table *passes.Table, r *rand.Rand) string {
 	var specs []string
 	for _, p := range table.Passes() {
 		switch p.Name {
-		case "unroll", "canonicalize", "simplify-collectives", "fuse-collectives", "widen-reductions", "hierarchy", "pipeline-collectives":
+		case "unroll", "canonicalize", "simplify-collectives", "fuse-collectives", "widen-reductions", "dense-collectives", "hierarchy", "pipeline-collectives":
 			if r.IntN(4) > 0 || p.Name == "simplify-collectives" {
 				specs = append(specs, spec(p, r))
 			}
@@ -62,7 +63,7 @@ func spec(p *passes.Pass, r *rand.Rand) string {
 	var opts []string
 	for _, o := range p.Options {
 		limit := o.Name == "capacity" || o.Name == "cap"
-		if r.IntN(4) > 0 && p.Name != "hierarchy" && p.Name != "pipeline-collectives" || limit && r.IntN(3) > 0 {
+		if r.IntN(4) > 0 && !slices.Contains([]string{"hierarchy", "pipeline-collectives", "dense-collectives"}, p.Name) || limit && r.IntN(3) > 0 {
 			continue
 		}
 		switch o.Kind {
