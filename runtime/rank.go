@@ -131,6 +131,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	}
 	if err = r.open(ctx, news); err != nil {
 		r.job.Cancel(err) // others may be on the way
+		r.dev.Abort(err)  // or at work already, where they would see only that this rank has left
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.Close())
 	}
 	if cfg.Log != nil {

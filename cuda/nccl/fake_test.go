@@ -15,20 +15,22 @@ import (
 // Streams of a communicator have one order, so the stream of a call is only what
 // Done is asked about.
 type Fake struct {
-	mu     sync.Mutex
-	mem    []fakeMem
-	next   uintptr
-	ids    byte
-	clique map[ID]*clique
-	comms  map[Handle]*fakeComm
-	handle Handle
-	calls  int
-	failAt int
-	code   Code
-	fault  string // the first touch of memory that is none
-	lacks  error  // why there are no registrations
-	regs   map[Registration]fakeReg
-	reg    Registration
+	mu         sync.Mutex
+	mem        []fakeMem
+	next       uintptr
+	ids        byte
+	clique     map[ID]*clique
+	comms      map[Handle]*fakeComm
+	handle     Handle
+	calls      int
+	failAt     int
+	failCall   string // and the call that fails when failCallAt is 0
+	failCallAt int
+	code       Code
+	fault      string // the first touch of memory that is none
+	lacks      error  // why there are no registrations
+	regs       map[Registration]fakeReg
+	reg        Registration
 }
 
 // fakeReg is memory that is registered.
@@ -97,6 +99,13 @@ func (f *Fake) FailAt(nth int, c Code) {
 	f.failAt, f.code = f.calls+nth, c
 }
 
+// FailCall makes the nth call of that name from now, counted from 1, return code.
+func (f *Fake) FailCall(call string, nth int, c Code) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failCall, f.failCallAt, f.code = call, nth, c
+}
+
 // Break gives the communicator of rank in every group an asynchronous error.
 func (f *Fake) Break(rank int, c Code) {
 	f.mu.Lock()
@@ -141,7 +150,10 @@ func (f *Fake) Done(stream uintptr) (bool, error) {
 // begin counts a call and says whether it is to fail. f.mu is held.
 func (f *Fake) begin(call string) error {
 	f.calls++
-	if f.calls == f.failAt {
+	if call == f.failCall {
+		f.failCallAt--
+	}
+	if f.calls == f.failAt || call == f.failCall && f.failCallAt == 0 {
 		return &Error{Call: call, Code: f.code, Text: "as asked"}
 	}
 	return nil
