@@ -98,7 +98,7 @@ func TestFeedback(t *testing.T) {
 	if after.Makespan >= before.Makespan || after.Exposed >= 0.01*after.Makespan || compile.Gap(before, after) != after.Makespan/before.TightBound-1 {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
-	if len(r.Report.Steps) != 13 || len(r.Report.Steps[8].Records) == 0 {
+	if len(r.Report.Steps) != 14 || len(r.Report.Steps[9].Records) == 0 {
 		t.Errorf("the report has %d steps", len(r.Report.Steps))
 	}
 }

@@ -14,8 +14,8 @@ import (
 // ranges at once. A permuted copy stands behind a gather and in front of a reduce_scatter; it is
 // scheduled, planned and fused like any operation, while a device that must move rows by itself needs
 // scratch for all of them. A collective stays as it is that something other than its waits reads, that
-// has order-only edges, whose tensors something writes in place, or whose sizes are known at run time
-// only. Linear.
+// has order-only edges, whose tensors something writes in place, whose sizes are known at run time
+// only, or that reduces what is reduced before or afterwards, too. Linear.
 func denseCollectives() passes.Pass {
 	return passes.Pass{
 		Name:         "dense-collectives",
@@ -38,6 +38,26 @@ func denseCollectives() passes.Pass {
 	}
 }
 
+// reduced reports whether v comes out of a reduction over ranks; sums of sums have no proof in another order of
+// elements, and few programs have them.
+func reduced(v *ir.Value) bool {
+	n := v.Def()
+	for passesOn(n) {
+		n = n.Arg(0).Def()
+	}
+	return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op().Info().Reduces
+}
+
+// reducedAgain reports whether v is reduced over ranks, as it is or converted.
+func reducedAgain(v *ir.Value) bool {
+	return slices.ContainsFunc(v.Uses(), func(u ir.Use) bool {
+		return u.Node.Op().Info().Reduces || passesOn(u.Node) && slices.ContainsFunc(u.Node.Results(), reducedAgain)
+	})
+}
+
+// passesOn reports whether n gives its operand's elements, in whatever type.
+func passesOn(n *ir.Node) bool { return n.Op().IsView() || n.Op() == ir.OpConvert }
+
 // blocker makes collectives of blocks.
 type blocker struct {
 	f      *ir.Func
@@ -55,9 +75,12 @@ func (b *blocker) scattered(n *ir.Node, d int, rows int64) bool {
 		return false
 	}
 	for _, u := range n.Result(0).Uses() {
-		if u.Node.Ordered() || slices.ContainsFunc(u.Node.Results(), b.writes.Written) {
+		if u.Node.Ordered() || slices.ContainsFunc(u.Node.Results(), b.writes.Written) || n.Op() == ir.OpReduceScatter && slices.ContainsFunc(u.Node.Results(), reducedAgain) {
 			return false
 		}
+	}
+	if n.Op() == ir.OpReduceScatter && slices.ContainsFunc(n.Args(), reduced) {
+		return false
 	}
 	many := false
 	for i, v := range n.Args() {

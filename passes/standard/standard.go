@@ -39,6 +39,7 @@ func standardPasses() []passes.Pass {
 		simplify.Pass(),
 		regather(),
 		fusecollectives.Pass(),
+		narrowMatmuls(),
 		widenReductions(),
 		denseCollectives(),
 		hierarchy.Pass(),
@@ -79,6 +80,8 @@ func standardOrder() []passes.Constraint {
 		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives", "fuse-collectives"}, names{"widen-reductions"}, "they would take conversions around a collective for computation"),
 		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives", "fuse-collectives"}, names{"dense-collectives"}, "they know what follows from a dimension that is gathered or scattered"),
 		constraints(names{"dense-collectives"}, names{"hierarchy", "pipeline-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the copies"),
+		constraints(names{"spmd", "unroll", "pipeline", "canonicalize", "partition", "simplify-collectives"}, names{"narrow-matmuls"}, "they bring conversions and matmuls together"),
+		constraints(names{"narrow-matmuls"}, names{"hierarchy", "pipeline-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the time that matmuls take"),
 		constraints(names{"widen-reductions"}, names{"hierarchy", "pipeline-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the conversions and the bytes of the other type"),
 		constraints(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "the schedule must see the collectives that hierarchy makes"),
 		constraints(names{"spmd", "unroll", "pipeline", "partition"}, names{"pipeline-collectives"}, "loops that are unrolled, partitioned or split into stages later would be pipelined in vain"),
@@ -137,7 +140,7 @@ func constraints(before, after names, why string) (out []passes.Constraint) {
 func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
 		{Name: "default", Doc: "everything that makes a program faster without more memory, and its memory plan", Text: "unroll,canonicalize,simplify-collectives,regather,hierarchy{reassociate=true},pipeline-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, reductions in types that GPUs have, and what is gathered in blocks", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},regather,widen-reductions,dense-collectives,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "cuda", Doc: "default, with operations fused into regions, one kernel each, reductions in types that GPUs have, and what is gathered in blocks", Text: "unroll,canonicalize,simplify-collectives{gather-sums=true},regather,narrow-matmuls,widen-reductions,dense-collectives,hierarchy{reassociate=true},pipeline-collectives,overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that another tool can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}

@@ -48,7 +48,7 @@ func Rewriting(table *passes.Table, r *rand.Rand) string {
 	var specs []string
 	for _, p := range table.Passes() {
 		switch p.Name {
-		case "unroll", "canonicalize", "simplify-collectives", "fuse-collectives", "widen-reductions", "dense-collectives", "hierarchy", "pipeline-collectives":
+		case "unroll", "canonicalize", "simplify-collectives", "fuse-collectives", "narrow-matmuls", "widen-reductions", "dense-collectives", "hierarchy", "pipeline-collectives":
 			if r.IntN(4) > 0 || p.Name == "simplify-collectives" {
 				specs = append(specs, spec(p, r))
 			}
