@@ -40,14 +40,17 @@ func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, 
 		}
 	}
 	s := named.Stream
-	if err := r.dev.Collective(s, c); err != nil {
-		return nil, err
-	}
-	ev, err := r.event()
+	ev, err := r.event() // first: a peer that is through the collective sees all that this rank holds for it
 	if err != nil {
 		return nil, err
 	}
-	if err := r.dev.Record(s, ev); err != nil {
+	if err = r.dev.Collective(s, c); err == nil {
+		err = r.dev.Record(s, ev)
+	}
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.free = append(r.free, ev)
 		return nil, err
 	}
 	return &Work{r: r, op: c.Name(), ev: ev, tensors: c.Outs}, nil
