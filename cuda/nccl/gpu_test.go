@@ -29,6 +29,20 @@ type gpu struct {
 	s   driver.Stream
 }
 
+// captured is what run enqueues in the stream, as a graph.
+func (g *gpu) captured(run func() error) (graph driver.Graph, x driver.Exec, err error) {
+	if err = g.drv.CaptureBegin(g.c, g.s); err == nil {
+		err = run()
+	}
+	if err == nil {
+		graph, err = g.drv.CaptureEnd(g.c, g.s)
+	}
+	if err == nil {
+		x, err = g.drv.GraphInstantiate(g.c, graph)
+	}
+	return graph, x, err
+}
+
 func openGPU(dev int) (*gpu, error) {
 	drv, err := driver.Open("")
 	if err != nil {
@@ -277,17 +291,7 @@ func capture(cx context.Context, c *Comm, g *gpu) error {
 	if err := c.Wait(cx, "first run", g.done); err != nil {
 		return err
 	}
-	if err := g.drv.CaptureBegin(g.c, g.s); err != nil {
-		return err
-	}
-	if err := runAll(); err != nil {
-		return err
-	}
-	graph, err := g.drv.CaptureEnd(g.c, g.s)
-	if err != nil {
-		return err
-	}
-	x, err := g.drv.GraphInstantiate(g.c, graph)
+	graph, x, err := g.captured(runAll)
 	if err != nil {
 		return err
 	}

@@ -96,14 +96,7 @@ func sumInGraph(t *testing.T, c *Comm, g *gpu, op Op, round int64) error {
 	if err := g.put(op.Tensors[0].Dst, make([]byte, 4*n)); err != nil {
 		return err
 	}
-	if err := errors.Join(g.drv.CaptureBegin(g.c, g.s), c.Run(t.Context(), g.stream, op)); err != nil {
-		return err
-	}
-	graph, err := g.drv.CaptureEnd(g.c, g.s)
-	if err != nil {
-		return err
-	}
-	x, err := g.drv.GraphInstantiate(g.c, graph)
+	graph, x, err := g.captured(func() error { return c.Run(t.Context(), g.stream, op) })
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 	return left
 }
 
-// checkBroken says whether the group is broken. A peer's kernel that gives up writes that into
+// checkBroken says whether the group is broken. A peer's kernel that times out writes that into
 // the device's memory only, and where no kernel waits nobody else looks there. The host has one
 // copy of that word on its way at a time and does not wait for it: the device's queues may be
 // stuck behind the very wait that is to end.

@@ -16,7 +16,7 @@ import (
 const maxRecomputed = 1024
 
 // bounded reports whether that is kept. Two indices count as one where the same ways lead to
-// them. O(nodes * mostAnew).
+// them. O(nodes * maxRecomputed).
 func (r *regionShape) bounded(nodes []*ir.Node) bool {
 	if !slices.ContainsFunc(nodes, reindexes) {
 		return true
