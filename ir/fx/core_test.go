@@ -15,7 +15,6 @@ import (
 // notImported are operators of the core set that concert does not have, with the reason.
 var notImported = map[string]string{
 	"aten._local_scalar_dense.default": "a number of the host that a tensor decides",
-	"aten.nonzero.default":             "a size that a tensor decides",
 	"aten.sym_numel.default":           "no tensor: sizes are numbers in files",
 	"aten.sym_size.int":                "no tensor: sizes are numbers in files",
 	"aten.sym_storage_offset.default":  "no tensor: sizes are numbers in files",
@@ -30,6 +29,7 @@ var byOthers = map[string]string{
 	"aten.randn.default":          "TestDraws",
 	"aten.randperm.default":       "TestDraws",
 	"aten.native_dropout.default": "TestDraws",
+	"aten.nonzero.default":        "TestMasks",
 
 	"aten.avg_pool3d.default":               "TestPools",
 	"aten.max_pool3d_with_indices.default":  "TestPools",

@@ -46,6 +46,47 @@ func (c *node) readSize() error {
 	return nil
 }
 
+// Reads reports whether d is a symbol that an input has or that the number of what holds in a mask may
+// decide, which is no other's; it is to be read if that is new.
+func (c *node) Reads(d ir.Dim, of *ir.Value) (symbol string, ok bool) {
+	names := d.Symbols(nil)
+	if len(names) != 1 || !d.Equal(ir.Sym(names[0])) {
+		return "", false
+	}
+	if v := c.im.masks[names[0]]; v != nil {
+		return "", v == of
+	}
+	if c.im.given(names[0]) {
+		return "", true
+	}
+	if c.im.masks == nil {
+		c.im.masks = map[string]*ir.Value{}
+	}
+	c.im.masks[names[0]] = of
+	return names[0], true
+}
+
+// given reports whether an input has a symbol among its sizes, or is its value.
+func (im *importer) given(symbol string) bool {
+	for i := range im.file.Nodes {
+		n := &im.file.Nodes[i]
+		if n.Kind != "input" && !(n.Kind == "size" && len(n.Inputs) == 0) {
+			continue
+		}
+		if d, err := ir.ParseDim(n.Size); n.Size != "" && err == nil && slices.Contains(d.Symbols(nil), symbol) {
+			return true
+		}
+		for k := range n.Out {
+			for _, d := range n.Out[k].shape() {
+				if slices.Contains(d.Symbols(nil), symbol) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // tracedShape is the shape of a node that gives one tensor, which may be in flight.
 func (c *node) tracedShape(param string) (ir.Shape, bool) {
 	v := c.Arg(param)

@@ -51,7 +51,7 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
             torch._dynamo.mark_dynamic(args[k], d)
             now = args[k].shape[d]  # PyTorch takes sizes that are equal now for one size
             recorder.most[now] = min(most, recorder.most.get(now, most))
-    config = torch._dynamo.config.patch(capture_scalar_outputs=True, allow_rnn=True)  # sizes that tensors hold
+    config = torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True, allow_rnn=True)  # sizes that tensors hold
     cells = torch.backends.mkldnn.flags(enabled=False)  # RNNs become the steps of their cells
     with torch.enable_grad() if backward else torch.no_grad(), config, cells:
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))

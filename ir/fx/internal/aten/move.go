@@ -76,16 +76,20 @@ func cat(c *call) error {
 }
 
 // indices reads a list of index tensors with None for whole dimensions.
-func (c *call) indices() (dims []int64, idx []*ir.Value, err error) {
+// A mask among them stands for the indices of what holds in it, as many as shape has
+// where the dimensions that they choose from are.
+func (c *call) indices(shape func() (ir.Shape, error)) (dims []int64, idx []*ir.Value, err error) {
 	list := c.ListOf("indices")
 	if len(list) > traced.MaxRank {
 		c.Reject("indices", c.Arg("indices"), "%d index tensors are more than a tensor has dimensions", len(list))
 	}
+	next := int64(0)
 	for k := range list {
 		switch {
 		case c.Err != nil:
 			return nil, nil, c.Err
 		case list[k].Kind == pytext.None:
+			next++
 			continue
 		case list[k].Kind != pytext.Name:
 			c.Want("indices", "a tensor or None", &list[k])
@@ -95,20 +99,32 @@ func (c *call) indices() (dims []int64, idx []*ir.Value, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if x.Type().DType() == ir.Bool {
-			return nil, nil, traced.ErrForm // a mask: the shape depends on the data
+		for range max(1, masked(x)) {
+			dims, idx, next = append(dims, next), append(idx, x), next+1
 		}
-		dims, idx = append(dims, int64(k)), append(idx, x)
 	}
 	if len(idx) == 0 && c.Err == nil {
 		return nil, nil, traced.ErrForm
+	}
+	if slices.ContainsFunc(idx, func(x *ir.Value) bool { return masked(x) > 0 }) && c.Err == nil {
+		if shape == nil {
+			return nil, nil, traced.ErrForm
+		}
+		s, err := shape()
+		if err != nil {
+			return nil, nil, err
+		}
+		idx = c.unmasked(dims, idx, s)
 	}
 	return dims, idx, c.Err
 }
 
 func index(c *call) error {
 	x := c.Tensor("self")
-	dims, idx, err := c.indices()
+	dims, idx, err := c.indices(func() (ir.Shape, error) {
+		t, err := c.Trace.TypeOf(0)
+		return t.Shape(), err
+	})
 	if err != nil {
 		return err
 	}
@@ -130,11 +146,11 @@ func indexSelect(c *call) error {
 func indexPut(c *call) error {
 	x, values := c.Tensor("self"), c.Tensor("values")
 	if list := c.ListOf("indices"); len(list) == 1 && list[0].Kind == pytext.Name && c.Err == nil {
-		if mask := c.Tensors("indices"); c.Err == nil && mask[0].Type().DType() == ir.Bool {
+		if mask := c.Tensors("indices"); c.Err == nil && shared(x, mask[0], values) {
 			return c.putUnder(x, mask[0], values)
 		}
 	}
-	dims, idx, err := c.indices()
+	dims, idx, err := c.indices(func() (ir.Shape, error) { return values.Type().Shape(), nil })
 	if err != nil {
 		return err
 	}
@@ -156,13 +172,17 @@ func indexPut(c *call) error {
 	return c.EmitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
 }
 
-// putUnder puts values where a mask of the leading dimensions holds, which all get the same.
-func (c *call) putUnder(x, mask, values *ir.Value) error {
+// shared reports whether all places where a mask of the leading dimensions holds get the same values.
+func shared(x, mask, values *ir.Value) bool {
 	s, m, v := x.Type().Shape(), mask.Type().Shape(), values.Type().Shape()
 	rest := len(s) - len(m)
-	if rest < 0 || !s[:len(m)].Equal(m) || len(v) > rest+1 || len(v) == rest+1 && !v[0].Equal(ir.D(1)) {
-		return traced.ErrForm // a value for each place that holds
-	}
+	return mask.Type().DType() == ir.Bool && rest >= 0 && s[:len(m)].Equal(m) && (len(v) <= rest || len(v) == rest+1 && v[0].Equal(ir.D(1)))
+}
+
+// putUnder puts values where a mask holds, if they are shared.
+func (c *call) putUnder(x, mask, values *ir.Value) error {
+	m, v := mask.Type().Shape(), values.Type().Shape()
+	rest := x.Type().Rank() - len(m)
 	if len(v) == rest+1 {
 		values = c.Reshaped(values, v[1:])
 	}

@@ -27,7 +27,7 @@ var placeOps = []row{
 // within are the indices of a list, moved into self's dimensions: what lies outside is masked.
 func (c *call) within() (x, mask *ir.Value, dims attr.List, idx []*ir.Value, err error) {
 	x, mask = c.Tensor("self"), c.Tensor("mask")
-	ds, idx, err := c.indices()
+	ds, idx, err := c.indices(nil)
 	if err = cmp.Or(err, c.Err); err != nil {
 		return nil, nil, nil, nil, err
 	}

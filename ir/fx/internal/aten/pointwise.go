@@ -227,8 +227,8 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 		switch {
 		case c.Err != nil:
 			return c.Err
-		case len(l) > 0: // the factor would fall on the wrong operand
-			return traced.ErrForm
+		case len(l) > 0: // the factor is the tensor's
+			return c.scaled(op, l, s, c.Tensor(b))
 		case slices.ContainsFunc(op.Info().Attrs, func(s ir.AttrSpec) bool { return s.Key == "reverse" }):
 			l = l.With("reverse", attr.Bool(true))
 		case !commutes(op):
@@ -236,6 +236,19 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 		}
 		return c.EmitErr(op, l.With("scalar", s), c.Tensor(b))
 	}
+}
+
+// scaled imports an operation of a number and a multiple of a tensor, whose results are rounded once.
+func (c *call) scaled(op ir.Op, alpha attr.List, number attr.Value, x *ir.Value) error {
+	t, err := c.Trace.TypeOf(0)
+	if err != nil {
+		return err
+	}
+	within := t.DType()
+	if within == ir.BF16 || within == ir.F16 {
+		within = ir.F32
+	}
+	return c.Settle(c.In(t.DType(), c.Make(op, alpha, c.Filled(number, within), c.In(within, x))))
 }
 
 // where imports a choice; numbers become scalar tensors of the result's type.

@@ -18,6 +18,8 @@ var segmentOps = []row{
 	{"aten._segment_reduce_backward.default", "grad output data reduce * lengths offsets axis initial", segmentReduceBackward},
 	{"aten.histogram.bin_ct", "self bins * range weight density", histogramOf},
 	{"aten._histogramdd_bin_edges.default aten._histogramdd_from_bin_cts.default", "self bins * range weight density", histogramOfRows},
+	{"aten.nonzero.default", "self", nonzero},
+	{"aten.masked_select.default", "self mask", maskedSelect},
 	{"aten.nonzero_static.default", "self * size fill_value", nonzeroStatic},
 	{"aten.embedding_renorm.default", "self indices max_norm norm_type", embeddingRenorm},
 }

@@ -1,0 +1,138 @@
+package aten
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// How much of a mask holds is known when the program runs: it sets a symbol, and the indices of
+// what holds, in row-major order, are as many. Memory is laid out for all of the mask.
+
+// masked is how many dimensions a mask chooses from; 0 for indices.
+func masked(x *ir.Value) int {
+	if x.Type().DType() != ir.Bool {
+		return 0
+	}
+	return max(1, x.Type().Rank())
+}
+
+// unmasked has the indices of what holds for each mask in a list, which has a mask of some
+// dimensions as many times. shape is what is indexed so, or is broadcast to that.
+func (c *call) unmasked(dims []int64, idx []*ir.Value, shape ir.Shape) []*ir.Value {
+	behind, last := c.Tensor("self").Type().Rank()-len(dims), int(dims[len(dims)-1])
+	if last-int(dims[0]) == len(dims)-1 { // side by side: dimensions in front of them stay there
+		behind -= int(dims[0])
+	}
+	at := len(shape) - 1 - behind
+	if behind < 0 || at < 0 {
+		c.Err = traced.ErrForm
+		return nil
+	}
+	out := slices.Clone(idx)
+	for k := 0; k < len(idx) && c.Err == nil; k++ {
+		if n := masked(idx[k]); n > 0 {
+			copy(out[k:], c.holding(idx[k], idx[k], shape[at]))
+			k += n - 1
+		}
+	}
+	return out
+}
+
+// holding lists the indices of what holds in a mask, in one tensor of size elements for each dimension.
+// The trace may have the same size for whatever is made of the same tensor.
+func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
+	if mask.Type().Rank() == 0 {
+		c.Err = traced.ErrForm
+	}
+	if c.Err != nil {
+		return nil
+	}
+	shape := traced.Static(mask)
+	n := intmath.Product(shape)
+	symbol, ok := c.Trace.Reads(size, of)
+	if !ok || n == 0 {
+		c.Err = traced.ErrForm
+		return nil
+	}
+	flat := c.Flat(mask)
+	ones := c.In(ir.I64, flat)
+	if symbol != "" {
+		total := c.Over(ir.OpSum, ones, true, 0)
+		c.Helper(ir.OpReadSize, attr.List(nil).With(ir.SymbolsKey, attr.Strings(symbol)), ir.Tensor(ir.I64, 1), total)
+	}
+	// What does not hold is written to one more place, behind all others.
+	to := c.Make(ir.OpWhere, nil, flat, c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), ones), 1), c.Filled(attr.Int(n), ir.I64))
+	first := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+	all := c.Make(ir.OpIndexPut, first, c.Filled(attr.Int(0), ir.I64, n+1), c.Counting(n), to)
+	there := c.SizedPiece(all, 0, ir.D(0), size, 1)
+	out := make([]*ir.Value, len(shape))
+	for d := range shape {
+		out[d] = there
+		if d < len(shape)-1 {
+			out[d] = c.With(ir.OpFloorDivide, out[d], float64(intmath.Product(shape[d+1:])))
+		}
+		if d > 0 {
+			out[d] = c.With(ir.OpRemainder, out[d], float64(shape[d]))
+		}
+	}
+	return out
+}
+
+// nonzero lists the indices of what is not zero, a row for each.
+func nonzero(c *call) error {
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
+	}
+	t, err := c.Trace.TypeOf(0)
+	if err != nil {
+		return err
+	}
+	if t.Rank() != 2 {
+		return traced.ErrForm
+	}
+	mask := x
+	if x.Type().DType() != ir.Bool {
+		mask = c.With(ir.OpNe, x, 0)
+	}
+	columns := c.holding(mask, x, t.Shape()[0])
+	if c.Err != nil {
+		return c.Err
+	}
+	for k := range columns {
+		columns[k] = c.Unsqueezed(columns[k], 1)
+	}
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(1), columns...))
+}
+
+// maskedSelect lists the elements where a mask holds.
+func maskedSelect(c *call) error {
+	x, mask := c.Tensor("self"), c.Tensor("mask")
+	t, err := c.Trace.TypeOf(0)
+	switch {
+	case c.Err != nil:
+		return c.Err
+	case err != nil:
+		return err
+	case t.Rank() != 1 || mask.Type().DType() != ir.Bool:
+		return traced.ErrForm
+	}
+	both, err := ir.Infer(ir.OpWhere, nil, nil, []ir.Type{mask.Type(), x.Type(), x.Type()})
+	if err != nil {
+		return traced.ErrForm
+	}
+	x, fine := c.Broadcast(x, both[0].Shape())
+	mask, also := c.Broadcast(mask, both[0].Shape())
+	if !fine || !also {
+		return traced.ErrForm
+	}
+	idx := c.holding(c.Flat(mask), c.Tensor("mask"), t.Shape()[0])
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.EmitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(0)), c.Flat(x), idx[0])
+}

@@ -1,0 +1,130 @@
+package fx_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir/fx"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// maskCases are calls whose number of results a mask decides, with what they give for
+// operands of these shapes, as flat indices into operand 0, or as numbers.
+var maskCases = []struct {
+	call string
+	want func(in [][]float64) []float64
+}{
+	{"aten.nonzero.default (x0,) | bool[3,4] -> i64[u,2] | u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[0]) {
+			out = append(out, float64(i/4), float64(i%4))
+		}
+		return out
+	}},
+	{"aten.nonzero.default (x0,) | f32[5] -> i64[u,1] | u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[0]) {
+			out = append(out, float64(i))
+		}
+		return out
+	}},
+	{"aten.index.Tensor (x0, [x1]) | f32[3,4,2] bool[3,4] -> f32[u,2] | u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[1]) {
+			out = append(out, in[0][2*i], in[0][2*i+1])
+		}
+		return out
+	}},
+	{"aten.index.Tensor (x0, [None, x1]) | f32[3,4] bool[4] -> f32[3,u] | u=0", func(in [][]float64) (out []float64) {
+		for r := range 3 {
+			for _, i := range holds(in[1]) {
+				out = append(out, in[0][4*r+i])
+			}
+		}
+		return out
+	}},
+	{"aten.index.Tensor (x0, [x1, None, x2]) | f32[3,2,4] bool[3] i64<4>[1] -> f32[u,2] | u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[1]) {
+			out = append(out, in[0][8*i+int(in[2][0])], in[0][8*i+4+int(in[2][0])])
+		}
+		return out
+	}},
+	{"aten.masked_select.default (x0, x1) | f32[3,4] bool[4] -> f32[u] | u=0", func(in [][]float64) (out []float64) {
+		for r := range 3 {
+			for _, i := range holds(in[1]) {
+				out = append(out, in[0][4*r+i])
+			}
+		}
+		return out
+	}},
+	{"aten.index_put.default (x0, [x1], x2, True) | f32[3,4,2] bool[3,4] f32[u,2] -> f32[3,4,2] | u=0", func(in [][]float64) []float64 {
+		out := slices.Clone(in[0])
+		for k, i := range holds(in[1]) {
+			out[2*i] += in[2][2*k]
+			out[2*i+1] += in[2][2*k+1]
+		}
+		return out
+	}},
+	{"aten.add.Tensor (0.25, x0) {'alpha': 0.5} | bool[6] -> f32[6] | u=0", func(in [][]float64) (out []float64) {
+		for _, x := range in[0] {
+			out = append(out, 0.25+0.5*x)
+		}
+		return out
+	}},
+}
+
+func holds(mask []float64) (out []int) {
+	for i, x := range mask {
+		if x != 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// TestMasks runs calls whose sizes are decided by masks of which all, nothing, and any part holds.
+func TestMasks(t *testing.T) {
+	host := hostrun.Goroutines(rt.Config{})
+	for n, c := range maskCases {
+		call, kwargs := parseSized(t, c.call)
+		f, err := fx.Read("call.json", strings.NewReader(call.document(kwargs, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := f.Import()
+		if err != nil || len(res.Warnings) > 0 {
+			t.Errorf("%s: %v %v", c.call, err, res)
+			continue
+		}
+		for seed := range uint64(8) {
+			rng := rand.New(rand.NewPCG(uint64(n), seed))
+			at := map[string]int64{}
+			var in []interp.Tensor
+			var numbers [][]float64
+			for k, x := range call.in {
+				y := x.fill(t, rng, at)
+				if y.DType == dtype.Bool && seed < 2 {
+					for i := range y.Data {
+						y.Data[i] = byte(seed)
+					}
+				}
+				xs := y.Float64s()
+				if decides := y.DType == dtype.Bool || k == 0 && len(call.in) == 1; decides {
+					at["u"] = int64(len(holds(xs)))
+				}
+				in, numbers = append(in, y), append(numbers, xs)
+			}
+			want := c.want(numbers)
+			got, err := interp.Run(t.Context(), res.Func, [][]interp.Tensor{in}, interp.Options{})
+			if err != nil || !slices.Equal(got[0][0].Float64s(), want) {
+				t.Errorf("%s, seed %d: the interpreter gives %v, %v, want %v", c.call, seed, got, err, want)
+			}
+			got, err = host(t.Context(), res.Func, [][]interp.Tensor{in})
+			if err != nil || !slices.Equal(got[0][0].Float64s(), want) {
+				t.Errorf("%s, seed %d: the host gives %v, %v, want %v", c.call, seed, got, err, want)
+			}
+		}
+	}
+}
