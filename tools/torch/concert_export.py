@@ -596,7 +596,8 @@ class _Writer:
         bounds = [int(b) for b in bounds if b is not None and b < 1 << 50]
         if not bounds:
             raise ValueError("the size %s has no upper bound: say it by dynamic=, or torch._check(size <= N)" % symbol)
-        least = int(env.bound_sympy(symbol).lower)
+        least = env.bound_sympy(symbol).lower
+        least = int(least) if least > 0 else 0  # what an integer is asserted to be at most may have no lower bound
         least -= least == 2  # PyTorch takes every open size for at least 2, and the program holds for 1
         return {"hint": min([*bounds] + ([] if hint is None else [int(hint)])), **({"min": least} if least > 0 else {}), "max": min(bounds)}
 
@@ -757,7 +758,7 @@ def _agree(document):
         return
     have = _of_all(mine[at] if at < len(mine) else "nothing more")
     other = next(r for r, h in enumerate(have) if h != have[0])
-    raise ValueError("rank 0 has traced %r, rank %d %r: the program must be the same on all ranks, pass what differs as a tensor" % (have[0], other, have[other]))
+    raise ValueError("rank 0 has traced %r, rank %d %r: the program must be the same on all ranks, pass what differs as a tensor, and set PYTHONHASHSEED if it follows from the order of a set" % (have[0], other, have[other]))
 
 
 def _partition(name):
