@@ -243,6 +243,24 @@ class Routed(nn.Module):
         return (back * weight[:, None]).pow(2).mean()
 
 
+class Experts(nn.Module):
+    """A mixture of experts on every rank, one after the other: each reads the tokens that chose it."""
+
+    def __init__(self, dim=16, hidden=24, experts=4):
+        super().__init__()
+        self.router = nn.Linear(dim, experts, bias=False)
+        self.up = nn.ModuleList(nn.Linear(dim, hidden) for _ in range(experts))
+        self.down = nn.ModuleList(nn.Linear(hidden, dim) for _ in range(experts))
+
+    def forward(self, x):
+        weight, to = self.router(x).float().softmax(-1).topk(2)
+        out = torch.zeros_like(x)
+        for e, (up, down) in enumerate(zip(self.up, self.down)):
+            row, choice = torch.where(to == e)
+            out = out.index_add(0, row, down(F.silu(up(x[row]))) * weight[row, choice, None].to(x.dtype))
+        return out.pow(2).mean() + x[x > 1].float().sum()
+
+
 # The sizes of arguments that are known at run time only, the greatest by dimension.
 SEQUENCES = {0: {0: 8, 1: 16}, 1: {0: 8, 1: 16}}
 DYNAMIC = {
@@ -267,6 +285,7 @@ MODELS = {
     "electra": language("ElectraForMaskedLM", **COMMON, embedding_size=16, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "encoder": classified(Encoder, tokens, tokens),
     "encoder_any": classified(Encoder, lambda: tokens((3, 11)), lambda: tokens((3, 11))),
+    "experts": lambda: (Experts(), (torch.randn(16, 16),)),
     "gemma2": language("Gemma2ForCausalLM", **ROTARY),
     "gpt_any": lambda: (Gpt(), (tokens((4, 16)), tokens((4, 16)))),
     "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
