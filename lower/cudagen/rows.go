@@ -161,7 +161,11 @@ func (g *generator) putFull() error {
 			continue
 		}
 		at := g.full()
-		if !v.Type().Shape().Equal(g.f.walked) {
+		switch {
+		case v.Type().Shape().Equal(g.f.walked):
+		case g.f.length == 1 && !g.f.dynamicLength: // folds are read by the index of the row at hand
+			at = g.x.Unravel(g.rowPosition(), g.r.shape(v))
+		default:
 			// All of one shape at one index, so that a result may be in place of an operand of others.
 			alike := slices.IndexFunc(g.r.outs, func(u *ir.Value) bool { return u.Type().Shape().Equal(v.Type().Shape()) })
 			at = g.inMemoryOrder(g.r.outs[alike], g.x.Ravel(at, g.r.extents(g.f.walked)))
