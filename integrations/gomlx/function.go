@@ -37,6 +37,7 @@ type function struct {
 	lines    []string
 	outs     []*value
 	returned bool
+	drawn    map[string]*value // constants of random numbers, see random.go
 
 	// Of main.
 	inputs          []string // names as the caller gave them

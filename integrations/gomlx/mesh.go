@@ -38,23 +38,36 @@ func parseMesh(text string) (*compute.Mesh, error) {
 	return m, nil
 }
 
-// onMesh makes a computation of one device that has variables one of the backend's mesh, and
-// reports whether it did.
+// initialization is GoMLX's name of the computation that gives variables their first values. It
+// has the state of random numbers for its only input, if any.
+const initialization = "VariableInitialization"
+
+// initializes reports whether the results of a computation are first values of variables.
+func (n *builder) initializes() bool { return n.name == initialization }
+
+// onMesh makes a computation of one device that has variables, or gives them their first
+// values, one of the backend's mesh, and reports whether it did.
 func (n *builder) onMesh() bool {
 	if n.b.mesh == nil || size(*n.b.mesh) == 1 || n.fixed() || n.meshes != nil {
 		return false
 	}
-	f, specs := n.main, make([]*compute.ShardingSpec, len(n.main.params))
-	cut := false
-	if !slices.ContainsFunc(f.inputs, variable) {
+	f, specs, outs := n.main, make([]*compute.ShardingSpec, len(n.main.params)), slices.Clone(n.main.outSpecs)
+	if !slices.ContainsFunc(f.inputs, variable) && !n.initializes() {
 		return false
 	}
+	cut := false
 	for i, p := range f.params {
 		specs[i] = cutInput(n.b.mesh, p.shape, variable(f.inputs[i]))
 		cut = cut || !replicated(specs[i])
 	}
+	for i, o := range f.outs {
+		if n.initializes() {
+			outs[i] = cutInput(n.b.mesh, o.shape, true)
+			cut = cut || !replicated(outs[i])
+		}
+	}
 	if cut {
-		n.meshes, f.specs = []compute.Mesh{*n.b.mesh}, specs
+		n.meshes, f.specs, f.outSpecs = []compute.Mesh{*n.b.mesh}, specs, outs
 	}
 	return cut
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
+
+	"github.com/seed-ee968945/concert/program"
 )
 
 // A program of one device on a mesh has the numbers of one device, variables are cut and stay
@@ -56,6 +58,82 @@ func TestMesh(t *testing.T) {
 		h.check(err)
 		flat.([]float32)[3]++ // is what the next run reads
 		h.want(c.config+": the sum", h.run(e, nil, state, h.buffer(0, x, 4, 2))[1], -92.03125)
+	}
+}
+
+// initial is a computation of first values of variables, as GoMLX builds it: random numbers of some shapes, and zeros.
+func (h harness) initial(name string, dims ...[]int) compute.Executable {
+	h.t.Helper()
+	n := h.b.Builder(name)
+	f := n.Main()
+	state := h.must(f.Parameter("/#rngState", compute.RNGStateShape, nil))
+	var outs []compute.Value
+	for _, d := range dims {
+		next, bits, err := f.RNGBitGenerator(state, shapes.Make(dtypes.Uint32, d...))
+		h.check(err)
+		state, outs = next, append(outs, h.must(f.ConvertDType(bits, dtypes.Float32)))
+	}
+	zeros := h.must(f.BroadcastInDim(h.must(f.Constant([]float32{0})), shapes.Make(dtypes.Float32, dims[0]...), nil))
+	h.check(f.Return(append([]compute.Value{state}, append(outs, zeros, zeros)...), nil))
+	return h.compile(n)
+}
+
+// Each device makes its pieces of variables' first values, which are those of one device, and asks
+// no other for more than a few numbers.
+func TestInitialOnMesh(t *testing.T) {
+	dims := [][]int{{16, 24}, {8, 8200}, {8200, 8}, {4, 8, 6}, {7}, {3, 5}}
+	var want [][]byte
+	for _, c := range []struct {
+		config string
+		pieces [][]int
+	}{
+		{"", nil},
+		{"mesh=fsdp:2", [][]int{{3}, {8, 24}, {4, 8200}, {4100, 8}, {2, 8, 6}, {7}, {3, 5}, {8, 24}, {8, 24}}},
+		{"mesh=fsdp:2,device=fake", [][]int{{3}, {8, 24}, {4, 8200}, {4100, 8}, {2, 8, 6}, {7}, {3, 5}, {8, 24}, {8, 24}}},
+		{"mesh=fsdp:2/model:2", [][]int{{3}, {8, 12}, {4, 4100}, {4100, 4}, {2, 4, 6}, {7}, {3, 5}, {8, 12}, {8, 12}}},
+		{"mesh=model:4", [][]int{{3}, {16, 6}, {8, 2050}, {2050, 8}, {4, 2, 6}, {7}, {3, 5}, {16, 6}, {16, 6}}},
+	} {
+		h := newHarness(t, c.config)
+		state, err := h.b.BufferFromFlatData(0, []uint64{42, 43, 44}, compute.RNGStateShape)
+		h.check(err)
+		e := h.initial(initialization, dims...)
+		outs := h.run(e, nil, state)
+		if s, ok := e.(*spread); ok {
+			for _, in := range s.prog.prog.Instrs {
+				for _, x := range in.Ins {
+					n := int64(1)
+					for _, d := range x.Shape {
+						k, _ := d.Const()
+						n *= k
+					}
+					if in.Kind == program.Collective && n > 16 { // of what is not cut, and of tables
+						t.Errorf("%s: there is %s of %d elements", c.config, in.Op, n)
+					}
+				}
+			}
+		}
+		var pieces [][]int
+		for i, o := range outs {
+			u := o.(*Buffer)
+			if c.pieces != nil {
+				pieces = append(pieces, u.tiles.piece.Dimensions)
+			}
+			flat := dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
+			h.check(u.ToFlatData(flat))
+			data := dtypes.UnsafeByteSliceFromAny(flat)
+			if c.pieces == nil {
+				want = append(want, data)
+			} else if !slices.Equal(data, want[i]) {
+				t.Errorf("%s: result %d differs", c.config, i)
+			}
+		}
+		if !slices.EqualFunc(pieces, c.pieces, slices.Equal) {
+			t.Errorf("%s: pieces of %v, want %v", c.config, pieces, c.pieces)
+		}
+	}
+	h := newHarness(t, "mesh=fsdp:2")
+	if _, ok := h.initial("other", dims...).(*spread); ok {
+		t.Error("results of any computation are cut like variables")
 	}
 }
 

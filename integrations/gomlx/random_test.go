@@ -25,6 +25,8 @@ func TestRandomBits(t *testing.T) {
 	for _, shape := range []shapes.Shape{
 		shapes.Make(dtypes.Uint64, 3), shapes.Make(dtypes.Uint32, 5), shapes.Make(dtypes.Uint8, 3, 7), shapes.Make(dtypes.Uint16),
 		shapes.Make(dtypes.Int64, 300), shapes.Make(dtypes.Uint32, 2, 1025), shapes.Make(dtypes.Uint64, 3, 22000), shapes.Make(dtypes.Int32, 0),
+		shapes.Make(dtypes.Uint16, 3, 2, 8), shapes.Make(dtypes.Uint32, 2, 0), shapes.Make(dtypes.Uint64, 20000), shapes.Make(dtypes.Uint32, 5000, 2),
+		shapes.Make(dtypes.Uint64, 2, 4099), shapes.Make(dtypes.Uint64, 4099, 2), shapes.Make(dtypes.Uint32, 2, 3*4099*2), // primes
 	} {
 		var got [2][2]any
 		for k, b := range []compute.Backend{ours, theirs} {
