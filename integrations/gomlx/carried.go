@@ -18,7 +18,8 @@ import (
 // for its products. It could have written these when it had the new values in hand. So a copy
 // is an input private to the program, and its new value, made of the variable's,
 // takes its place: where the variable that comes is one that a run left, the copy is beside it.
-// Otherwise the host makes it.
+// If that run had no use for a copy, as the one that makes first values, the devices make it
+// (narrow.go), and the host makes those of variables that it has.
 
 // carriedSize is how many elements a variable has at least whose copy is worth an input.
 const carriedSize = 1 << 16
@@ -74,15 +75,16 @@ func (l *loaded) bindCopy(args []rt.Value, u *Buffer, j, i int) error {
 	if at < 0 {
 		return nil
 	}
+	v := &args[l.c.copies[at].input]
+	if v.Resident {
+		return nil
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	v := &args[l.c.copies[at].input]
 	if p := u.at; p != nil && p.rank == j && (p.l != l || same(p.t, l.wants[i])) {
-		for _, c := range p.l.c.copies {
-			if same(p.t, p.l.wants[c.of]) { // a run, perhaps of another program, has left both
-				v.Place = p.l.wants[c.input]
-				return nil
-			}
+		if beside := p.copy(); beside != nil {
+			v.Place = *beside
+			return nil
 		}
 	}
 	flat, _ := u.flat.([]float32)
@@ -96,6 +98,16 @@ func (l *loaded) bindCopy(args []rt.Value, u *Buffer, j, i int) error {
 		return errGone
 	}
 	v.Data = narrowed(flat)
+	return nil
+}
+
+// copy is where the run that has left a variable, perhaps of another program, has left its copy.
+func (p *place) copy() *rt.Tensor {
+	for _, c := range p.l.c.copies {
+		if same(p.t, p.l.wants[c.of]) {
+			return &p.l.wants[c.input]
+		}
+	}
 	return nil
 }
 

@@ -65,6 +65,21 @@ func carriedCopies(t *testing.T, h harness) {
 	if slices.Equal(want[0], want[1]) {
 		t.Fatal("the step changes nothing")
 	}
+	// What another program has left without a copy is rounded on the device.
+	first := h.b.Builder("first")
+	minus := h.must(first.Main().Parameter("/w", ws, nil))
+	h.check(first.Main().Return([]compute.Value{h.must(first.Main().Neg(minus))}, nil))
+	again := h.compile(first)
+	for i, x := range numbers(size*size, 0.7) {
+		data[i] = -x
+	}
+	before := len(h.b.compiled.keys)
+	if y, _ := step(h.run(again, nil, put(data, ws))[0]); !slices.Equal(y, want[0]) {
+		t.Error("a variable that is on the device gives other numbers")
+	}
+	if len(h.b.compiled.keys) != before+1 {
+		t.Errorf("%d programs are made to round variables, want 1", len(h.b.compiled.keys)-before)
+	}
 	for _, start := range []float64{0.7, 0.2, 0.7} {
 		at := put(numbers(size*size, start), ws) // the last run has left another
 		for k := range 3 {

@@ -201,6 +201,14 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 		for i := range args[j] {
 			args[j][i].Resident = l.ran && args[j][i].Data != nil
 		}
+	}
+	if err := l.narrow(args, bufs); err != nil {
+		return nil, err
+	}
+	for j := range args {
+		if args[j] == nil {
+			continue
+		}
 		for k, i := range l.c.params {
 			at := j*np + k
 			u, gives := bufs[at], donate != nil && donate[at]

@@ -188,6 +188,11 @@ func (w *world) load(c *compiled, inputs []compute.Buffer) (*loaded, error) {
 			return l, nil
 		}
 	}
+	return w.add(c)
+}
+
+// add adds a program with memory of its own; the world is locked.
+func (w *world) add(c *compiled) (*loaded, error) {
 	mod := *c.mod
 	l := &loaded{c: c, w: w, mod: &mod, users: 1}
 	ctx := w.b.context()
