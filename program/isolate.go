@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -26,22 +27,22 @@ func (p *Program) Room(q *Param) int64 {
 
 // Isolate returns a copy of p in which the buffers of some inputs and outputs have offsets
 // after all others and share memory with none: several programs can share such buffers,
-// since none uses their memory for another value before or after. An input and the output that it is donated to stay together. The error
-// says which name is no input or output, or in flight.
+// since none uses their memory for another value before or after. The others move up to where only
+// these were. An input and the output that it is donated to stay together. The error says which
+// name is no input or output, or in flight.
 func (p *Program) Isolate(names ...string) (*Program, error) {
 	q := *p
 	q.Buffers = slices.Clone(p.Buffers)
+	var groups [][]int // buffers that stay together
 	moved := make([]bool, len(p.Buffers))
 	move := func(buffers ...int) {
 		if moved[buffers[0]] {
 			return
 		}
-		size := int64(0)
 		for _, b := range buffers {
-			moved[b], q.Buffers[b].Offset = true, q.Arena
-			size = max(size, (q.Buffers[b].Size+Align-1)/Align*Align)
+			moved[b] = true
 		}
-		q.Arena += size
+		groups = append(groups, buffers)
 	}
 	for _, name := range names {
 		found := false
@@ -66,5 +67,34 @@ func (p *Program) Isolate(names ...string) (*Program, error) {
 			return nil, fmt.Errorf("program %s has no input or output %s", p.Name, name)
 		}
 	}
+	q.close(moved)
+	for _, buffers := range groups {
+		size := int64(0)
+		for _, b := range buffers {
+			q.Buffers[b].Offset = q.Arena
+			size = max(size, aligned(q.Buffers[b].Size))
+		}
+		q.Arena += size
+	}
 	return &q, q.Validate()
 }
+
+// close makes the arena one without the buffers that go: where only they were, the others move up.
+func (p *Program) close(gone []bool) {
+	var order []*Buffer
+	for i := range p.Buffers {
+		if !gone[i] {
+			order = append(order, &p.Buffers[i])
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *Buffer) int { return cmp.Compare(a.Offset, b.Offset) })
+	end, by := int64(0), int64(0) // of what is taken, as it was; how far it has moved
+	for _, b := range order {
+		by += max(0, b.Offset-end)
+		end = max(end, aligned(b.Offset+b.Size))
+		b.Offset -= by
+	}
+	p.Arena = end - by
+}
+
+func aligned(n int64) int64 { return (n + Align - 1) / Align * Align }
