@@ -34,6 +34,7 @@ type place struct {
 	l    *loaded
 	rank int
 	t    rt.Tensor
+	room *room // that t is in, nil: the program's memory
 }
 
 // BufferFromFlatData makes a buffer with a copy of flat.

@@ -107,7 +107,7 @@ func (x *executable) load(device compute.DeviceNum, inputs []compute.Buffer) (*l
 		return nil, errors.Errorf("concert: computation %q is finalized", x.name)
 	}
 	l := x.on[w]
-	if l == nil {
+	if l == nil || l.c.initial { // which stays for one run
 		if l, err = w.load(x.prog, inputs); err != nil {
 			return nil, errors.WithMessagef(x.sites.explain(err), "computation %q", x.name)
 		}
@@ -128,6 +128,9 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 	}
 	l.w.running.Lock()
 	defer l.w.running.Unlock()
+	if l.users == 0 {
+		return nil, errors.Errorf("concert: computation %q is finalized", x.name)
+	}
 	outs, err := x.execute(l, bufs, donate)
 	return outs, errors.WithMessagef(x.sites.explain(err), "computation %q", x.name)
 }
@@ -249,13 +252,16 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 			vs = results[l.w.mine]
 		}
 		for i, v := range vs[:len(x.outputs)] {
-			u := &Buffer{b: x.b, shape: x.outputs[i], dev: l.w.devices[j], at: &place{l, j, v.Place}}
+			u := &Buffer{b: x.b, shape: x.outputs[i], dev: l.w.devices[j], at: &place{l: l, rank: j, t: v.Place}}
 			if x.b.place != nil && len(l.w.ranks) > 1 {
 				u.spread(x.replicated[i])
 			}
-			l.held = append(l.held, weak.Make(u))
+			l.left(u, i)
 			out = append(out, u)
 		}
+	}
+	if l.c.initial {
+		return out, l.once()
 	}
 	return out, nil
 }
@@ -284,9 +290,10 @@ func same(a, b rt.Tensor) bool {
 	return a.Off == b.Off && a.DType == b.DType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.StridesOrDense(), b.StridesOrDense())
 }
 
-// clashes reports whether some input goes where a result of the last run is.
+// clashes reports whether some input goes where a value is: a result of the last run, or what was
+// there when the program took its memory.
 func (l *loaded) clashes(at *place) bool {
-	if at.l != l {
+	if at.l != l && !slices.Contains(l.taken, at.room) {
 		return false
 	}
 	lo, hi, _ := at.t.Span()

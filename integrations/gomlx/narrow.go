@@ -1,7 +1,6 @@
 package gomlx
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -22,8 +21,7 @@ func (l *loaded) narrow(args [][]rt.Value, bufs []*Buffer) error {
 	programs := map[string]*loaded{} // by shape: a device has room for one variable more
 	defer func() {
 		for _, n := range programs {
-			n.users = 0
-			l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(context.Background(), n.mod) })
+			n.unload()
 		}
 	}()
 	for _, c := range l.c.copies {
@@ -103,7 +101,7 @@ func (w *world) narrower(dims []int64) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.add(c)
+	return w.add(c, nil)
 }
 
 // into runs a program of one input and one result, which is brought to a place of every rank.

@@ -30,6 +30,7 @@ type compiled struct {
 	constants []rt.Value // by input: what the text holds; no data where it is a parameter
 	params    []int      // inputs that are parameters
 	copies    []copied   // the other inputs, which are private
+	initial   bool       // results are first values of variables
 }
 
 // compile makes a program of a computation, or finds the one that it has made of its text.
@@ -51,7 +52,7 @@ func (b *Backend) compile(n *builder) (*compiled, error) {
 	if c != nil {
 		return c, nil
 	}
-	c, err := b.newCompiled(n.name, text, vars)
+	c, err := b.newCompiled(n, text, vars)
 	if err != nil {
 		return nil, errors.WithMessagef(err, "computation %q", n.name)
 	}
@@ -70,8 +71,8 @@ func (n *builder) dump(key [sha256.Size]byte) error {
 	return errors.WithStack(os.WriteFile(file, []byte(n.text(true)), 0o666))
 }
 
-func (b *Backend) newCompiled(name, text string, vars []bool) (*compiled, error) {
-	m, err := stablehlo.Parse(name, text)
+func (b *Backend) newCompiled(n *builder, text string, vars []bool) (*compiled, error) {
+	m, err := stablehlo.Parse(n.name, text)
 	if err != nil {
 		return nil, errors.WithStack(err)
 	}
@@ -80,7 +81,7 @@ func (b *Backend) newCompiled(name, text string, vars []bool) (*compiled, error)
 	if err != nil {
 		return nil, errors.WithStack(err)
 	}
-	c := &compiled{}
+	c := &compiled{initial: n.initializes()}
 	if p.Module.World == 1 {
 		of, k := make([]bool, len(p.Constants)), 0 // by input
 		for i, l := range p.Constants {
@@ -108,6 +109,9 @@ func (b *Backend) newCompiled(name, text string, vars []bool) (*compiled, error)
 	}
 	if b.memory > 0 && c.prog.Arena > b.memory {
 		return nil, errors.Errorf("concert: %s on each device, and memory=%s: more devices along fsdp or model take less each", passes.Bytes(c.prog.Arena), passes.Bytes(b.memory))
+	}
+	if err := c.apart(); err != nil {
+		return nil, err
 	}
 	if c.mod, err = rt.ModuleOf(c.prog); err != nil {
 		return nil, errors.WithStack(err)
@@ -175,6 +179,8 @@ type loaded struct {
 	steps []*rt.Step               // by rank, once captured
 	ran   bool                     // constants have come
 	held  []weak.Pointer[Buffer]   // results that are where the next ones will
+	rooms []*room                  // by result, nil where it is in the program's memory
+	taken []*room                  // of variables that are the program's
 }
 
 // load adds a program to a world. A computation that takes results of another of the same text
@@ -188,18 +194,32 @@ func (w *world) load(c *compiled, inputs []compute.Buffer) (*loaded, error) {
 			return l, nil
 		}
 	}
-	return w.add(c)
-}
-
-// add adds a program with memory of its own; the world is locked.
-func (w *world) add(c *compiled) (*loaded, error) {
-	mod := *c.mod
-	l := &loaded{c: c, w: w, mod: &mod, users: 1}
-	ctx := w.b.context()
-	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, l.mod, nil) })
+	if err := w.sweep(); err != nil {
+		return nil, err
+	}
+	rooms, err := w.rooms(c, inputs)
 	if err != nil {
 		return nil, err
 	}
+	return w.add(c, rooms)
+}
+
+// add adds a program, with memory of its own but for what is in rooms, by input or result; the world is locked.
+func (w *world) add(c *compiled, rooms map[string]*room) (*loaded, error) {
+	mod := *c.mod
+	l := &loaded{c: c, w: w, mod: &mod, users: 1}
+	ctx := w.b.context()
+	err := w.each(func(j int, r *rt.Rank) error {
+		bind := rt.Bindings{}
+		for name, m := range rooms {
+			bind[name] = m.on[j]
+		}
+		return r.Add(ctx, l.mod, bind)
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.take(rooms)
 	l.steps = make([]*rt.Step, len(w.ranks))
 	for range w.ranks {
 		l.there = append(l.there, make([]weak.Pointer[Buffer], len(c.mod.Inputs)))
@@ -234,12 +254,21 @@ func (c *compiled) left(in compute.Buffer) *loaded {
 func (l *loaded) drop() {
 	l.w.running.Lock()
 	defer l.w.running.Unlock()
+	if l.users == 0 {
+		return
+	}
 	if l.users--; l.users > 0 || l.w.ranks == nil {
 		return
 	}
 	l.save(nil)
+	l.unload()
+	l.w.empty(l.taken)
+}
+
+// unload gives a program's memory back.
+func (l *loaded) unload() error {
 	ctx := context.Background()
-	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.mod) })
+	return l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.mod) })
 }
 
 // save brings results that somebody has to Go's memory, but those that next gives to the run

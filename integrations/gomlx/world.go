@@ -27,6 +27,8 @@ type world struct {
 	ranks   []*rt.Rank // by place among devices, nil those of other processes; nil: not opened, or closed
 	mine    int        // the first that is this process's
 	stage   *rt.Buffer // see launched.go
+	free    []*room    // with values that no program has taken, see rooms.go
+	made    int        // buffers for such
 }
 
 // world is the one of these devices.
