@@ -79,7 +79,7 @@ func TestMemoryOfTrainingStep(t *testing.T) {
 			if overlap != "" {
 				p = pipelineOf(t, "canonicalize,simplify-collectives,"+overlap+",reuse-buffers{inputs=dying},plan-memory")
 			}
-			r, err := compile.Compile(context.Background(), trainingStep(t, ranks, 128, 64, 256, 2), compile.Target{}, compile.Options{Pipeline: p})
+			r, err := compile.Compile(context.Background(), trainingStep(t, ranks, 32, 64, 256, 2), compile.Target{}, compile.Options{Pipeline: p})
 			if err != nil {
 				t.Fatal(err)
 			}

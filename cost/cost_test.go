@@ -95,7 +95,8 @@ func TestMachineErrors(t *testing.T) {
 		{"{\n  \"gbps\": 1", "{\n  \"gbps\": -1", "m.json:10:11: machine x: inter.gbps: must not be negative, as -1"},
 		{`"base_us": 0`, `"base_us": 1e13`, "m.json:11:14: machine x: inter.base_us: 1e+13 is more than 1e+12"},
 		{`"f32": 2`, `"f32": 0`, "m.json:4:10: machine x: matmul_tflops.f32: must be positive, not 0"},
-		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is not a type of matmuls: want bf16, f16, f32 or f64"},
+		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is not a type of matmuls: want bf16, f16, f32, f64 or tf32"},
+		{`"launch_us": 1`, `"tf32": true, "launch_us": 1`, "m.json:6:10: machine x: tf32: needs a rate: want matmul_tflops.tf32"},
 		{`"memory_gbps": 1,`, ``, "m.json:1:1: field \"memory_gbps\" is missing"},
 		{`"units": 1`, `"oversubscription": 0.5, "units": 1`, "m.json:6:38: machine x: oversubscription: must be at least 1, or 0"},
 		{`"units": 1`, `"units": "1"`, `m.json:6:30: field "units" cannot be a string: want a whole number that fits int`},
@@ -174,6 +175,51 @@ func @f(%x: bf16[4096,4096]) -> (bf16[4096,4096]) {
 	}
 	if _, ok := TracedH200().NodeMs(f.Lookup("b")); ok {
 		t.Error("a model without a machine knows a matmul")
+	}
+}
+
+// Matmuls and convolutions of f32 have the rate of TF32 where libraries may round, and what our
+// own kernels compute never.
+func TestTF32(t *testing.T) {
+	mod, err := ir.Parse("t.ir", `world 1
+func @f(%x: f32[4096,4096], %y: bf16[4096,4096], %b: f32[4096], %g: f32[2,4096,4096], %o: i32[2], %i: f32[16,64,128,128], %w: f32[64,64,3,3], %q: f32[8,16,1024,64]) -> (f32[4096,4096]) {
+  %mm = matmul %x, %x : f32[4096,4096]
+  %addmm = addmm %b, %x, %x : f32[4096,4096]
+  %conv = convolution %i, %w : f32[16,64,126,126]
+  %grouped = grouped_matmul %x, %g, %o : f32[4096,4096]
+  %att:2 = attention %q, %q, %q : f32[8,16,1024,64], f32[8,16,1024]
+  %half = matmul %y, %y : bf16[4096,4096]
+  return %mm
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Machines() {
+		m, err := LookupMachine(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := map[string]float64{}
+		for _, n := range mod.Funcs()[0].Order() {
+			full[n.Name()], _ = m.NodeMs(n)
+		}
+		// The datasheets' peaks outside the tensor cores.
+		if least := 2 * 4096 * 4096 * 4096 / map[string]float64{"a100": 19.5e9, "h100": 67e9, "h200": 67e9, "b200": 80e9}[name]; full["mm"] < least {
+			t.Errorf("%s: a matmul of f32 takes %.3f ms, less than %.3f", name, full["mm"], least)
+		}
+		m.TF32 = true
+		by := m.MatmulTFLOPS["tf32"] / m.MatmulTFLOPS["f32"]
+		for _, n := range mod.Funcs()[0].Order() {
+			want := full[n.Name()]
+			switch n.Name() {
+			case "mm", "addmm", "conv":
+				want /= by
+			}
+			if ms, _ := m.NodeMs(n); math.Abs(ms-want) > 1e-9*want {
+				t.Errorf("%s: %s takes %v ms, want %v", name, n.Name(), ms, want)
+			}
+		}
 	}
 }
 

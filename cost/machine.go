@@ -17,12 +17,16 @@ import (
 // not the datasheet's peak.
 type Machine struct {
 	Name         string             `json:"name"`
-	MatmulTFLOPS map[string]float64 `json:"matmul_tflops"`       // by element type of the operands: bf16, f16, f32, f64
+	MatmulTFLOPS map[string]float64 `json:"matmul_tflops"`       // by element type of the operands: bf16, f16, f32, f64, and tf32
 	VectorTFLOPS float64            `json:"vector_tflops"`       // f32 arithmetic outside the matrix units
 	MemoryGBps   float64            `json:"memory_gbps"`         // device memory, bytes read plus bytes written
 	LaunchUs     float64            `json:"launch_us,omitempty"` // least time of a kernel within a captured graph
 	Units        int                `json:"units"`               // multiprocessors: tiles beyond a full wave wait for the next
 	RanksPerHost int                `json:"ranks_per_host"`
+
+	// TF32 says that the target's libraries are told that they may round operands of f32 to TF32
+	// (lt.Config, cudnn.Options): matmuls and convolutions of f32 then have the rate tf32.
+	TF32 bool `json:"tf32,omitempty"`
 
 	// RanksPerDomain is how many ranks NVLink joins, on one host or several; 0: those of a
 	// host. Ranks 0 to RanksPerDomain-1 are the first domain, and so on.
@@ -74,13 +78,13 @@ func LookupMachine(name string) (*Machine, error) {
 func machines() map[string]*Machine {
 	network := Link{GBps: 45, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}
 	return map[string]*Machine{
-		"a100": {Name: "a100", MatmulTFLOPS: map[string]float64{"bf16": 250, "f16": 250, "f32": 120, "f64": 15}, VectorTFLOPS: 15, MemoryGBps: 1800, LaunchUs: 2,
+		"a100": {Name: "a100", MatmulTFLOPS: map[string]float64{"bf16": 250, "f16": 250, "f32": 15, "tf32": 120, "f64": 15}, VectorTFLOPS: 15, MemoryGBps: 1800, LaunchUs: 2,
 			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2, PeakGBps: 300}, Inter: Link{GBps: 24, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
-		"h100": {Name: "h100", MatmulTFLOPS: map[string]float64{"bf16": 700, "f16": 700, "f32": 350, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 3000, LaunchUs: 1.5,
+		"h100": {Name: "h100", MatmulTFLOPS: map[string]float64{"bf16": 700, "f16": 700, "f32": 50, "tf32": 350, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 3000, LaunchUs: 1.5,
 			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 370, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5, PeakGBps: 450}, Inter: network},
-		"h200": {Name: "h200", MatmulTFLOPS: map[string]float64{"bf16": 760, "f16": 760, "f32": 380, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 4300, LaunchUs: 1.5,
+		"h200": {Name: "h200", MatmulTFLOPS: map[string]float64{"bf16": 760, "f16": 760, "f32": 50, "tf32": 380, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 4300, LaunchUs: 1.5,
 			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 372, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5, PeakGBps: 450}, Inter: network},
-		"b200": {Name: "b200", MatmulTFLOPS: map[string]float64{"bf16": 1700, "f16": 1700, "f32": 850, "f64": 35}, VectorTFLOPS: 60, MemoryGBps: 7000, LaunchUs: 1.5,
+		"b200": {Name: "b200", MatmulTFLOPS: map[string]float64{"bf16": 1700, "f16": 1700, "f32": 60, "tf32": 850, "f64": 35}, VectorTFLOPS: 60, MemoryGBps: 7000, LaunchUs: 1.5,
 			Units: 148, RanksPerHost: 8, Intra: Link{GBps: 740, HopUs: 0.6, BulkHopUs: 0.9, BaseUs: 8, BarrierUs: 1, PeakGBps: 900}, Inter: Link{GBps: 48, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
 	}
 }
@@ -133,9 +137,12 @@ func (m *Machine) Check() error {
 		}
 	}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
-		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
-			return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "matmul_tflops." + dt, Msg: "is not a type of matmuls: want bf16, f16, f32 or f64"})
+		if !slices.Contains([]string{"bf16", "f16", "f32", "f64", "tf32"}, dt) {
+			return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "matmul_tflops." + dt, Msg: "is not a type of matmuls: want bf16, f16, f32, f64 or tf32"})
 		}
+	}
+	if m.TF32 && m.MatmulTFLOPS["tf32"] == 0 {
+		return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "tf32", Msg: "needs a rate: want matmul_tflops.tf32"})
 	}
 	if m.Oversubscription > 0 && m.Oversubscription < 1 {
 		return fmt.Errorf("machine %s: %w", m.Name, &strictjson.ValueError{Path: "oversubscription", Msg: "must be at least 1, or 0"})

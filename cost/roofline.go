@@ -72,7 +72,7 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		k := size(a, a.Type().Rank()-1)
 		out := n.Result(0)
 		r := out.Type().Rank()
-		return 2 * elems * k * m.waves(elems, size(out, r-2), size(out, r-1)), m.matmulRate(a.Type().DType())
+		return 2 * elems * k * m.waves(elems, size(out, r-2), size(out, r-1)), m.libraryRate(a.Type().DType())
 	case ir.OpConvolution:
 		x, w, out := n.Arg(0), n.Arg(1), n.Result(0)
 		r := out.Type().Rank()
@@ -88,7 +88,7 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		if rows < 16 { // too few for the units of matmuls
 			return 2 * elems * max(taps, 1), m.VectorTFLOPS
 		}
-		return 2 * elems * max(taps, 1) * m.waves(elems, elems/max(size(out, 1), 1), rows), m.matmulRate(x.Type().DType())
+		return 2 * elems * max(taps, 1) * m.waves(elems, elems/max(size(out, 1), 1), rows), m.libraryRate(x.Type().DType())
 	case ir.OpAttention, ir.OpAttentionBackward:
 		q, k := n.Arg(0), n.Arg(1)
 		products := 2.0
@@ -123,6 +123,15 @@ func (m *Machine) waves(elems, rows, cols float64) float64 {
 	}
 	units := float64(m.Units)
 	return math.Ceil(tiles/units) * units / full
+}
+
+// libraryRate is the rate of matmuls and convolutions, which libraries compute. What our own
+// kernels compute, groups and attention, never rounds f32.
+func (m *Machine) libraryRate(dt ir.DType) float64 {
+	if r := m.MatmulTFLOPS["tf32"]; m.TF32 && dt == ir.F32 && r > 0 {
+		return r
+	}
+	return m.matmulRate(dt)
 }
 
 func (m *Machine) matmulRate(dt ir.DType) float64 {
