@@ -248,14 +248,18 @@ func runner(drv driver.Driver, devs []int, o device.Options, lo lower.Options, h
 }
 
 func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h how, replays int) ([]interp.Tensor, error) {
+	return runWith(ctx, r, s, in, rt.Options{}, h, replays)
+}
+
+func runWith(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, o rt.Options, h how, replays int) ([]interp.Tensor, error) {
 	if h == eager {
-		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, in, rt.Options{})
+		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, in, o)
 		if err != nil {
 			return nil, err
 		}
 		return hostrun.Tensors(ctx, r, vs)
 	}
-	st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, h == graph)
+	st, err := rt.Prepare(ctx, r, s.Module, s.Run, o, h == graph)
 	if err != nil {
 		return nil, err
 	}
