@@ -452,6 +452,9 @@ func (g *generator) cumsum(v *ir.Value, at []index.Expr) (string, error) {
 	if dom == domF32 {
 		dom = domF64
 	}
+	if g.f.length == 1 && !g.f.dynamicLength { // known before the walk
+		return g.define(v, rounded(fmt.Sprintf("add_of((%s)0, %s)", dom, x.in(dom)), dom, v.Type().DType())), nil
+	}
 	s := g.fresh("s")
 	g.sums = append(g.sums, fmt.Sprintf("%s %s = 0;  // %s", dom, s, statement(n)))
 	g.body.Emit("%s = add_of(%s, %s);", s, s, x.in(dom))
