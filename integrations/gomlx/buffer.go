@@ -12,8 +12,8 @@ import (
 )
 
 // Buffer is a tensor: a result that is where a program has left it, in the memory of a rank,
-// or elements in Go's memory. The first becomes the second when somebody reads it, or when
-// the program runs again; what computes with it before that copies nothing to the host.
+// or elements in Go's memory. The first becomes the second when somebody asks for its memory or reads
+// a small one, or when the program runs again; what computes with it before that copies nothing to the host.
 type Buffer struct {
 	b     *Backend
 	shape shapes.Shape
@@ -154,16 +154,58 @@ func (u *Buffer) Finalize() error {
 	return nil
 }
 
-// ToFlatData copies the elements to a slice of the shape's Go type.
+// ToFlatData copies the elements to a slice of the shape's Go type. What is large, or in pieces, stays
+// where it is: the next program needs it there.
 func (u *Buffer) ToFlatData(flat any) error {
+	to := dtypes.UnsafeByteSliceFromAny(flat)
+	if a, b := len(to), u.shape.Size()*int(u.shape.DType.Size()); a != b {
+		return errors.Errorf("concert: %d bytes for a buffer of %d", a, b)
+	}
+	u.mu.Lock()
+	pieces := u.pieces != nil && u.flat == nil
+	u.mu.Unlock()
+	switch {
+	case pieces && u.b.place == nil:
+		return u.assemble(to)
+	case roomy(int64(len(to))):
+		return u.read(to)
+	}
 	data, err := u.fetch()
 	if err != nil {
 		return err
 	}
-	if a, b := len(dtypes.UnsafeByteSliceFromAny(flat)), len(dtypes.UnsafeByteSliceFromAny(data)); a != b {
-		return errors.Errorf("concert: %d bytes for a buffer of %d", a, b)
-	}
 	dtypes.CopyAnySlice(flat, data)
+	return nil
+}
+
+// read copies the elements to Go's memory. They stay where they are, but where processes exchange
+// them, which is not done twice.
+func (u *Buffer) read(to []byte) error {
+	u.mu.Lock()
+	at, other := u.at, u.home != nil || u.pieces != nil
+	u.mu.Unlock()
+	if at != nil && !other {
+		at.l.w.running.Lock()
+		defer at.l.w.running.Unlock()
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if at.l.w.ranks == nil {
+			return errFinalized
+		}
+		if u.at == at {
+			return errors.WithStack(at.l.w.ranks[at.rank].Device().Download(to, at.t))
+		}
+		if u.flat == nil { // saved by a run meanwhile, or gone
+			return errGone
+		}
+		copy(to, dtypes.UnsafeByteSliceFromAny(u.flat))
+		return nil
+	}
+	data, err := u.fetch()
+	if err != nil {
+		return err
+	}
+	copy(to, dtypes.UnsafeByteSliceFromAny(data))
 	return nil
 }
 

@@ -65,21 +65,10 @@ func carriedCopies(t *testing.T, h harness) {
 	if slices.Equal(want[0], want[1]) {
 		t.Fatal("the step changes nothing")
 	}
-	// What another program has left without a copy is rounded on the device.
-	first := h.b.Builder("first")
-	minus := h.must(first.Main().Parameter("/w", ws, nil))
-	h.check(first.Main().Return([]compute.Value{h.must(first.Main().Neg(minus))}, nil))
-	again := h.compile(first)
-	for i, x := range numbers(size*size, 0.7) {
-		data[i] = -x
-	}
-	before := len(h.b.compiled.keys)
-	if y, _ := step(h.run(again, nil, put(data, ws))[0]); !slices.Equal(y, want[0]) {
-		t.Error("a variable that is on the device gives other numbers")
-	}
-	if len(h.b.compiled.keys) != before+1 {
-		t.Errorf("%d programs are made to round variables, want 1", len(h.b.compiled.keys)-before)
-	}
+	h.narrowed(func() []float32 {
+		y, _ := step(h.minus(put(numbers(size*size, 0.7), ws)))
+		return y
+	}, want[0])
 	for _, start := range []float64{0.7, 0.2, 0.7} {
 		at := put(numbers(size*size, start), ws) // the last run has left another
 		for k := range 3 {
@@ -88,5 +77,31 @@ func carriedCopies(t *testing.T, h harness) {
 				t.Errorf("step %d gives other numbers than with a variable of the host", k)
 			}
 		}
+	}
+}
+
+// minus is a variable that another program has left without a copy: it is -(-w).
+func (h harness) minus(w compute.Buffer) compute.Buffer {
+	h.t.Helper()
+	shape, err := w.Shape()
+	h.check(err)
+	n := h.b.Builder("minus")
+	f := n.Main()
+	x := h.must(f.Parameter("/w", shape, nil))
+	h.check(f.Return([]compute.Value{h.must(f.Neg(x))}, nil))
+	e := h.compile(n)
+	return h.run(e, nil, h.run(e, nil, w)[0])[0]
+}
+
+// narrowed expects that a step rounds a variable on the device, by one program more than
+// that of minus.
+func (h harness) narrowed(step func() []float32, want []float32) {
+	h.t.Helper()
+	before := len(h.b.compiled.keys)
+	if y := step(); !slices.Equal(y, want) {
+		h.t.Error("a variable that is on the device gives other numbers")
+	}
+	if n := len(h.b.compiled.keys) - before; n != 2 {
+		h.t.Errorf("%d programs are made, want 2", n)
 	}
 }

@@ -1,6 +1,7 @@
 package gomlx
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,6 +144,14 @@ func (l *tiling) equal(o *tiling) bool {
 	return l.piece.Equal(o.piece) && slices.EqualFunc(l.at, o.at, slices.Equal[[]int])
 }
 
+// rows is how many elements a row has of a tensor that is cut in its first dimension only, else 0.
+func (l *tiling) rows(whole shapes.Shape) int {
+	if whole.Rank() == 0 || l.piece.Equal(whole) || !slices.Equal(l.piece.Dimensions[1:], whole.Dimensions[1:]) {
+		return 0
+	}
+	return whole.Size() / whole.Dimensions[0]
+}
+
 // Inputs are those of the computation as it was built.
 func (s *spread) Inputs() ([]string, []shapes.Shape) {
 	return slices.Clone(s.names), slices.Clone(s.whole)
@@ -213,7 +222,10 @@ func (u *Buffer) cut(l *tiling, devices []compute.DeviceNum) (pieces []*Buffer, 
 	}
 	for j, d := range devices {
 		p := &Buffer{b: u.b, shape: l.piece, dev: d, flat: flat}
-		if !l.piece.Equal(u.shape) {
+		if rows := l.rows(u.shape); rows > 0 { // one behind the other
+			first := l.at[j][0] * rows
+			p.flat = reflect.ValueOf(flat).Slice(first, first+l.piece.Size()).Interface()
+		} else if !l.piece.Equal(u.shape) {
 			p.flat = dtypes.MakeAnySlice(l.piece.DType, l.piece.Size())
 			copyBlock(dtypes.UnsafeByteSliceFromAny(p.flat), dtypes.UnsafeByteSliceFromAny(flat), l.piece.Dimensions, u.shape.Dimensions, l.at[j], int(l.piece.DType.Size()), false)
 		}
@@ -225,34 +237,52 @@ func (u *Buffer) cut(l *tiling, devices []compute.DeviceNum) (pieces []*Buffer, 
 // join brings all pieces to Go's memory.
 func (u *Buffer) join() error {
 	u.mu.Lock()
-	pieces, l := u.pieces, u.tiles
-	if u.flat != nil {
-		pieces = nil
-	}
+	none := u.pieces == nil || u.flat != nil
 	u.mu.Unlock()
-	if pieces == nil {
+	if none {
 		return nil
 	}
-	var flat any
-	for j, p := range pieces {
-		part, err := p.fetch()
-		if err != nil {
-			return err
-		}
-		if l.piece.Equal(u.shape) {
-			flat = dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
-			dtypes.CopyAnySlice(flat, part)
-			break
-		}
-		if flat == nil {
-			flat = dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
-		}
-		copyBlock(dtypes.UnsafeByteSliceFromAny(part), dtypes.UnsafeByteSliceFromAny(flat), l.piece.Dimensions, u.shape.Dimensions, l.at[j], int(l.piece.DType.Size()), true)
+	flat := dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
+	if err := u.assemble(dtypes.UnsafeByteSliceFromAny(flat)); err != nil {
+		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.pieces != nil {
 		u.flat = flat
+	}
+	return nil
+}
+
+// assemble copies the pieces to where the whole is to be.
+func (u *Buffer) assemble(whole []byte) error {
+	u.mu.Lock()
+	pieces, l := u.pieces, u.tiles
+	u.mu.Unlock()
+	if pieces == nil {
+		return errGone
+	}
+	bytes := int(l.piece.DType.Size())
+	size := l.piece.Size() * bytes
+	var part []byte
+	for j, p := range pieces {
+		if l.piece.Equal(u.shape) {
+			return p.read(whole)
+		}
+		if rows := l.rows(u.shape); rows > 0 {
+			first := l.at[j][0] * rows * bytes
+			if err := p.read(whole[first : first+size]); err != nil {
+				return err
+			}
+			continue
+		}
+		if part == nil {
+			part = make([]byte, size)
+		}
+		if err := p.read(part); err != nil {
+			return err
+		}
+		copyBlock(part, whole, l.piece.Dimensions, u.shape.Dimensions, l.at[j], bytes, true)
 	}
 	return nil
 }

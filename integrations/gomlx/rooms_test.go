@@ -81,8 +81,12 @@ func TestFirstValuesStay(t *testing.T) {
 		}
 		ones := slices.Repeat([]float32{1}, len(want))
 		for i, u := range outs {
+			before := places(u)
 			if !slices.Equal(h.read(u), [][]float32{want, ones, ones}[i]) {
 				t.Errorf("%q: variable %d is off", config, i)
+			}
+			if now := places(u); now == nil || !slices.Equal(now, before) {
+				t.Errorf("%q: reading brings variable %d from %v to %v", config, i, before, now)
 			}
 		}
 
@@ -94,30 +98,34 @@ func TestFirstValuesStay(t *testing.T) {
 			t.Errorf("%q: a variable that is kept, or its new value, is off", config)
 		}
 
-		// Memory is given back.
 		other.Finalize()
 		step.Finalize()
 		for _, u := range made {
 			h.check(u.Finalize())
 		}
-		begun := begin()
-		for _, u := range begun {
-			h.check(u.Finalize())
-		}
-		last := h.updates("last", 1, 4, 4)
-		h.run(last, nil, h.buffer(0, make([]float32, 16), 4, 4))
-		if len(w.free) != 0 {
-			t.Errorf("%q: %d buffers are left", config, len(w.free))
-		}
-		h.check(w.each(func(_ int, r *rt.Rank) error {
-			b, err := r.NewBuffer(t.Context(), "probe", roomSize)
-			if err == nil {
-				var view rt.Tensor
-				if view, err = b.View(0, rt.U8, 1); err == nil && view.Off >= 16<<20 {
-					t.Errorf("%q: what is given out begins at %d", config, view.Off)
-				}
-			}
-			return err
-		}))
+		h.given(w, begin)
 	}
+}
+
+// given expects that the memory of first values that nobody has is given back.
+func (h harness) given(w *world, begin func() []compute.Buffer) {
+	h.t.Helper()
+	for _, u := range begin() {
+		h.check(u.Finalize())
+	}
+	h.run(h.updates("last", 1, 4, 4), nil, h.buffer(0, make([]float32, 16), 4, 4))
+	if len(w.free) != 0 {
+		h.t.Errorf("%d buffers are left", len(w.free))
+	}
+	h.check(w.each(func(_ int, r *rt.Rank) error {
+		b, err := r.NewBuffer(h.t.Context(), "probe", roomSize)
+		if err != nil {
+			return err
+		}
+		view, err := b.View(0, rt.U8, 1)
+		if err == nil && view.Off >= 16<<20 {
+			h.t.Errorf("what is given out begins at %d", view.Off)
+		}
+		return err
+	}))
 }
