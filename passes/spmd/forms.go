@@ -24,7 +24,7 @@ type value struct {
 	uses  int
 	full  *ir.Node // that makes it of one number, in any layout
 	param bool     // or a view of one
-	of    *value   // that it is a view of
+	of    *value   // that it is a view of, or converted from to a wider type
 	view  *choice  // how
 }
 
@@ -104,8 +104,8 @@ func (p *partitioner) nearest(y *value, to layout) (best int, cost int64) {
 	return best, cost
 }
 
-// lifted is the layout of what a value is a view of that gives the value a layout, and what the
-// view costs beside that.
+// lifted is the layout of what a value is a view of, or was converted from, that gives the value a
+// layout, and what the view or conversion costs beside that.
 func (p *partitioner) lifted(y *value, to layout) (l layout, cost int64, ok bool) {
 	if y.of == nil || to.sum != 0 {
 		return layout{}, 0, false
@@ -118,6 +118,9 @@ func (p *partitioner) lifted(y *value, to layout) (l layout, cost int64, ok bool
 	p.lay(&c, w)
 	if w.extra != nil {
 		cost = w.extra(p, &c)
+	}
+	if widens(c.n) {
+		cost += launch + (p.g.bytes(y.of.tensor, c.args[0])+p.g.bytes(y.tensor, to))/perMemory
 	}
 	return c.args[0], cost, c.outs[0].equal(to)
 }
@@ -148,7 +151,7 @@ func (p *partitioner) get(y *value, to layout) *ir.Value {
 	return f.v
 }
 
-// anew makes a value in a layout: of a number, or of what it is a view of.
+// anew makes a value in a layout: of a number, or of what it is a view of or was converted from.
 func (p *partitioner) anew(y *value, to layout) *ir.Value {
 	for _, f := range y.forms {
 		if f.equal(to) {

@@ -131,6 +131,12 @@ func rounds(n *ir.Node) bool {
 	return from.IsFloat() && from.Size() > 2 && (to == ir.BF16 || to == ir.F16)
 }
 
+// widens reports whether an operation converts to a type of more bytes, in front of which less is
+// communicated.
+func widens(n *ir.Node) bool {
+	return n.Op() == ir.OpConvert && n.Arg(0).Type().DType().Size() < n.Result(0).Type().DType().Size()
+}
+
 // roundedLater reports whether nothing reads v's elements but what rounds them, in whatever order they lie.
 func roundedLater(v *ir.Value) bool {
 	for len(v.Uses()) == 1 {
@@ -371,6 +377,8 @@ func (p *partitioner) emit(c *choice, w row) {
 		case c.n.Op().IsView() && len(c.n.Results()) == 1 && c.n.Op() != ir.OpAsStrided && c.sum == 0:
 			y.of, y.view = p.vals[c.n.Arg(0).ID()], c
 			y.param = y.of.param
+		case widens(c.n) && c.sum == 0:
+			y.of, y.view = p.vals[c.n.Arg(0).ID()], c
 		}
 	}
 }
