@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen"
@@ -41,12 +42,12 @@ func (l *lowering) region(nodes []*ir.Node) error {
 // singleKernel turns a launch into a fused one, if kernels are to have source and one can
 // be written for it; it reports whether it did.
 func (l *lowering) singleKernel(n *ir.Node) (bool, error) {
-	if !l.source || n.Op().Class() != ir.ClassMemory && !n.Op().Info().Generated || !n.Pure() && n.Op() != ir.OpReadSize || n.Group() != nil || n.Op() == ir.OpCall {
+	if !l.source || n.Op().Class() != ir.ClassMemory && !n.Op().Info().Generated || !fusion.Generates(n) || n.Op() == ir.OpCall {
 		return false, nil
 	}
 	inPlace := slices.ContainsFunc(n.Meta().Ints(place.InPlaceKey), func(i int64) bool { return i >= 0 })
-	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !l.empty(v.Type()) }) {
-		return true, nil // nothing to compute
+	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !l.empty(v.Type()) && (len(v.Uses()) > 0 || n.Op() == ir.OpReadSize) }) {
+		return true, nil // nothing to compute: others may come after it all the same
 	}
 	b, err := l.newBody([]*ir.Node{n})
 	if err != nil {

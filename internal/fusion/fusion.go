@@ -28,11 +28,11 @@ func refuse(n *ir.Node, format string, args ...any) *Refusal {
 	return &Refusal{n, fmt.Sprintf(format, args...)}
 }
 
-// Check refuses what belongs to no region: regions are of views and of pure operations
-// on memory that involve no other rank, and nothing in them is in flight. A read_size is one by
-// itself.
+// Check refuses what belongs to no region: regions are of views and of operations on memory
+// that have no effect and involve no other rank, and nothing in them is in flight. A read_size is one by
+// itself, and so is what has order-only edges.
 func Check(n *ir.Node) *Refusal {
-	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !n.Pure() && n.Op() != ir.OpReadSize || n.Group() != nil {
+	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !Generates(n) {
 		return refuse(n, "a region has views and pure operations on memory only")
 	}
 	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
@@ -43,6 +43,11 @@ func Check(n *ir.Node) *Refusal {
 		}
 	}
 	return nil
+}
+
+// Generates reports whether nothing but the operation of n is against a kernel of its own.
+func Generates(n *ir.Node) bool {
+	return (n.Effects()&^ir.EffectAlias == 0 || n.Op() == ir.OpReadSize) && n.Group() == nil
 }
 
 // Region is the nodes of one kernel, with the views between them. The zero value has none.

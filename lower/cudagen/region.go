@@ -55,6 +55,9 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 		if no := fusion.Check(n); no != nil {
 			return nil, refused(no)
 		}
+		if n.Ordered() && len(nodes) > 1 {
+			return nil, unsupported(n, "it has order-only edges, which a kernel of %d operations does not keep", len(nodes))
+		}
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
 			r.shape(v)
 			r.strides(v)

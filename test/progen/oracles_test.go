@@ -297,6 +297,9 @@ func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
 	if err := proof.Check(f, p); err != nil {
 		return nil, failf("proof", "%v", err)
 	}
+	if op := unserved(p); op != "" && c.Pipeline == "cuda" { // others may place operands where kernels cannot read them
+		return nil, failf("kernel", "%s has none", op)
+	}
 	r, err := program.CheckWith(p, lower.CheckOptions())
 	if err == nil {
 		err = r.Err()
@@ -305,6 +308,17 @@ func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
 		return nil, failf("checker", "%v", err)
 	}
 	return p, nil
+}
+
+// unserved is an operation that has no kernel, and that nothing else on a GPU computes.
+func unserved(p *program.Program) string {
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		if op, ok := ir.OpByName(in.Op); in.Kind == program.Launch && ok && op.Class() == ir.ClassMemory && op != ir.OpRand && op != ir.OpShard && op != ir.OpCall {
+			return in.Op
+		}
+	}
+	return ""
 }
 
 // outcome is what became of a function, and what it has to give.
