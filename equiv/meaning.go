@@ -288,7 +288,8 @@ func (r *reader) collective(n *ir.Node) {
 	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
 		nums[k] = r.p.vals.Number(terms.Value{Op: n.Op(), Group: group, Attrs: attrs, Type: ir.TensorOf(t.DType(), t.Shape()), Args: args[k : k+1], Node: n.Name()})
-		if !r.p.vals.At(args[k]).Type.Shape().NumElems().Equal(ir.D(0)) { // what brings nothing is on no side of anything
+		// What brings nothing, or brings it to its own rank, is on no side of anything.
+		if n.Group().Size() > 1 && !r.p.vals.At(args[k]).Type.Shape().NumElems().Equal(ir.D(0)) {
 			r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op(), group, attrs), args[k : k+1]})
 		}
 	}
