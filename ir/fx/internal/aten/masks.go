@@ -53,8 +53,11 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 	}
 	shape := traced.Static(mask)
 	n := intmath.Product(shape)
-	symbol, ok := c.Trace.Reads(size, of)
-	if !ok || n == 0 {
+	symbol, ok := "", false
+	if n > 0 {
+		symbol, ok = c.Trace.Reads(size, of)
+	}
+	if !ok {
 		c.Err = traced.ErrForm
 		return nil
 	}
