@@ -28,12 +28,15 @@ func refuse(n *ir.Node, format string, args ...any) *Refusal {
 	return &Refusal{n, fmt.Sprintf(format, args...)}
 }
 
-// Check refuses what belongs to no region: regions are of views and of operations on memory
+// Check refuses what belongs to no region of so many nodes: regions are of views and of operations on memory
 // that have no effect and involve no other rank, and nothing in them is in flight. A read_size is one by
 // itself, and so is what has order-only edges.
-func Check(n *ir.Node) *Refusal {
+func Check(n *ir.Node, nodes int) *Refusal {
 	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !Generates(n) {
 		return refuse(n, "a region has views and pure operations on memory only")
+	}
+	if n.Ordered() && nodes > 1 {
+		return refuse(n, "it has order-only edges, which a kernel of several operations does not keep")
 	}
 	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
 		for _, v := range list {

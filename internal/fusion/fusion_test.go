@@ -276,7 +276,7 @@ func TestMembership(t *testing.T) {
 func TestCheck(t *testing.T) {
 	f := parse(t, `(%x: f32[4,6], %y: f32[6,6]) -> (f32[4,6]) { %s = all_reduce.sum %x on @g : async f32[4,6]; %w = wait_tensor %s : f32[4,6]; %z = matmul %w, %y : f32[4,6]; %v = exp %z : f32[4,6]; return %v }`)
 	for _, n := range inside(f) {
-		no := fusion.Check(n)
+		no := fusion.Check(n, 1)
 		if ok := n.Op() == ir.OpExp; ok != (no == nil) {
 			t.Errorf("%%%s = %s: %v", n.Name(), n.Op().Name(), no)
 		}

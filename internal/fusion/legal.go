@@ -36,7 +36,7 @@ func Fusable(n *ir.Node) bool {
 			return false
 		}
 	}
-	if Check(n) != nil || empty(n) {
+	if Check(n, 1) != nil || empty(n) {
 		return false
 	}
 	_, updates := UpdatesSizedRows(n)

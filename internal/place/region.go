@@ -45,12 +45,9 @@ func Regions(f *ir.Func) ([]Region, error) {
 		}
 		r.Nodes = order[r.First : r.Last+1]
 		for _, n := range r.Nodes {
-			no := fusion.Check(n)
+			no := fusion.Check(n, len(r.Nodes))
 			if no == nil && n.Op() == ir.OpReadSize {
 				no = &fusion.Refusal{Node: n, Reason: "it reads sizes by itself"}
-			}
-			if no == nil && n.Ordered() && len(r.Nodes) > 1 {
-				no = &fusion.Refusal{Node: n, Reason: "it has order-only edges, which a kernel of several operations does not keep"}
 			}
 			if no != nil {
 				return nil, fmt.Errorf("%%%s: %s=%d: %s", n.Name(), FusionKey, id, no.Reason)

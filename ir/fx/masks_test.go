@@ -37,28 +37,14 @@ var maskCases = []struct {
 		}
 		return out
 	}},
-	{"aten.index.Tensor (x0, [None, x1]) | f32[3,4] bool[4] -> f32[3,u] | u=0", func(in [][]float64) (out []float64) {
-		for r := range 3 {
-			for _, i := range holds(in[1]) {
-				out = append(out, in[0][4*r+i])
-			}
-		}
-		return out
-	}},
+	{"aten.index.Tensor (x0, [None, x1]) | f32[3,4] bool[4] -> f32[3,u] | u=0", columns},
 	{"aten.index.Tensor (x0, [x1, None, x2]) | f32[3,2,4] bool[3] i64<4>[1] -> f32[u,2] | u=0", func(in [][]float64) (out []float64) {
 		for _, i := range holds(in[1]) {
 			out = append(out, in[0][8*i+int(in[2][0])], in[0][8*i+4+int(in[2][0])])
 		}
 		return out
 	}},
-	{"aten.masked_select.default (x0, x1) | f32[3,4] bool[4] -> f32[u] | u=0", func(in [][]float64) (out []float64) {
-		for r := range 3 {
-			for _, i := range holds(in[1]) {
-				out = append(out, in[0][4*r+i])
-			}
-		}
-		return out
-	}},
+	{"aten.masked_select.default (x0, x1) | f32[3,4] bool[4] -> f32[u] | u=0", columns},
 	{"aten.index_put.default (x0, [x1], x2, True) | f32[3,4,2] bool[3,4] f32[u,2] -> f32[3,4,2] | u=0", func(in [][]float64) []float64 {
 		out := slices.Clone(in[0])
 		for k, i := range holds(in[1]) {
@@ -73,6 +59,16 @@ var maskCases = []struct {
 		}
 		return out
 	}},
+}
+
+// columns are those of operand 0, of 3 rows and 4 columns, where operand 1 holds.
+func columns(in [][]float64) (out []float64) {
+	for r := range 3 {
+		for _, i := range holds(in[1]) {
+			out = append(out, in[0][4*r+i])
+		}
+	}
+	return out
 }
 
 func holds(mask []float64) (out []int) {

@@ -70,7 +70,7 @@ func (c *node) Reads(d ir.Dim, of *ir.Value) (symbol string, ok bool) {
 func (im *importer) given(symbol string) bool {
 	for i := range im.file.Nodes {
 		n := &im.file.Nodes[i]
-		if n.Kind != "input" && !(n.Kind == "size" && len(n.Inputs) == 0) {
+		if n.Kind != KindInput && !(n.Kind == KindSize && len(n.Inputs) == 0) {
 			continue
 		}
 		if d, err := ir.ParseDim(n.Size); n.Size != "" && err == nil && slices.Contains(d.Symbols(nil), symbol) {

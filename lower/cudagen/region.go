@@ -52,11 +52,8 @@ type region struct {
 func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 	r := &region{Region: fusion.Of(nodes), nodes: nodes, st: st}
 	for _, n := range nodes {
-		if no := fusion.Check(n); no != nil {
+		if no := fusion.Check(n, len(nodes)); no != nil {
 			return nil, refused(no)
-		}
-		if n.Ordered() && len(nodes) > 1 {
-			return nil, unsupported(n, "it has order-only edges, which a kernel of %d operations does not keep", len(nodes))
 		}
 		for _, v := range slices.Concat(n.Args(), n.Results()) {
 			r.shape(v)

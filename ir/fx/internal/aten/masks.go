@@ -67,11 +67,7 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 		total := c.Over(ir.OpSum, ones, true, 0)
 		c.Helper(ir.OpReadSize, attr.List(nil).With(ir.SymbolsKey, attr.Strings(symbol)), ir.Tensor(ir.I64, 1), total)
 	}
-	// What does not hold is written to one more place, behind all others.
-	to := c.Make(ir.OpWhere, nil, flat, c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), ones), 1), c.Filled(attr.Int(n), ir.I64))
-	first := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
-	all := c.Make(ir.OpIndexPut, first, c.Filled(attr.Int(0), ir.I64, n+1), c.Counting(n), to)
-	there := c.SizedPiece(all, 0, ir.D(0), size, 1)
+	there := c.SizedPiece(c.compacted(flat, ones, n, 0), 0, ir.D(0), size, 1)
 	out := make([]*ir.Value, len(shape))
 	for d := range shape {
 		out[d] = there
@@ -83,6 +79,19 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 		}
 	}
 	return out
+}
+
+// compacted lists the places where a flat mask holds, which is ones as numbers, the first size of them; fill stands
+// for those that there are not. What does not hold is written to one more place, behind all others.
+func (c *call) compacted(mask, ones *ir.Value, size, fill int64) *ir.Value {
+	n := traced.Static(mask)[0]
+	to := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), ones), 1)
+	if size < n {
+		to = c.With(ir.OpMinimum, to, float64(size))
+	}
+	to = c.Make(ir.OpWhere, nil, mask, to, c.Filled(attr.Int(size), ir.I64))
+	first := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+	return c.Make(ir.OpIndexPut, first, c.Filled(attr.Int(fill), ir.I64, size+1), c.Counting(n), to)
 }
 
 // nonzero lists the indices of what is not zero, a row for each.

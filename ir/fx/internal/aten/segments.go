@@ -276,10 +276,7 @@ func nonzeroStatic(c *call) error {
 	if x.Type().DType() == ir.Bool {
 		there = c.Flat(x)
 	}
-	at := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, there)), 1)
-	at = c.Make(ir.OpWhere, nil, there, c.With(ir.OpMinimum, at, float64(size)), c.Filled(attr.Int(size), ir.I64))
-	first := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
-	flat := c.Slice(c.Make(ir.OpIndexPut, first, c.Filled(attr.Int(-1), ir.I64, size+1), c.Counting(n), at), 0, 0, size)
+	flat := c.Slice(c.compacted(there, c.In(ir.I64, there), size, -1), 0, 0, size)
 	none := c.With(ir.OpLt, flat, 0)
 	var columns []*ir.Value
 	for d := range shape {
