@@ -68,7 +68,7 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 		return nil, err
 	}
 	g := s.job()
-	_, err = g.Exchange(ctx, Call{Op: "rendezvous"})
+	err = g.Barrier(ctx, "rendezvous")
 	if ln != nil {
 		ln.Close() // the address may be used again when Join returns
 	}
