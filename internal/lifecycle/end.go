@@ -27,8 +27,7 @@ func (s *Scope) EndInCall() error {
 // drive does the work of End. mine says that the caller has the token of s.
 func (s *Scope) drive(ctx context.Context, mine bool) error {
 	s.stop()
-	unwatch := context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
-	defer unwatch()
+	defer s.wait(ctx)()
 	all, err := s.seize(ctx, mine, nil)
 	defer func() {
 		for _, c := range all {
@@ -66,18 +65,30 @@ func (s *Scope) stop() {
 	}
 }
 
-// cancel says why waits are to end, here and below. The first cause counts.
-func (s *Scope) cancel(cause error) {
+// wait makes ctx one of those whose end cancels what is waited for, here and below, until the
+// returned function is called.
+func (s *Scope) wait(ctx context.Context) (stop func()) {
 	s.mu.Lock()
-	if s.cause == nil {
-		s.cause = cause
+	place := s.patience.PushBack(ctx)
+	s.mu.Unlock()
+	unwatch := context.AfterFunc(ctx, s.look)
+	return func() {
+		unwatch()
+		s.mu.Lock()
+		s.patience.Remove(place)
+		s.mu.Unlock()
 	}
+}
+
+// look lets who drives s, or a scope below it, look again.
+func (s *Scope) look() {
+	s.mu.Lock()
 	below := s.below()
 	s.mu.Unlock()
 	for _, c := range below {
-		c.cancel(cause)
+		c.look()
 	}
-	s.leave(0) // who drives looks again
+	s.leave(0)
 }
 
 // below lists the scopes in s, last made first; s.mu is held.
@@ -138,9 +149,12 @@ func (s *Scope) drain(all []*Scope) (failed, err error) {
 	const least, most = 10 * time.Microsecond, time.Millisecond
 	fails := make([]int, len(all))
 	start := time.Now()
-	var since time.Time // when waits were cancelled
+	var cause error     // why waits are cancelled: the first that there is
+	var since time.Time // when they were
 	for pause := least; ; pause = min(2*pause, most) {
-		cause := s.why()
+		if cause == nil {
+			cause = s.why()
+		}
 		var busy []string
 		asked := false
 		for i, c := range all {
@@ -186,11 +200,19 @@ func join(first, err error) error {
 	return err
 }
 
-// why is the cause for which waits are cancelled, nil while they are not.
+// why is the cause of a call that ends s or an owner of it, and waits no more; nil while all do.
 func (s *Scope) why() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cause
+	for ; s != nil; s = s.owner {
+		s.mu.Lock()
+		for e := s.patience.Front(); e != nil; e = e.Next() {
+			if ctx := e.Value.(context.Context); ctx.Err() != nil {
+				s.mu.Unlock()
+				return context.Cause(ctx)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return nil
 }
 
 // ask tends the work of one scope and reports whether there is none left.
@@ -256,9 +278,6 @@ func (s *Scope) become(to State) {
 	defer s.mu.Unlock()
 	if s.state != Released {
 		s.state = to
-	}
-	if to == Quarantined {
-		s.cause = nil // another End has patience of its own
 	}
 }
 

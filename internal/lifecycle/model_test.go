@@ -36,7 +36,6 @@ const (
 	atCalls
 	atHolds
 	atToken
-	atCause
 	atWake
 	atPopped // taken off the list
 	atGiven
@@ -52,6 +51,7 @@ const (
 	atPeer
 	atFailing // the driver's next call fails
 	atDriving // the owner waits
+	atCause   // and its context has ended
 )
 
 // The processes.
@@ -79,19 +79,10 @@ type seeded struct {
 	lostWake        bool // a call that is done wakes before it counts
 	ownWakeOnly     bool // a call that is done wakes who drives its scope, not who drives an owner
 	waitsForItself  bool // a call ends what it made by End
-	notBelow        bool // cancelling does not reach the scopes below
+	notBelow        bool // scopes below do not look at their owner's calls
 	deafWhileDrains bool // holds are refused while a scope drains
 	holdsForgotten  bool // release does not wait for holds
 	stopsAlone      bool // scopes below go on beginning calls
-}
-
-// scene is what happens beside the closing.
-type scene struct {
-	comes, dies bool // the peer
-	fails       bool // the caller's call of the driver
-	hooks       bool // the scopes have work to ask for: else drivers wait for calls only
-	ends        bool // the owner's context
-	makes       bool // a group that fails
 }
 
 type mech struct {
@@ -226,18 +217,18 @@ func (m mech) peer(s *model.State, p int) (bool, error) {
 }
 
 func (m mech) context(s *model.State, p int) (bool, error) {
-	if s.Mem[atDriving] == 0 {
+	if s.Mem[atDriving] == 0 && s.PC[p] == 0 {
 		if s.PC[theOwner] == finished {
 			s.PC[p] = finished
 		}
 		return s.PC[theOwner] == finished, nil
 	}
-	x := []int{world, group, half}[s.PC[p]]
-	if x == world || !m.notBelow {
-		s.Mem[at(x, atCause)] = 1
-		m.signal(s, x)
+	if s.PC[p] == 0 {
+		s.Mem[atCause] = 1
+	} else { // look
+		m.signal(s, []int{half, group, world}[s.PC[p]-1])
 	}
-	if s.PC[p]++; s.PC[p] == modelScopes {
+	if s.PC[p]++; s.PC[p] > modelScopes {
 		s.PC[p] = finished
 	}
 	return true, nil
@@ -287,7 +278,7 @@ func (m mech) owner(s *model.State, p int) (bool, error) {
 		s.PC[p] = driveStop
 		return true, nil
 	case 1:
-		s.Mem[atDriving] = 0
+		s.Mem[atDriving], s.Mem[atCause] = 0, 0
 		if s.PC[p] = 0; s.Mem[at(world, atState)] == uint8(Released) {
 			s.PC[p] = finished
 		}
@@ -385,13 +376,18 @@ func (m mech) busy(s *model.State, y, x int) bool {
 	if m.beforeDrain && y != x {
 		return false
 	}
-	if y == group && m.hooks && s.Mem[at(x, atCause)] != 0 {
+	if y == group && m.hooks && m.cause(s, x) {
 		s.Mem[atAbort] = 1
 	}
 	if s.Mem[at(y, atCalls)] != 0 && !m.forgottenWait {
 		return true
 	}
 	return y == group && m.hooks && s.Mem[atWork] != 0 && !m.forgottenIdle
+}
+
+// cause reports whether who drives x finds one.
+func (m mech) cause(s *model.State, x int) bool {
+	return s.Mem[atCause] != 0 && (x == world || !m.notBelow)
 }
 
 // wait goes on when nothing was busy, or when a driver has reason to ask again: it was woken,
@@ -414,10 +410,10 @@ func (m mech) wait(s *model.State, p, x int) bool {
 	case again:
 		s.Mem[at(x, atWake)], s.B[p] = 0, 0
 		s.PC[p] = driveAsk
-	case s.Mem[at(x, atCause)] != 0:
+	case m.cause(s, x):
 		for _, y := range tree(x) {
 			if state := s.Mem[at(y, atState)]; state != absent && state != uint8(Released) {
-				s.Mem[at(y, atState)], s.Mem[at(y, atCause)] = uint8(Quarantined), 0
+				s.Mem[at(y, atState)] = uint8(Quarantined)
 			}
 		}
 		s.PC[p] = driveYield

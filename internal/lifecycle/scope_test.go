@@ -358,3 +358,34 @@ func TestStopBeforeBelow(t *testing.T) {
 		}
 	})
 }
+
+// A call whose patience ends while another one drives gives up as well, be it before the other has.
+func TestSecondEndGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, idle := New("world"), false
+		w.Work(Hooks{Idle: func() (bool, error) { return idle, nil }})
+		ended := make(chan error, 2)
+		for _, patience := range []time.Duration{time.Second, 2 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			go func() { ended <- w.End(ctx) }()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for range 2 {
+			select {
+			case err := <-ended:
+				if held := (*HeldError)(nil); !errors.As(err, &held) {
+					t.Errorf("got %v", err)
+				}
+			default:
+				t.Error("it waits on")
+			}
+		}
+		idle = true
+		if err := w.End(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -2,6 +2,15 @@ package lifecycle
 
 import "testing"
 
+// scene is what happens beside the closing.
+type scene struct {
+	comes, dies bool // the peer
+	fails       bool // the caller's call of the driver
+	hooks       bool // the scopes have work to ask for: else drivers wait for calls only
+	ends        bool // the owner's context
+	makes       bool // a group that fails
+}
+
 // scenes are all that can end: work that waits for ever, without an end of the context, does
 // not, and neither does the world that it is in.
 func scenes() []scene {
