@@ -17,8 +17,8 @@
 //	  - Open: calls begin (Begin), scopes and resources are created.
 //	  - Draining: no new call begins, here or in any scope below. Waits that depend on
 //	    the scope are told (Bound, Hooks.Stop), and running work is awaited: calls that have
-//	    begun, and work that Hooks.Idle reports. Hooks.Tend is called meanwhile, for work
-//	    that completes only with the host's help. When the context of End is done, Tend
+//	    begun, and then, when there is none in the tree, work that Hooks.Idle reports.
+//	    Hooks.Tend is called meanwhile, for work that completes only with the host's help. When the context of End is done, Tend
 //	    gets the cause and has to cancel what still waits.
 //	  - Quarantined: cancelled work has not ended in time. Everything is kept, memory and
 //	    descriptors, because it may still be in use; End reports that as a HeldError. Another

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -151,17 +152,25 @@ func (s *Scope) drain(all []*Scope) (failed, err error) {
 	start := time.Now()
 	var cause error     // why waits are cancelled: the first that there is
 	var since time.Time // when they were
+	polls := slices.ContainsFunc(all, func(c *Scope) bool { return c.hooks.Tend != nil || c.hooks.Idle != nil })
 	for pause := least; ; pause = min(2*pause, most) {
 		if cause == nil {
 			cause = s.why()
 		}
 		var busy []string
-		asked := false
-		for i, c := range all {
-			idle, err := c.ask(time.Since(start), cause, &fails[i])
+		note := func(c *Scope, idle bool, err error) {
 			if failed = join(failed, err); !idle {
 				busy = append(busy, c.name)
-				asked = asked || c.hooks.Idle != nil || c.hooks.Tend != nil
+			}
+		}
+		for _, c := range all {
+			uncalled, err := c.tend(time.Since(start), cause)
+			note(c, uncalled, err)
+		}
+		if len(busy) == 0 { // what a call enqueues, an answer that was asked for before need not know of
+			for i, c := range all {
+				idle, err := c.idle(&fails[i])
+				note(c, idle, err)
 			}
 		}
 		if len(busy) == 0 {
@@ -178,7 +187,7 @@ func (s *Scope) drain(all []*Scope) (failed, err error) {
 		}
 		var again <-chan time.Time
 		var timer *time.Timer
-		if asked || cause != nil {
+		if polls || cause != nil {
 			timer = time.NewTimer(min(pause, limit))
 			again = timer.C
 		}
@@ -215,26 +224,29 @@ func (s *Scope) why() error {
 	return nil
 }
 
-// ask tends the work of one scope and reports whether there is none left.
-func (s *Scope) ask(waited time.Duration, cause error, fails *int) (idle bool, err error) {
+// tend does for the work of one scope what only the host can, and reports whether no call is
+// under way.
+func (s *Scope) tend(waited time.Duration, cause error) (uncalled bool, err error) {
 	if s.State() == Released {
 		return true, nil
 	}
 	if s.hooks.Tend != nil {
 		err = s.hooks.Tend(waited, cause)
 	}
-	if s.word.Load()&calls != 0 {
-		return false, err
+	return s.word.Load()&calls == 0, err
+}
+
+// idle reports whether the work of one scope has ended, when no call is under way.
+func (s *Scope) idle(fails *int) (bool, error) {
+	if s.hooks.Idle == nil || s.State() == Released {
+		return true, nil
 	}
-	if s.hooks.Idle == nil {
-		return true, err
+	idle, err := s.hooks.Idle()
+	if err != nil { // not yet is no answer: the question may be under way
+		*fails++
+		idle = *fails >= insist
 	}
-	idle, failed := s.hooks.Idle()
-	if failed == nil {
-		return idle, err // not yet is no answer: the question may be under way
-	}
-	*fails++
-	return *fails >= insist, join(err, failed)
+	return idle, err
 }
 
 // release gives back all that s has. Whoever calls it has the tokens of s and of all below.

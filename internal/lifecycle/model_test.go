@@ -368,7 +368,7 @@ func (m mech) drive(s *model.State, p, x, next int) (bool, error) {
 	return true, nil
 }
 
-// busy asks a scope, which is tended before: what the driver x sees of a cause.
+// busy tends a scope, by what the driver of x sees of a cause, and asks for calls.
 func (m mech) busy(s *model.State, y, x int) bool {
 	if state := s.Mem[at(y, atState)]; state == absent || state == uint8(Released) {
 		return false
@@ -379,10 +379,12 @@ func (m mech) busy(s *model.State, y, x int) bool {
 	if y == group && m.hooks && m.cause(s, x) {
 		s.Mem[atAbort] = 1
 	}
-	if s.Mem[at(y, atCalls)] != 0 && !m.forgottenWait {
-		return true
-	}
-	return y == group && m.hooks && s.Mem[atWork] != 0 && !m.forgottenIdle
+	return s.Mem[at(y, atCalls)] != 0 && !m.forgottenWait
+}
+
+// works asks for the work of what the driver of x ends.
+func (m mech) works(s *model.State, x int) bool {
+	return x != half && !(m.beforeDrain && x == world) && m.hooks && s.Mem[atWork] != 0 && !m.forgottenIdle
 }
 
 // cause reports whether who drives x finds one.
@@ -390,10 +392,10 @@ func (m mech) cause(s *model.State, x int) bool {
 	return s.Mem[atCause] != 0 && (x == world || !m.notBelow)
 }
 
-// wait goes on when nothing was busy, or when a driver has reason to ask again: it was woken,
+// wait goes on when nothing was busy, nor is now, or when a driver has reason to ask again: it was woken,
 // or its questions have another answer. Once there is a cause it may give up.
 func (m mech) wait(s *model.State, p, x int) bool {
-	if s.B[p] == 0 {
+	if s.B[p] == 0 && !m.works(s, x) {
 		s.PC[p] = driveRelease
 		return true
 	}
@@ -404,7 +406,7 @@ func (m mech) wait(s *model.State, p, x int) bool {
 		for _, y := range tree(x) {
 			again = again && !m.busy(&t, y, x)
 		}
-		again = again || t.Mem[atAbort] != s.Mem[atAbort]
+		again = again && !m.works(s, x) || t.Mem[atAbort] != s.Mem[atAbort]
 	}
 	switch {
 	case again:

@@ -389,3 +389,27 @@ func TestSecondEndGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is asked for the end of its work while a call is under way: an answer that takes a while
+// would not know of what the call goes on to enqueue, which need not be the scope's own.
+func TestAskBehindCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, asked, tended := New("world"), 0, 0
+		w.Work(Hooks{Tend: func(time.Duration, error) error { tended++; return nil },
+			Idle: func() (bool, error) { asked++; return true, nil }})
+		g := child(t, w, "group", Hooks{})
+		if err := g.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- w.End(context.Background()) }()
+		time.Sleep(time.Second)
+		if asked > 0 || tended < 100 {
+			t.Errorf("asked %d times, tended %d times during a call", asked, tended)
+		}
+		g.Done()
+		if err := <-ended; err != nil || asked == 0 {
+			t.Errorf("asked %d times, %v", asked, err)
+		}
+	})
+}
