@@ -18,9 +18,9 @@ func tooFar(all []step.Result) int {
 	return bad
 }
 
-// allowNoise widens the bounds of recorded results that are nothing but rounding errors, and of
-// which two runs that add in other orders have no digit in common.
-func (j *Job) allowNoise(ctx context.Context, t *Console, all []step.Result) error {
+// allowNoise widens the bounds of results that are nothing but rounding errors, of which two runs
+// that add in other orders have no digit in common, and of those as near to float64 as any.
+func (j *Job) allowNoise(ctx context.Context, t *Console, all []step.Result, got [][][]interp.Tensor) error {
 	defer t.Phase("computing in float64")()
 	in, err := j.allInputs()
 	if err != nil {
@@ -34,7 +34,7 @@ func (j *Job) allowNoise(ctx context.Context, t *Console, all []step.Result) err
 		fmt.Fprintf(t.Err, "note: whether results are rounding errors cannot be measured: %v\n", err)
 		return nil
 	}
-	noise.Allow(all)
+	noise.Allow(all, got)
 	return nil
 }
 

@@ -153,9 +153,11 @@ func agrees(t *testing.T, pair *step.Pair, run sizedRun, fw, bw [][]interp.Tenso
 	t.Helper()
 	want := run.at
 	var rs []step.Result
+	got := make([][][]interp.Tensor, len(fw))
 	for r := range fw {
+		got[r] = [][]interp.Tensor{fw[r], bw[r]}
 		for half, f := range []*ir.Func{pair.Forward, pair.Backward} {
-			all, expected := [][]interp.Tensor{fw[r], bw[r]}[half], [][]interp.Tensor{want.fw[r], want.bw[r]}[half]
+			all, expected := got[r][half], [][]interp.Tensor{want.fw[r], want.bw[r]}[half]
 			for k, slot := range interp.OutputSlots(f) {
 				d, err := interp.Compare(all[k], expected[k])
 				if err != nil {
@@ -170,7 +172,7 @@ func agrees(t *testing.T, pair *step.Pair, run sizedRun, fw, bw [][]interp.Tenso
 		if err != nil {
 			t.Fatal(err)
 		}
-		noise.Allow(rs)
+		noise.Allow(rs, got)
 	}
 	loss, gradient := step.Worst(rs)
 	t.Logf("%v at %v: worst relative errors %.3g forward, %.3g backward", run.how, want.sizes, loss.Diff.Rel, gradient.Diff.Rel)

@@ -112,7 +112,10 @@ func convertResults(f *ir.Func, n *ir.Node) {
 // Noise is how far rounding alone takes the step's results, by the reference interpreter on all
 // ranks: the 2-norm of the difference between each output tensor and the same computed in
 // float64, and the 2-norm of the latter, by rank and output of a half.
-type Noise struct{ Forward, Backward [][]Rounded }
+type Noise struct {
+	Forward, Backward [][]Rounded
+	exact             [2][][]interp.Tensor // in float64, of both halves
+}
 
 // Rounded is an output's norm, and that of what rounding changes of it.
 type Rounded struct{ Norm, Error float64 }
@@ -136,7 +139,7 @@ func (p *Pair) MeasureNoise(ctx context.Context, o interp.Options, in [][]interp
 	if err != nil {
 		return nil, err
 	}
-	return &Noise{rounded(fw, exact), rounded(bw, exactBW)}, nil
+	return &Noise{rounded(fw, exact), rounded(bw, exactBW), [2][][]interp.Tensor{exact, exactBW}}, nil
 }
 
 // doubles are the tensors, in float64 where they are of floats.
@@ -161,37 +164,49 @@ func rounded(got, exact [][]interp.Tensor) [][]Rounded {
 	out := make([][]Rounded, len(got))
 	for r := range got {
 		for k := range got[r] {
-			var x Rounded
-			g, e := got[r][k].Float64s(), exact[r][k].Float64s()
-			for i := range e {
-				x.Norm, x.Error = x.Norm+e[i]*e[i], x.Error+(g[i]-e[i])*(g[i]-e[i])
-			}
-			out[r] = append(out[r], Rounded{math.Sqrt(x.Norm), math.Sqrt(x.Error)})
+			out[r] = append(out[r], roundingOf(got[r][k], exact[r][k]))
 		}
 	}
 	return out
 }
 
+func roundingOf(got, exact interp.Tensor) Rounded {
+	var x Rounded
+	g, e := got.Float64s(), exact.Float64s()
+	for i := range e {
+		x.Norm, x.Error = x.Norm+e[i]*e[i], x.Error+(g[i]-e[i])*(g[i]-e[i])
+	}
+	return Rounded{math.Sqrt(x.Norm), math.Sqrt(x.Error)}
+}
+
 const (
 	digit  = 0.1 // of a result's norm: with errors beyond that it has no digit
 	unlike = 32  // how many times as far as its own errors such a result may be from somebody else's
+	// alike is how many times as far from float64 as the interpreter a run may be: the factor by
+	// which PyTorch judges compiled models (torch._dynamo.utils.same).
+	alike = 2
 )
 
-// Allow widens the bounds of outputs that no run could keep to, because rounding alone leaves no
-// digit of what float64 gives. Such is a gradient that is zero but for rounding: that of a bias
-// in front of a normalisation, or of the keys of an attention.
-func (n *Noise) Allow(rs []Result) {
+// Allow widens the bounds of outputs that no run could keep to.
+//
+//   - Rounding alone leaves no digit of what float64 gives. Such is a gradient that is zero but
+//     for rounding: that of a bias in front of a normalisation, or of the keys of an attention.
+//   - Where the results of the run, got[rank][half][output], were compared with the interpreter's:
+//     rounding takes them no further from what float64 gives than it takes the interpreter.
+//     Recordings are compared without got: the program may be misread, in float64, too.
+func (n *Noise) Allow(rs []Result, got [][][]interp.Tensor) {
 	for i, r := range rs {
-		of := n.Forward
+		half, of := 0, n.Forward
 		if r.Backward {
-			of = n.Backward
+			half, of = 1, n.Backward
 		}
 		x := of[r.Rank][r.Output]
-		if r.OK() || r.Bound.Bits || !(x.Error > digit*x.Norm) || math.IsInf(x.Error, 0) {
-			continue
-		}
-		if d := r.Diff; d.Error <= unlike*x.Error {
+		switch d := r.Diff; {
+		case r.OK() || r.Bound.Bits || math.IsInf(x.Error, 0) || math.IsNaN(x.Error):
+		case x.Error > digit*x.Norm && d.Error <= unlike*x.Error:
 			rs[i].Bound = Bound{Rel: d.Rel, Noise: true}
+		case got != nil && roundingOf(got[r.Rank][half][r.Output], n.exact[half][r.Rank][r.Output]).Error <= alike*x.Error:
+			rs[i].Bound = Bound{Rel: d.Rel, Exact: true}
 		}
 	}
 }

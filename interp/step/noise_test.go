@@ -116,3 +116,66 @@ func @cond(%i: i32[], %x: f32[4]) -> (bool[]) {
 		}
 	}
 }
+
+// A run may be as far from float64 as the interpreter is, twice as far, and no further; what rounding
+// leaves no digit of may be as far as some such errors; and bits must be bits.
+func TestAllow(t *testing.T) {
+	m, err := ir.Parse("sums.ir", `world 1
+func @main(%x: f32[64]) -> (f32[], f32[], i32[64]) {
+  %h = convert %x : bf16[64]
+  %square = mul %h, %h : bf16[64]
+  %wide = convert %square : f32[64]
+  %sum = sum %wide {dims=[0]} : f32[]
+  %mean = mul %sum {scalar=0.015625} : f32[]
+  %each = expand %mean : f32[64:0]
+  %d = sub %wide, %each : f32[64]
+  %nothing = sum %d {dims=[0]} : f32[]
+  %bits = bitcast %x : i32[64]
+  return %sum, %nothing, %bits
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Pair{Name: "sums", Forward: m.Func("main")}
+	in, err := interp.RandomInputs(p.Forward, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := p.MeasureNoise(t.Context(), interp.Options{}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, nothing := n.Forward[0][0], n.Forward[0][1]
+	if !(sum.Error > 1e-4*sum.Norm && sum.Error < digit*sum.Norm && nothing.Error > digit*nothing.Norm) {
+		t.Fatalf("%+v and %+v of float64's", sum, nothing)
+	}
+	for _, c := range []struct {
+		output int
+		bound  Bound
+		off    float64 // from float64
+		want   string
+	}{
+		{0, Bound{}, 1.9 * sum.Error, "float64"},
+		{0, Bound{}, -1.9 * sum.Error, "float64"},
+		{0, Bound{}, 2.1 * sum.Error, "0"},
+		{1, Bound{}, 20 * nothing.Error, "rounding"},
+		{1, Bound{}, 40 * nothing.Error, "0"},
+		{2, Bound{Bits: true}, 0.5, "bits"},
+	} {
+		exact := n.exact[0][0][c.output].Float64s()
+		for i := range exact {
+			exact[i] += c.off
+		}
+		run, err := interp.FromSlice(exact, n.exact[0][0][c.output].Shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outs := make([]interp.Tensor, 3)
+		outs[c.output] = run
+		rs := []Result{{Output: c.output, Bound: c.bound, Diff: interp.Diff{Rel: 1, Error: math.Abs(c.off) + []float64{sum.Error, nothing.Error, 0}[c.output]}}}
+		if n.Allow(rs, [][][]interp.Tensor{{outs}}); rs[0].Bound.String() != c.want {
+			t.Errorf("output %d, %g from float64: %v, want %s", c.output, c.off, rs[0].Bound, c.want)
+		}
+	}
+}

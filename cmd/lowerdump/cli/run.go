@@ -37,9 +37,10 @@ Results are compared with -expect: a directory of recordings
 "interp" for the reference interpreter's results on the program before the
 passes: bit by bit, or, where the device or a rewrite rounds differently, within a bound
 that the table lists with the number of rounding operations. Outputs that agree but are all
-zeros, or all one number, are counted separately. A recorded result that would be zero but for
-rounding has no digits to agree in: where float64 shows that, the limit is 32 times the
-interpreter's own rounding error. A backward function gets the forward function's
+zeros, or all one number, are counted separately. A result, recorded or of a GPU, that would be
+zero but for rounding has no digits to agree in: where float64 shows that, the limit is 32 times the
+interpreter's own rounding error. A GPU's may also be twice as far from what float64 gives as the
+interpreter's. A backward function gets the forward function's
 outputs, and ones as incoming gradients. An async input is a collective already in flight when the
 program starts; async outputs are awaited.
 
