@@ -211,8 +211,11 @@ func (p *Parser) typ() Type {
 	switch c := p.Peek(); {
 	case c == '!':
 		p.Pos++
-		p.Suffix("a type")
+		name := p.Suffix("a type")
 		p.angle()
+		if t, ok := p.typeAlias[name]; ok {
+			return t
+		}
 	case c == '(': // a function's
 		p.types()
 		p.Expect("->", "in the type of a function")

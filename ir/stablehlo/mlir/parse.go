@@ -43,7 +43,7 @@ func Parse(name, text string) (*Module, error) {
 
 // Parse is [Parse] of the chunk: positions, those of errors too, are in the whole file.
 func (c Chunk) Parse() (*Module, error) {
-	p := &Parser{src: c.src, s: c.src.Text[:c.end], Pos: c.start, alias: map[string]Attr{}}
+	p := &Parser{src: c.src, s: c.src.Text[:c.end], Pos: c.start, alias: map[string]Attr{}, typeAlias: map[string]Type{}}
 	m := &Module{Source: c.src, At: c.start, Alias: p.alias, blobs: map[string]int{}}
 	p.space()
 	m.At = p.Pos
@@ -78,9 +78,11 @@ func (p *Parser) body(m *Module, closing byte) {
 			}
 		case c == '!':
 			p.Pos++
-			p.Suffix("a type")
+			name := p.Suffix("a type")
 			p.Expect("=", "behind the name of a type")
-			p.typ()
+			if t := p.typ(); t.Tensor {
+				p.typeAlias[name] = t
+			}
 		case strings.HasPrefix(p.s[p.Pos:], "{-#"):
 			p.Pos += 3
 			p.resources(m, "#-}")

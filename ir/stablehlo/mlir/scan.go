@@ -14,13 +14,14 @@ const maxDepth = 200
 // Parser reads a part of a text. After an error it stands at the end, so that whatever
 // loops over the text ends.
 type Parser struct {
-	src   *diag.Source
-	s     string // the text up to the end of the part
-	Pos   int    // the next byte
-	Err   error
-	depth int
-	alias map[string]Attr // by name
-	meant int             // attributes that names have stood for
+	src       *diag.Source
+	s         string // the text up to the end of the part
+	Pos       int    // the next byte
+	Err       error
+	depth     int
+	alias     map[string]Attr // by name
+	meant     int             // attributes that names have stood for
+	typeAlias map[string]Type // of tensors, by name
 }
 
 // ErrorAt makes an error that points into a text.
