@@ -77,6 +77,10 @@ func (im *importer) single() (ir.Op, bool) {
 // folded reduces tensors over the ranks of a group: by the collective, or where its body is
 // none that ranks combine by, by a gather and a fold of what came.
 func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
+	args, err := im.widened(args)
+	if err != nil {
+		return nil, err
+	}
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && !slices.ContainsFunc(args, func(v *ir.Value) bool { return dtypeOf(v) == ir.Bool }) {
 		return im.launched(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
@@ -93,6 +97,19 @@ func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 		out = append(out, v)
 	}
 	return out, im.check()
+}
+
+// widened are operands in the element type of the body.
+func (im *importer) widened(args []*ir.Value) ([]*ir.Value, error) {
+	var out []*ir.Value
+	for _, v := range args {
+		one, err := im.promoted(0, 0, []*ir.Value{v})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one...)
+	}
+	return out, nil
 }
 
 // gatheredOperands are the operands of all ranks of a group, gathered.
@@ -210,6 +227,9 @@ func allReduce(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		return nil, err
 	}
 	if uneven(groups) {
+		if args, err = im.widened(args); err != nil {
+			return nil, err
+		}
 		return im.decomposed(im.ragged(groups, args, im.inTurn))
 	}
 	g, err := im.declared(groups)
@@ -292,6 +312,9 @@ func allGather(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error)
 func reduceScatter(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	d, err := im.integer("scatter_dimension")
 	if err != nil {
+		return nil, err
+	}
+	if args, err = im.widened(args); err != nil {
 		return nil, err
 	}
 	k, ok := im.single()
@@ -396,6 +419,14 @@ func permute(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	g, err := im.byNumber(m)
 	if err != nil {
 		return nil, err
+	}
+	seen := map[[2]int64]bool{} // look-up only
+	for i, n := range pairs {
+		end := [2]int64{int64(i % 2), n}
+		if n < 0 || n >= int64(im.procs.Count(m)) || seen[end] || len(pairs)%2 != 0 {
+			return nil, im.errorf("source_target_pairs: %d is not one of %d processes, or is a %s twice", n, im.procs.Count(m), []string{"source", "target"}[i%2])
+		}
+		seen[end] = true
 	}
 	return im.decomposed(im.launched(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
 }

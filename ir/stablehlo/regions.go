@@ -19,11 +19,11 @@ func (im *importer) body(region int) (decompose.Body, error) {
 	}
 	b := o.Regions[region]
 	return func(e decompose.Emitter, args []*ir.Value) ([]*ir.Value, error) {
-		defer func(o *mlir.Operation, cur *stage, vector bool, up *scope) {
-			im.op, im.cur, im.vector, im.scope = o, cur, vector, up
-		}(im.op, im.cur, im.vector, im.scope)
+		defer func(o *mlir.Operation, cur *stage, vector bool) {
+			im.op, im.cur, im.vector = o, cur, vector
+		}(im.op, im.cur, im.vector)
 		im.cur = &stage{im: im, index: im.cur.index, to: e, have: map[*value]*ir.Value{}}
-		im.vector, im.scope = true, nil
+		im.vector = true
 		in := make([]*value, len(args))
 		for i, a := range args {
 			in[i] = im.value(a)
@@ -37,6 +37,29 @@ func (im *importer) body(region int) (decompose.Body, error) {
 		}
 		return im.irs(out)
 	}, nil
+}
+
+// promoted are values in the element types of the arguments of a region, the first of which is
+// the argument of the first of them: one may compute in a wider type of the same kind.
+func (im *importer) promoted(region, first int, vs []*ir.Value) ([]*ir.Value, error) {
+	if region >= len(im.op.Regions) {
+		return vs, nil
+	}
+	args := im.op.Regions[region].Args
+	out := slices.Clone(vs)
+	for i, v := range vs {
+		if first+i >= len(args) {
+			break
+		}
+		to, err := mlir.ElementType(args[first+i].Type.Elem)
+		if from := dtypeOf(v); err != nil || to.Size() < from.Size() || to.IsFloat() != from.IsFloat() || to.IsUnsigned() != from.IsUnsigned() || to == ir.Bool || from == ir.Bool {
+			continue
+		}
+		if out[i], err = im.converted(v, to); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // decomposed are the results of a rule.
@@ -67,7 +90,7 @@ func (im *importer) positioned(err error) error {
 	return im.errorf("%v", err)
 }
 
-// halves are operands as two rows of one length.
+// halves are operands as two rows of one length, in the element types of the body.
 func (im *importer) halves(in []*value) (first, second []*ir.Value, err error) {
 	args, err := im.irs(in)
 	if err == nil && (len(in) == 0 || len(in)%2 != 0) {
@@ -76,7 +99,11 @@ func (im *importer) halves(in []*value) (first, second []*ir.Value, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return args[:len(in)/2], args[len(in)/2:], nil
+	n := len(in) / 2
+	if first, err = im.promoted(0, 0, args[:n]); err == nil {
+		second, err = im.promoted(0, n, args[n:])
+	}
+	return first, second, err
 }
 
 func reduce(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
@@ -271,7 +298,15 @@ func scatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return im.decomposed(decompose.Scatter(im.cur, args[:n], args[n], args[n+1:], d, body))
+	xs, err := im.promoted(0, 0, args[:n])
+	if err != nil {
+		return nil, err
+	}
+	updates, err := im.promoted(0, n, args[n+1:])
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.Scatter(im.cur, xs, args[n], updates, d, body))
 }
 
 func pad(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {

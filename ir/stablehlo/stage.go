@@ -70,7 +70,13 @@ func (s *stage) Op(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, types
 	for _, a := range args {
 		ts = append(ts, a.Type())
 	}
-	if _, err := ir.Infer(o, g, attrs, ts, types...); err != nil && im.failed == nil {
+	got, err := ir.Infer(o, g, attrs, ts, types...)
+	for i := range min(len(got), len(types)) {
+		if err == nil && !got[i].SameTensor(types[i]) {
+			err = fmt.Errorf("it is declared as %s, the operands give %s", types[i], got[i])
+		}
+	}
+	if err != nil && im.failed == nil {
 		im.failed = err
 	}
 	if s.fb == nil {
@@ -190,7 +196,10 @@ func (im *importer) ir(v *value) (*ir.Value, error) {
 			return nil, err
 		}
 	} else if s.fb == nil {
-		return nil, im.errorf("the body of an operation reads a value from outside of it")
+		var err error
+		if out, err = s.outside(v); err != nil {
+			return nil, err
+		}
 	} else {
 		t, err := im.tensorType(v.typ)
 		if err != nil {
@@ -205,6 +214,29 @@ func (im *importer) ir(v *value) (*ir.Value, error) {
 	}
 	s.have[v] = out
 	return out, nil
+}
+
+// outside is a number that the body of an operation reads of what stands around it.
+func (s *stage) outside(v *value) (*ir.Value, error) {
+	im := s.im
+	if len(v.typ.Shape) != 0 {
+		return nil, im.errorf("the body of an operation reads %s from outside of it: only single numbers are supported", v.typ)
+	}
+	switch to := s.to.(type) {
+	case *ir.FuncBuilder: // of one who only looks at the body
+		t, err := im.tensorType(v.typ)
+		if err != nil {
+			return nil, im.errorf("%v", err)
+		}
+		return to.Input("outside", t), nil
+	case *stage:
+		if to.fb == nil || to.caps != nil || im.stages[to.index] == to {
+			defer func() { im.cur = s }()
+			im.cur = to
+			return im.ir(v)
+		}
+	}
+	return nil, im.errorf("op not supported: a loop whose body reads a value from outside of the operation")
 }
 
 // source says where a rank's tensor of a value lies once the stages have run.

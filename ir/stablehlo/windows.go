@@ -184,7 +184,12 @@ func selectAndScatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, e
 	if err != nil {
 		return nil, err
 	}
-	x, source, init := args[0], args[1], args[2]
+	x := args[0]
+	added, err := im.promoted(1, 0, []*ir.Value{args[2], args[1]})
+	if err != nil {
+		return nil, err
+	}
+	init, source := added[0], added[1]
 	w := decompose.Window{}
 	for _, l := range []struct {
 		name string

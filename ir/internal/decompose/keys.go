@@ -63,7 +63,7 @@ func mirrored(a, b *ir.Value, inputs []*ir.Value, depth int) bool {
 		return i%2 == 0 && b == inputs[i+1]
 	}
 	n, m := a.Def(), b.Def()
-	if depth > maxKeyDepth || slices.Contains(inputs, b) || n.Op() != m.Op() || len(n.Args()) != len(m.Args()) || !n.Attrs().Equal(m.Attrs()) || !a.Type().Equal(b.Type()) ||
+	if depth > maxKeyDepth || slices.Contains(inputs, b) || n.Op() == ir.OpInput || m.Op() == ir.OpInput || n.Op() != m.Op() || len(n.Args()) != len(m.Args()) || !n.Attrs().Equal(m.Attrs()) || !a.Type().Equal(b.Type()) ||
 		a.Index() != 0 || b.Index() != 0 || !n.Pure() {
 		return false
 	}

@@ -1,0 +1,228 @@
+// Regions that read what stands around them, that compute in wider types, and names of types.
+
+// Bodies read a constant and a computed number from outside.
+func.func private @f(%x: tensor<5xi32>, %two: tensor<i32>, %f: tensor<5xf32>) -> (tensor<i32>, tensor<4xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xf32>) {
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %four = stablehlo.add %two, %two : tensor<i32>
+  %r = stablehlo.reduce(%x init: %z) across dimensions = [0] : (tensor<5xi32>, tensor<i32>) -> tensor<i32>
+   reducer(%a: tensor<i32>, %b: tensor<i32>) {
+     %s = stablehlo.xor %b, %a : tensor<i32>
+     %t = stablehlo.and %four, %s : tensor<i32>
+     stablehlo.return %t : tensor<i32>
+   }
+  %w = "stablehlo.reduce_window"(%x, %z) <{window_dimensions = array<i64: 2>}> ({
+   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+     %s = stablehlo.maximum %b, %a : tensor<i32>
+     %t = stablehlo.maximum %two, %s : tensor<i32>
+     stablehlo.return %t : tensor<i32>
+  }) : (tensor<5xi32>, tensor<i32>) -> tensor<4xi32>
+  %so = "stablehlo.sort"(%x) <{dimension = 0 : i64, is_stable = true}> ({
+   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+     %s = stablehlo.remainder %a, %four : tensor<i32>
+     %t = stablehlo.remainder %b, %four : tensor<i32>
+     %c = stablehlo.compare LT, %s, %t : (tensor<i32>, tensor<i32>) -> tensor<i1>
+     stablehlo.return %c : tensor<i1>
+  }) : (tensor<5xi32>) -> tensor<5xi32>
+  %i = stablehlo.constant dense<[[1], [1], [4]]> : tensor<3x1xi64>
+  %u = stablehlo.constant dense<[10, 20, 30]> : tensor<3xi32>
+  %sc = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+     %s = stablehlo.multiply %a, %two : tensor<i32>
+     %t = stablehlo.add %s, %b : tensor<i32>
+     stablehlo.return %t : tensor<i32>
+  }) : (tensor<5xi32>, tensor<3x1xi64>, tensor<3xi32>) -> tensor<5xi32>
+  %sf = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+   ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+     stablehlo.return %four : tensor<i32>
+  }) : (tensor<5xi32>, tensor<3x1xi64>, tensor<3xi32>) -> tensor<5xi32>
+  %m = "stablehlo.map"(%x) ({
+   ^bb0(%a: tensor<i32>):
+     %s = stablehlo.multiply %a, %four : tensor<i32>
+     stablehlo.return %s : tensor<i32>
+  }) {dimensions = array<i64: 0>} : (tensor<5xi32>) -> tensor<5xi32>
+  %half = stablehlo.constant dense<0.5> : tensor<f32>
+  %src = stablehlo.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+  %fz = stablehlo.constant dense<0.0> : tensor<f32>
+  %ss = "stablehlo.select_and_scatter"(%f, %src, %fz) <{window_dimensions = array<i64: 2>}> ({
+   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+     %c = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+     stablehlo.return %c : tensor<i1>
+  }, {
+   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+     %s = stablehlo.multiply %b, %half : tensor<f32>
+     %t = stablehlo.add %a, %s : tensor<f32>
+     stablehlo.return %t : tensor<f32>
+  }) : (tensor<5xf32>, tensor<4xf32>, tensor<f32>) -> tensor<5xf32>
+  return %r, %w, %so, %sc, %sf, %m, %ss : tensor<i32>, tensor<4xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xf32>
+}
+func.func @main() {
+  %x = stablehlo.constant dense<[7, 2, 0, 1, 4]> : tensor<5xi32>
+  %f = stablehlo.constant dense<[1.0, 5.0, 3.0, 2.0, 4.0]> : tensor<5xf32>
+  %twoq = stablehlo.constant dense<[3, 2]> : tensor<2xi32>
+  %twop = stablehlo.slice %twoq [1:2] : (tensor<2xi32>) -> tensor<1xi32>
+  %two = stablehlo.reshape %twop : (tensor<1xi32>) -> tensor<i32>
+  %r:7 = call @f(%x, %two, %f) : (tensor<5xi32>, tensor<i32>, tensor<5xf32>) -> (tensor<i32>, tensor<4xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xi32>, tensor<5xf32>)
+  check.expect_eq_const %r#0, dense<0> : tensor<i32>
+  check.expect_eq_const %r#1, dense<[7, 2, 2, 4]> : tensor<4xi32>
+  check.expect_eq_const %r#2, dense<[0, 4, 1, 2, 7]> : tensor<5xi32>
+  check.expect_eq_const %r#3, dense<[7, 48, 0, 1, 38]> : tensor<5xi32>
+  check.expect_eq_const %r#4, dense<[7, 4, 0, 1, 4]> : tensor<5xi32>
+  check.expect_eq_const %r#5, dense<[28, 8, 0, 4, 16]> : tensor<5xi32>
+  check.expect_eq_const %r#6, dense<[0.0, 1.5, 1.5, 0.0, 2.0]> : tensor<5xf32>
+  return
+}
+
+// -----
+
+// They do so inside of a loop, which captures them.
+func.func private @f(%x: tensor<3xi32>, %n: tensor<i32>) -> (tensor<i32>, tensor<3xi32>) {
+  %k = stablehlo.add %n, %n : tensor<i32>
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %z, %y = %x) : tensor<i32>, tensor<3xi32>
+   cond {
+     %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+     stablehlo.return %c : tensor<i1>
+   } do {
+     %one = stablehlo.constant dense<1> : tensor<i32>
+     %j = stablehlo.add %i, %one : tensor<i32>
+     %s = stablehlo.reduce(%y init: %z) across dimensions = [0] : (tensor<3xi32>, tensor<i32>) -> tensor<i32>
+       reducer(%a: tensor<i32>, %b: tensor<i32>) {
+         %p = stablehlo.multiply %b, %k : tensor<i32>
+         %q = stablehlo.maximum %a, %p : tensor<i32>
+         stablehlo.return %q : tensor<i32>
+       }
+     %t = "stablehlo.map"(%y) ({
+       ^bb0(%a: tensor<i32>):
+         %p = stablehlo.minimum %a, %s : tensor<i32>
+         %q = stablehlo.add %p, %j : tensor<i32>
+         stablehlo.return %q : tensor<i32>
+     }) {dimensions = array<i64: 0>} : (tensor<3xi32>) -> tensor<3xi32>
+     stablehlo.return %j, %t : tensor<i32>, tensor<3xi32>
+   }
+  return %r#0, %r#1 : tensor<i32>, tensor<3xi32>
+}
+func.func @main() {
+  %x = stablehlo.constant dense<[1, 2, 3]> : tensor<3xi32>
+  %twoq = stablehlo.constant dense<[3, 2]> : tensor<2xi32>
+  %twop = stablehlo.slice %twoq [1:2] : (tensor<2xi32>) -> tensor<1xi32>
+  %n = stablehlo.reshape %twop : (tensor<1xi32>) -> tensor<i32>
+  %r:2 = call @f(%x, %n) : (tensor<3xi32>, tensor<i32>) -> (tensor<i32>, tensor<3xi32>)
+  check.expect_eq_const %r#0, dense<2> : tensor<i32>
+  check.expect_eq_const %r#1, dense<[4, 5, 6]> : tensor<3xi32>
+  return
+}
+
+// -----
+
+// A name stands for the type of a tensor.
+!t = tensor<2xf32>
+func.func @main() {
+  %x = stablehlo.constant dense<[1.0, 2.0]> : !t
+  %y = stablehlo.add %x, %x : !t
+  %z = "stablehlo.negate"(%y) : (!t) -> !t
+  check.expect_eq_const %z, dense<[-2.0, -4.0]> : tensor<2xf32>
+  return
+}
+
+// -----
+
+// A reduction in a wider type.
+func.func @main() {
+  %x = stablehlo.constant dense<[[3.0e+38, 3.0e+38], [1.0, 2.0]]> : tensor<2x2xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.reduce"(%x, %z) ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %1 = stablehlo.add %a, %b : tensor<f64>
+    stablehlo.return %1 : tensor<f64>
+  }) {dimensions = array<i64: 1>} : (tensor<2x2xf32>, tensor<f32>) -> tensor<2xf64>
+  check.expect_almost_eq_const %r, dense<[6.0000000109955115E+38, 3.0]> : tensor<2xf64>
+  return
+}
+
+// -----
+
+// So are sums of windows.
+func.func @main() {
+  %x = stablehlo.constant dense<[100, 100, 27]> : tensor<3xi8>
+  %z = stablehlo.constant dense<0> : tensor<i8>
+  %r = "stablehlo.reduce_window"(%x, %z) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %1 = stablehlo.add %a, %b : tensor<i32>
+    stablehlo.return %1 : tensor<i32>
+  }) {window_dimensions = array<i64: 2>} : (tensor<3xi8>, tensor<i8>) -> tensor<2xi32>
+  check.expect_eq_const %r, dense<[200, 127]> : tensor<2xi32>
+  return
+}
+
+// -----
+
+// A scatter.
+func.func @main() {
+  %x = stablehlo.constant dense<[100, 100, 27]> : tensor<3xi8>
+  %i = stablehlo.constant dense<[[1]]> : tensor<1x1xi32>
+  %u = stablehlo.constant dense<[100]> : tensor<1xi8>
+  %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<i16>, %b: tensor<i16>):
+    %1 = stablehlo.add %a, %b : tensor<i16>
+    stablehlo.return %1 : tensor<i16>
+  }) : (tensor<3xi8>, tensor<1x1xi32>, tensor<1xi8>) -> tensor<3xi16>
+  check.expect_eq_const %r, dense<[100, 200, 27]> : tensor<3xi16>
+  return
+}
+
+// -----
+
+// An all_reduce.
+func.func @f(%x: tensor<2xi8>) -> tensor<2xi32> {
+  %r = "stablehlo.all_reduce"(%x) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %1 = stablehlo.add %a, %b : tensor<i32>
+    stablehlo.return %1 : tensor<i32>
+  }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xi8>) -> tensor<2xi32>
+  return %r : tensor<2xi32>
+}
+func.func @main() {
+  %x = stablehlo.constant dense<[100, 1]> : tensor<2xi8>
+  %r:2 = "interpreter.run_parallel"(%x, %x) {programs = [[@f], [@f]]} : (tensor<2xi8>, tensor<2xi8>) -> (tensor<2xi32>, tensor<2xi32>)
+  check.expect_eq_const %r#0, dense<[200, 2]> : tensor<2xi32>
+  return
+}
+
+// -----
+
+// A select_and_scatter.
+func.func @main() {
+  %x = stablehlo.constant dense<[1.0, 5.0, 3.0]> : tensor<3xf32>
+  %s = stablehlo.constant dense<[3.0e+38, 3.0e+38]> : tensor<2xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.select_and_scatter"(%x, %s, %z) <{window_dimensions = array<i64: 2>}> ({
+   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+     %c = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+     stablehlo.return %c : tensor<i1>
+  }, {
+   ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+     %t = stablehlo.add %a, %b : tensor<f64>
+     stablehlo.return %t : tensor<f64>
+  }) : (tensor<3xf32>, tensor<2xf32>, tensor<f32>) -> tensor<3xf64>
+  check.expect_almost_eq_const %r, dense<[0.0, 6.0000000109955115E+38, 0.0]> : tensor<3xf64>
+  return
+}
+
+// -----
+
+// A reduce_scatter.
+func.func @f(%x: tensor<2xi8>) -> tensor<1xi32> {
+  %r = "stablehlo.reduce_scatter"(%x) ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %1 = stablehlo.add %a, %b : tensor<i32>
+    stablehlo.return %1 : tensor<i32>
+  }) {scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xi8>) -> tensor<1xi32>
+  return %r : tensor<1xi32>
+}
+func.func @main() {
+  %x = stablehlo.constant dense<[100, 1]> : tensor<2xi8>
+  %r:2 = "interpreter.run_parallel"(%x, %x) {programs = [[@f], [@f]]} : (tensor<2xi8>, tensor<2xi8>) -> (tensor<1xi32>, tensor<1xi32>)
+  check.expect_eq_const %r#0, dense<[200]> : tensor<1xi32>
+  check.expect_eq_const %r#1, dense<[2]> : tensor<1xi32>
+  return
+}
