@@ -107,6 +107,11 @@ func runParallel(im *importer, o *mlir.Operation, in []*value) ([]*value, error)
 	if err != nil {
 		return nil, err
 	}
+	for k, v := range in {
+		if a := f.Args[k%len(f.Args)]; !sameElem(a.Type.Elem, v.typ.Elem) || global == nil && !sameType(a.Type, v.typ) {
+			return nil, im.errorf("argument %d of @%s is %s, rank %d gets %s", k%len(f.Args), f.Name, a.Type, k/len(f.Args), v.typ)
+		}
+	}
 	if sequential { // without its shardings
 		global = nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/internal/processgroups"
@@ -216,7 +217,17 @@ func (im *importer) call(f *mlir.Func, args []*value) ([]*value, error) {
 // sameType reports whether a value of type b is of a declared type, which may leave sizes
 // open. Types that are no tensors are not looked into: they say nothing.
 func sameType(declared, b mlir.Type) bool {
-	return !declared.Tensor || !b.Tensor || declared.Elem == b.Elem && slices.EqualFunc(declared.Shape, b.Shape, func(d, n int64) bool { return d == n || d == -1 })
+	return !declared.Tensor || !b.Tensor || sameElem(declared.Elem, b.Elem) && slices.EqualFunc(declared.Shape, b.Shape, func(d, n int64) bool { return d == n || d == -1 })
+}
+
+// sameElem reports whether two names of element types stand for one, as i32 and si32 do.
+func sameElem(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := mlir.ElementType(a)
+	y, errY := mlir.ElementType(b)
+	return errX == nil && errY == nil && x == y
 }
 
 // block imports the operations of a block whose arguments are values, and returns what its
@@ -230,7 +241,7 @@ func (im *importer) block(b *mlir.Block, args []mlir.Arg, vals []*value) ([]*val
 	for i, a := range args {
 		im.scope.vals[a.Name] = []*value{vals[i]}
 	}
-	for _, o := range b.Ops {
+	for i, o := range b.Ops {
 		im.op = o
 		if im.steps++; im.tooLong() {
 			return nil, im.errorf("more than %d operations beside those of the text where calls are inlined and loops unrolled", maxSteps)
@@ -241,6 +252,10 @@ func (im *importer) block(b *mlir.Block, args []mlir.Arg, vals []*value) ([]*val
 		}
 		switch o.Name {
 		case "func.return", "stablehlo.return", "sdy.return":
+			if i+1 < len(b.Ops) {
+				im.op = b.Ops[i+1]
+				return nil, im.errorf("an operation behind %s, which ends its block", o.Name)
+			}
 			return in, nil
 		}
 		if im.global != nil && im.cur.fb != nil {
@@ -266,7 +281,7 @@ func (im *importer) tooLong() bool {
 // operands are the values that an operation reads.
 func (im *importer) operands(o *mlir.Operation) ([]*value, error) {
 	var in []*value
-	for _, r := range o.Operands {
+	for i, r := range o.Operands {
 		vs := im.scope.find(r.Name)
 		if r.Index >= len(vs) {
 			what := "%" + r.Name
@@ -275,7 +290,11 @@ func (im *importer) operands(o *mlir.Operation) ([]*value, error) {
 			}
 			return nil, mlir.ErrorAt(im.m.Source, r.At, len(what), "stablehlo", "%s is not defined here", what)
 		}
-		in = append(in, vs[r.Index])
+		v := vs[r.Index]
+		if !im.vector && !im.pieces && len(o.Ins) == len(o.Operands) && !strings.HasPrefix(o.Name, "sdy.") && !sameType(o.Ins[i], v.typ) {
+			return nil, mlir.ErrorAt(im.m.Source, r.At, 1+len(r.Name), "stablehlo", "%%%s is %s, here it is declared as %s", r.Name, v.typ, o.Ins[i])
+		}
+		in = append(in, v)
 	}
 	return in, nil
 }
@@ -286,7 +305,14 @@ func (im *importer) define(o *mlir.Operation, out []*value) error {
 		return im.errorf("%s gives %d results, %d are named", o.Name, len(out), n)
 	}
 	for i, v := range out {
-		if !im.vector && i < len(o.Outs) && o.Name != "sdy.manual_computation" && !sameType(o.Outs[i], v.typ) {
+		if i >= len(o.Outs) || o.Name == "sdy.manual_computation" {
+			break
+		}
+		same := sameType(o.Outs[i], v.typ)
+		if im.vector && o.Outs[i].Tensor { // of one element, computed of many
+			same = sameElem(o.Outs[i].Elem, v.typ.Elem)
+		}
+		if !same {
 			return im.errorf("result %d of %s is %s, declared as %s", i, o.Name, v.typ, o.Outs[i])
 		}
 	}
@@ -300,6 +326,9 @@ func (im *importer) define(o *mlir.Operation, out []*value) error {
 		}
 	}
 	for _, r := range o.Results {
+		if im.scope.vals[r.Name] != nil {
+			return im.errorf("%%%s is defined twice in one block", r.Name)
+		}
 		im.scope.vals[r.Name], out = out[:r.Count:r.Count], out[r.Count:]
 	}
 	return nil
