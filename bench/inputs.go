@@ -26,9 +26,9 @@ func (j *Job) makeInputs() (err error) {
 	case j.Inputs != "":
 		j.inputs, err = j.pair.ReadAllInputs(j.Inputs)
 	case j.Random == "valid" || j.Random == "quick" && !staticInputs(j.traced.Forward):
-		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.Seed, interp.RandomOptions{Symbols: j.Symbols})
+		j.inputs, err = j.traced.RandomInputs(j.Seed, interp.RandomOptions{Symbols: j.Symbols})
 	case j.Random == "quick":
-		j.indices, err = indices(j.traced.Forward, j.Seed)
+		j.indices, err = indices(j.traced, j.Seed)
 	}
 	for k := range j.data {
 		if t, ok := j.fixed(k); ok {
@@ -53,8 +53,8 @@ func staticInputs(f *ir.Func) bool {
 
 // indices makes the integers among the inputs of all ranks, in reach of what they may
 // index.
-func indices(f *ir.Func, seed uint64) ([][]interp.Tensor, error) {
-	return interp.RandomInputs(f, seed, interp.RandomOptions{Skip: func(n *ir.Node) bool { return !n.Result(0).Type().DType().IsInt() }})
+func indices(p *step.Pair, seed uint64) ([][]interp.Tensor, error) {
+	return p.RandomInputs(seed, interp.RandomOptions{Skip: func(n *ir.Node) bool { return !n.Result(0).Type().DType().IsInt() }})
 }
 
 // inputsOf returns one rank's forward inputs.

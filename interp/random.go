@@ -22,6 +22,11 @@ type RandomOptions struct {
 	// differs on every rank. A nil Shared makes all inputs differ.
 	Shared func(input *ir.Node) *ir.Group
 
+	// Next, if not nil, is a function that takes results of f: its input k is output Feeds[k]
+	// of f, none if that is negative. What it reads them for counts as a use.
+	Next  *ir.Func
+	Feeds []int
+
 	// Skip, if not nil, says which inputs to make nothing of: their tensors have a
 	// type and a shape, and no data.
 	Skip func(input *ir.Node) bool
@@ -56,7 +61,7 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 	if m.syms, err = resolveSymbols(f, m.ranks, slots, nil, o.Symbols); err != nil {
 		return nil, err
 	}
-	need := m.indexRanges()
+	need := m.indexRanges(o.demands(m))
 	out := make([][]Tensor, m.world)
 	for _, r := range m.ranks {
 		for _, s := range slots {
@@ -99,6 +104,22 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 		}
 	}
 	return out, nil
+}
+
+// demands is what Next reads the outputs of m's function for.
+func (o RandomOptions) demands(m *machine) []indexRange {
+	if o.Next == nil {
+		return nil
+	}
+	next := &machine{f: o.Next, world: m.world, ranks: m.ranks, syms: m.syms}
+	need := next.indexRanges(nil)
+	out := make([]indexRange, len(OutputSlots(m.f)))
+	for k, s := range InputSlots(o.Next) {
+		if from := o.Feeds[k]; from >= 0 {
+			out[from] = out[from].intersect(need[s.Value.ID()][s.Index])
+		}
+	}
+	return out
 }
 
 // randomValues draws the elements of t, exact in float64.
@@ -187,14 +208,21 @@ func (a indexRange) shift(by int64) indexRange {
 }
 
 // indexRanges derives, from the last node to the first, the range that each value
-// must keep to: by ValueID, per tensor that the value is or carries.
-func (m *machine) indexRanges() [][]indexRange {
+// must keep to: by ValueID, per tensor that the value is or carries. outputs, unless nil, is
+// what is demanded of the function's outputs.
+func (m *machine) indexRanges(outputs []indexRange) [][]indexRange {
 	need := make([][]indexRange, m.f.NumValueIDs())
 	order := m.f.Order()
 	for _, n := range order {
 		for _, v := range n.Results() {
 			ts, _ := tensorTypes(v)
 			need[v.ID()] = make([]indexRange, len(ts))
+		}
+	}
+	if outputs != nil {
+		for k, s := range OutputSlots(m.f) {
+			at := &need[s.Value.ID()][s.Index]
+			*at = at.intersect(outputs[k])
 		}
 	}
 	for i := len(order) - 1; i >= 0; i-- {

@@ -2,6 +2,7 @@ package interp
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,6 +200,33 @@ func TestRandomInputsSkip(t *testing.T) {
 			} else if !Equal(all[r][i], some[r][i]) {
 				t.Errorf("rank %d input %d differs", r, i)
 			}
+		}
+	}
+}
+
+// What the next function reads a result for counts as a use of the input that it is.
+func TestRandomInputsNext(t *testing.T) {
+	f := parse(t, `world 1
+func @f(%x: f32[4], %i: i64[50], %j: i64[50]) -> (f32[4], i64[50], i64[50]) {
+  %twice = add %x, %x : f32[4]
+  %k = add %j {scalar=10.0} : i64[50]
+  return %twice, %i, %k
+}
+`)
+	next := parse(t, `world 1
+func @next(%d: f32[4], %k: i64[50], %i: i64[50], %table: f32[13,2]) -> (f32[50], f32[50,2]) {
+  %a = index %d, %i {dims=[0]} : f32[50]
+  %b = embedding %table, %k : f32[50,2]
+  return %a, %b
+}
+`)
+	in, err := RandomInputs(f, 1, RandomOptions{Next: next, Feeds: []int{0, 2, 1, -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, most := range map[int]float64{1: 3, 2: 12 - 10} {
+		if vals := in[0][k].Float64s(); slices.Min(vals) != 0 || slices.Max(vals) != most {
+			t.Errorf("input %d has %v, want 0 to %v", k, vals, most)
 		}
 	}
 }

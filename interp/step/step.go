@@ -141,6 +141,19 @@ func (p *Pair) wires() ([]wire, error) {
 	return ws, err
 }
 
+// RandomInputs is interp.RandomInputs of forward: integers stay in reach of what reads them in
+// either half.
+func (p *Pair) RandomInputs(seed uint64, o interp.RandomOptions) ([][]interp.Tensor, error) {
+	if p.Backward != nil {
+		var err error
+		if o.Feeds, err = p.Sources(); err != nil {
+			return nil, err
+		}
+		o.Next = p.Backward
+	}
+	return interp.RandomInputs(p.Forward, seed, o)
+}
+
 // connect also gives the index of the first output that backward takes.
 func (p *Pair) connect() (ws []wire, first int, err error) {
 	defer func() {
