@@ -152,22 +152,21 @@ func start(opcode string) func(*converter, int) error {
 		c.ops, c.in = nil, &one
 		err := c.instruction(&one, depth)
 		ops := c.ops
-		if one.shape.many && err == nil { // the tuple is made where it is awaited
-			ops = ops[:len(ops)-1]
-		}
 		c.ops, c.in = outer, in
 		if err != nil {
 			return err
 		}
-		ops = append(ops, mlir.Spec{Name: "stablehlo.return", At: in.at, Operands: definedBy(ops[len(ops)-1])}.Operation())
+		last := ops[len(ops)-1]
+		results := last.Defines()
+		if one.shape.many && last.Name == "stablehlo.tuple" { // it is made where it is awaited
+			ops, results = ops[:len(ops)-1], last.Uses()
+		}
+		ops = append(ops, mlir.Spec{Name: "stablehlo.return", At: in.at, Operands: results}.Operation())
 		c.add(mlir.Spec{Name: "stablehlo.async_start", Result: in.name, Operands: c.uses(), Regions: []*mlir.Block{&mlir.Block{Args: args, Ops: ops}},
 			Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 		return nil
 	}
 }
-
-// definedBy are the values that an operation defines.
-func definedBy(o *mlir.Operation) []mlir.Use { return o.Defines() }
 
 // started is the type of what an instruction gives once it is done: that of a start has the
 // operands beside it, but for all-reduce.

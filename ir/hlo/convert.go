@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -331,7 +332,9 @@ func (c *converter) typ(t shape) mlir.Type {
 		return mlir.Type{Text: "!stablehlo.token"}
 	}
 	elem := elements[t.elem]
-	if elem == "" {
+	if dt, ok := dtype.Parse(t.elem); ok && dt.IsFloat8() {
+		elem = mlir.ElementName(dt)
+	} else if elem == "" {
 		elem = t.elem
 	}
 	return mlir.Type{Tensor: true, Elem: elem, Shape: append([]int64{}, t.dims...)}

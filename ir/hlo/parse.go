@@ -195,8 +195,7 @@ func (p *scanner) attributes() []attribute {
 			p.failf(p.i, "expected an attribute, found %s", p.found())
 			break
 		}
-		p.space()
-		a.start = p.i
+		a.start = p.i // the padding of a scalar is nothing
 		for p.err == nil && p.i < len(p.s) {
 			c := p.s[p.i]
 			if c == ',' || c == '\n' {

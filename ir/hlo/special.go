@@ -9,7 +9,7 @@ import (
 
 // specials are instructions that say something in a way of their own.
 func specials() map[string]func(c *converter, depth int) error {
-	t := map[string]func(c *converter, depth int) error{
+	return map[string]func(c *converter, depth int) error{
 		"copy": same, "copy-start": same, "copy-done": same, "domain": same, "add-dependency": same, "async-update": same, "bitcast": bitcast,
 		"constant": constant, "fusion": function("calls"), "call": function("to_apply"), "compare": compare, "slice": slice, "pad": pad, "dot": dot,
 		"convolution": convolution, "reduce-window": reduceWindow, "select-and-scatter": reduceWindow, "topk": topK, "all-to-all": allToAll,
@@ -25,10 +25,6 @@ func specials() map[string]func(c *converter, depth int) error {
 		"custom-call":       customCall,
 		"rng":               word("rng", "distribution", "rng_distribution", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
 	}
-	for _, opcode := range []string{"all-gather", "all-reduce", "reduce-scatter", "collective-permute", "collective-broadcast"} {
-		t[opcode+"-start"], t[opcode+"-done"] = start(opcode), done
-	}
-	return t
 }
 
 // named are attributes, of names and values in turn.
@@ -422,37 +418,6 @@ func reduceWindow(c *converter, depth int) error {
 		regions = append(regions, b)
 	}
 	return c.operation("", attrs, regions)
-}
-
-// allToAll has an operand and a result for each rank, or a dimension that is cut.
-func allToAll(c *converter, _ int) error {
-	a, ok := get(c.in.attrs, "dimensions")
-	if !ok {
-		return c.errorf("op not supported: all-to-all of tuples")
-	}
-	d, err := c.numbers(a)
-	if err != nil {
-		return err
-	}
-	among, err := c.among()
-	if err != nil {
-		return err
-	}
-	n := int64(0)
-	if g, ok := get(c.in.attrs, "replica_groups"); ok {
-		rows, err := c.groups(g)
-		if err != nil {
-			return err
-		}
-		if len(rows) > 0 {
-			n = int64(len(rows[0]))
-		}
-	}
-	if n == 0 || len(d) != 1 {
-		return c.errorf("all-to-all among %d ranks along dimensions %v", n, d)
-	}
-	attrs := named("split_dimension", mlir.Number(a.start, d[0]), "concat_dimension", mlir.Number(a.start, d[0]), "split_count", mlir.Number(a.start, n))
-	return c.operation("", append(attrs, among...), nil)
 }
 
 // word moves an attribute that is a word, under another name.

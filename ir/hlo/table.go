@@ -64,6 +64,9 @@ func (c *converter) instruction(in *instruction, depth int) error {
 	}
 	names, ok := renamed[in.opcode]
 	if !ok {
+		if f := c.halves(in.opcode); f != nil {
+			return f(c, depth)
+		}
 		return c.errorf("op not supported: %s", in.opcode)
 	}
 	attrs, err := c.renamed(names)
@@ -75,6 +78,31 @@ func (c *converter) instruction(in *instruction, depth int) error {
 		name = "broadcast_in_dim"
 	}
 	return c.withRegion(name, attrs, depth)
+}
+
+// halves is the rule for an instruction that XLA prints as NAME-start, NAME-update and NAME-done:
+// for collectives these are instructions, for others short for async-start of a computation that
+// is the instruction alone.
+func (c *converter) halves(opcode string) func(*converter, int) error {
+	dash := strings.LastIndexByte(opcode, '-')
+	if dash < 0 {
+		return nil
+	}
+	of := opcode[:dash]
+	_, moves := renamed[of]
+	_, is := plain[of]
+	if !moves && !is && c.special[of] == nil || of == "send" || of == "recv" {
+		return nil
+	}
+	switch opcode[dash:] {
+	case "-start":
+		return start(of)
+	case "-update":
+		return same
+	case "-done":
+		return done
+	}
+	return nil
 }
 
 // uses are the operands of the instruction.

@@ -1,6 +1,8 @@
 package stablehlo
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -20,6 +22,9 @@ func (im *importer) launched(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Va
 	return im.emitAll(o, g, attrs, args)
 }
 
+// flying are the operations that are in flight between their halves.
+var flying = []string{"stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.reduce_scatter", "stablehlo.collective_permute", "stablehlo.collective_broadcast"}
+
 // asyncStart runs a region of one operation, or of several.
 func asyncStart(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if len(o.Regions) != 1 {
@@ -36,7 +41,7 @@ func asyncStart(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 		if err != nil {
 			return nil, err
 		}
-		im.starting = true
+		im.starting = slices.Contains(flying, im.op.Name)
 		out, err := im.operation(im.op, args)
 		im.starting = false
 		return []*value{{typ: future, tuple: out}}, err

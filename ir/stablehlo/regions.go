@@ -35,6 +35,9 @@ func (im *importer) body(region int) (decompose.Body, error) {
 		if err != nil {
 			return nil, err
 		}
+		if out, err = im.flatten(out); err != nil { // HLO's computations give a tuple
+			return nil, err
+		}
 		return im.irs(out)
 	}, nil
 }
