@@ -185,7 +185,32 @@ type Error struct {
 
 // Error names the call, the code and the driver's text.
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+	s := fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+	if e.Code == codeLaunchFailed {
+		s += " (a kernel stops so where an index is out of range)"
+	}
+	if Broken(e) {
+		s += "; this process can use the device no more"
+	}
+	return s
+}
+
+const codeLaunchFailed = 719
+
+// Broken reports whether err says that the context is lost: a kernel or the hardware has failed,
+// and every call fails as that one did until the process ends.
+func Broken(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case 214, 220, // errors of memory and links that could not be corrected
+		700, 702, 710, 714, 715, 716, 717, 718, codeLaunchFailed, // kernels that failed, or took too long
+		709: // the context was destroyed
+		return true
+	}
+	return false
 }
 
 // Codes that callers test for.

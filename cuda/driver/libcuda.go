@@ -116,6 +116,15 @@ func in(c Ctx, call string, f func() C.int) error {
 	return check(call, f())
 }
 
+// give is in for calls that give an object back: of a broken context it is gone. What broke it
+// is an error of the work.
+func give(c Ctx, call string, f func() C.int) error {
+	if err := in(c, call, f); !Broken(err) {
+		return err
+	}
+	return nil
+}
+
 func (lib) Close() error { return nil }
 
 // libShared is one for the process, as the library is.
@@ -249,7 +258,7 @@ func (l lib) StreamDestroy(c Ctx, s Stream) error {
 	idle, _ := l.StreamQuery(c, s) // one that fails is destroyed, and says so there
 	kept, err := libStreams.Give(s, idle)
 	if !kept {
-		err = in(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) })
+		err = give(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) })
 	}
 	return errors.Join(left, err)
 }
@@ -296,7 +305,7 @@ func (lib) EventCreate(c Ctx, timing bool) (Event, error) {
 }
 
 func (lib) EventDestroy(c Ctx, e Event) error {
-	return in(c, "cuEventDestroy", func() C.int { return C.cc_event_destroy(C.handle(e)) })
+	return give(c, "cuEventDestroy", func() C.int { return C.cc_event_destroy(C.handle(e)) })
 }
 
 func (lib) EventRecord(c Ctx, e Event, s Stream) error {

@@ -47,7 +47,7 @@ func (lib) ModuleLoad(c Ctx, image []byte) (Module, error) {
 }
 
 func (lib) ModuleUnload(c Ctx, m Module) error {
-	return in(c, "cuModuleUnload", func() C.int { return C.cc_module_unload(C.handle(m)) })
+	return give(c, "cuModuleUnload", func() C.int { return C.cc_module_unload(C.handle(m)) })
 }
 
 func (lib) Function(c Ctx, m Module, name string) (Func, error) {
@@ -194,9 +194,9 @@ func (lib) GraphUpdate(c Ctx, x Exec, g Graph) error {
 }
 
 func (lib) GraphDestroy(c Ctx, g Graph) error {
-	return in(c, "cuGraphDestroy", func() C.int { return C.cc_graph_destroy(C.handle(g)) })
+	return give(c, "cuGraphDestroy", func() C.int { return C.cc_graph_destroy(C.handle(g)) })
 }
 
 func (lib) ExecDestroy(c Ctx, x Exec) error {
-	return in(c, "cuGraphExecDestroy", func() C.int { return C.cc_graph_exec_destroy(C.handle(x)) })
+	return give(c, "cuGraphExecDestroy", func() C.int { return C.cc_graph_exec_destroy(C.handle(x)) })
 }

@@ -22,7 +22,7 @@ func (lib) MemAlloc(c Ctx, bytes uint64) (Ptr, error) {
 }
 
 func (lib) MemFree(c Ctx, p Ptr) error {
-	return in(c, "cuMemFree", func() C.int { return C.cc_mem_free(C.handle(p)) })
+	return give(c, "cuMemFree", func() C.int { return C.cc_mem_free(C.handle(p)) })
 }
 
 func (lib) MemInfo(c Ctx) (free, total uint64, err error) {
@@ -48,7 +48,7 @@ func (l lib) HostAlloc(c Ctx, bytes uint64) (uintptr, Ptr, error) {
 }
 
 func (lib) HostFree(c Ctx, host uintptr) error {
-	return in(c, "cuMemFreeHost", func() C.int { return C.cc_host_free(C.handle(host)) })
+	return give(c, "cuMemFreeHost", func() C.int { return C.cc_host_free(C.handle(host)) })
 }
 
 func (l lib) CopyIn(c Ctx, s Stream, to Ptr, from []byte) error {
@@ -138,7 +138,7 @@ func (lib) Reserve(c Ctx, bytes, align uint64) (Ptr, error) {
 }
 
 func (lib) Unreserve(c Ctx, at Ptr, bytes uint64) error {
-	return in(c, "cuMemAddressFree", func() C.int { return C.cc_vm_unreserve(C.handle(at), C.size_t(bytes)) })
+	return give(c, "cuMemAddressFree", func() C.int { return C.cc_vm_unreserve(C.handle(at), C.size_t(bytes)) })
 }
 
 func (lib) MemCreate(c Ctx, dev int, bytes uint64, how Sharing) (Mem, error) {
@@ -149,7 +149,7 @@ func (lib) MemCreate(c Ctx, dev int, bytes uint64, how Sharing) (Mem, error) {
 }
 
 func (lib) MemRelease(c Ctx, m Mem) error {
-	return in(c, "cuMemRelease", func() C.int { return C.cc_vm_release(C.handle(m)) })
+	return give(c, "cuMemRelease", func() C.int { return C.cc_vm_release(C.handle(m)) })
 }
 
 func (lib) Map(c Ctx, at Ptr, bytes uint64, m Mem) error {
@@ -157,7 +157,7 @@ func (lib) Map(c Ctx, at Ptr, bytes uint64, m Mem) error {
 }
 
 func (lib) Unmap(c Ctx, at Ptr, bytes uint64) error {
-	return in(c, "cuMemUnmap", func() C.int { return C.cc_vm_unmap(C.handle(at), C.size_t(bytes)) })
+	return give(c, "cuMemUnmap", func() C.int { return C.cc_vm_unmap(C.handle(at), C.size_t(bytes)) })
 }
 
 func (lib) Allow(c Ctx, at Ptr, bytes uint64, devs []int) error {

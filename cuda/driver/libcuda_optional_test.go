@@ -31,6 +31,7 @@ func TestOptionalFunctions(t *testing.T) {
 			withConditions(t, path)
 			withLocalMemory(t, path)
 			withNetworkMemory(t, path)
+			withBrokenContext(t, path)
 		}
 		return
 	}
@@ -61,6 +62,8 @@ func TestOptionalFunctions(t *testing.T) {
 		"cuStreamEndCapture":             "(handle s, handle *g) { *g = s == 3 ? 77 : 0; return s == 3 ? 0 : 904; }",
 		"cuGraphAddNode":                 "(handle *node, handle g, handle *deps, unsigned long n, struct node *p) { static handle out[2] = {101, 102}; *node = 9; p->out = out; return g == 77 && n == 2 && deps[0] == 5 && deps[1] == 6 && p->type == 13 && !p->pad[0] && p->by == 7710 && p->kind == p->bodies && p->ctx == 1 && !p->rest ? 0 : 1; }",
 		"cuStreamBeginCaptureToGraph":    "(handle s, handle g, handle *deps, void *data, unsigned long n, int mode) { return s == 3 && !data && mode == 2 && (n == 0 && g == 101 || n == 1 && deps[0] == 9 && g == 77) ? 0 : 1; }",
+		"cuEventDestroy_v2":              "(handle e) { return e; }",
+		"cuStreamQuery":                  "(handle s) { return s; }",
 		"cuDevicePrimaryCtxRetain":       "(unsigned long long *c, int dev) { *c = 1; return 0; }",
 		"cuDevicePrimaryCtxRelease_v2":   "(int dev) { return 0; }",
 	}
@@ -153,6 +156,28 @@ func withNetworkMemory(t *testing.T, path string) {
 	for how, want := range map[Sharing]Mem{ByFD: 5130, ByFD | Network: 5131, ByFabric | Network: 5831, Unshared | Network: 5031} {
 		if m, err := d.MemCreate(1, 3, 4000, how); m != want || err != nil {
 			t.Errorf("%v, %d: memory %d, %v, want %d", how, how, m, err, want)
+		}
+	}
+}
+
+// withBrokenContext gives objects back of which the driver says what broke their context.
+func withBrokenContext(t *testing.T, path string) {
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.EventDestroy(1, 719); err != nil {
+		t.Errorf("an event of a broken context: %v", err)
+	}
+	if err := d.EventDestroy(1, 201); !errors.Is(err, &Error{Code: 201}) || Broken(err) {
+		t.Errorf("an event that cannot be destroyed: %v", err)
+	}
+	for code, want := range map[Stream]string{
+		700: "; this process can use the device no more",
+		719: " (a kernel stops so where an index is out of range); this process can use the device no more",
+	} {
+		if _, err := d.StreamQuery(1, code); !Broken(err) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("work that failed with %d: %v", code, err)
 		}
 	}
 }
