@@ -179,11 +179,17 @@ func (im *importer) bounds(o *mlir.Operation) ([3][]int64, error) {
 }
 
 func slice(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
-	v, err := im.ir(in[0])
+	b, err := im.bounds(o)
 	if err != nil {
 		return nil, err
 	}
-	b, err := im.bounds(o)
+	if l := in[0].lit; l != nil && len(l.Shape) == 1 && l.Shape[0] <= mlir.MaxRank && len(b[0]) == 1 && len(b[1]) == 1 && len(b[2]) == 1 && !l.DType.IsFloat() {
+		if first, end := b[0][0], b[1][0]; b[2][0] == 1 && first >= 0 && first <= end && end <= l.Shape[0] { // of a shape
+			size := int64(l.DType.Size())
+			return []*value{literalValue(&mlir.Literal{DType: l.DType, Shape: []int64{end - first}, Data: slices.Clone(l.Expand()[first*size : end*size])})}, nil
+		}
+	}
+	v, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
 	}

@@ -161,16 +161,23 @@ func convolution(im *importer, _ *mlir.Operation, in []*value) ([]*value, error)
 	if err != nil {
 		return nil, err
 	}
-	to, err := im.tensorType(t)
+	dt, err := im.resultDType()
 	if err != nil || len(t.Shape) != rank {
 		return nil, im.errorf("a convolution of %d dimensions gives %s", rank, t)
 	}
 	shape := make([]int64, rank)
 	back := make([]int64, rank)
 	for k, d := range ls[2] {
-		shape[k], back[d] = t.Shape[d], int64(k)
+		shape[k], back[d] = max(t.Shape[d], 0), int64(k)
 	}
-	v, err := im.emit(ir.OpConvolution, l, args, ir.Tensor(to.DType(), shape...))
+	if slices.Contains(t.Shape, -1) { // as the operands give
+		got, err := ir.Infer(ir.OpConvolution, nil, l, []ir.Type{args[0].Type(), args[1].Type()}, ir.Tensor(dt, shape...))
+		if err != nil {
+			return nil, im.errorf("%v", err)
+		}
+		shape, _ = got[0].Shape().Static()
+	}
+	v, err := im.emit(ir.OpConvolution, l, args, ir.Tensor(dt, shape...))
 	if err != nil {
 		return nil, err
 	}
