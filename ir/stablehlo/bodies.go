@@ -75,6 +75,27 @@ func (s *stage) Body(what string, types []ir.Type) (decompose.Looper, []*ir.Valu
 	}
 }
 
+// isToken reports whether a type is that of tokens, which order effects and hold nothing.
+func isToken(t mlir.Type) bool { return t.Text == "!stablehlo.token" }
+
+// tensors are values without tokens.
+func tensors(vs []*value) []*value {
+	return slices.DeleteFunc(slices.Clone(vs), func(v *value) bool { return isToken(v.typ) })
+}
+
+// withTokens are tensors, and tokens where types have them.
+func withTokens(vs []*value, types []mlir.Type) []*value {
+	var out []*value
+	for _, t := range types {
+		if isToken(t) {
+			out = append(out, &value{typ: t})
+		} else if len(vs) > 0 {
+			out, vs = append(out, vs[0]), vs[1:]
+		}
+	}
+	return append(out, vs...)
+}
+
 // outlined imports a region as a function whose first inputs have those types.
 func (im *importer) outlined(o *mlir.Operation, region int, name string, caps *captures, types []ir.Type) (*stage, error) {
 	outer := im.cur
@@ -82,19 +103,26 @@ func (im *importer) outlined(o *mlir.Operation, region int, name string, caps *c
 	s.caps, im.cur = caps, s
 	defer func(b bool) { im.cur, im.branch = outer, b }(im.branch)
 	im.branch = false // who takes another branch does not take this one in part
+	var declared []mlir.Type
+	var names []string
+	for _, a := range o.Regions[region].Args {
+		if declared = append(declared, a.Type); !isToken(a.Type) {
+			names = append(names, a.Name)
+		}
+	}
 	var in []*value
 	for i, t := range types {
 		n := "x"
-		if args := o.Regions[region].Args; i < len(args) {
-			n = args[i].Name
+		if i < len(names) {
+			n = names[i]
 		}
 		in = append(in, im.value(s.fb.InputRole(n, t, "")))
 	}
-	out, err := im.regionOf(o, region, in)
+	out, err := im.regionOf(o, region, withTokens(in, declared))
 	if err != nil {
 		return nil, err
 	}
-	if s.outs, err = im.irs(out); err != nil {
+	if s.outs, err = im.irs(tensors(out)); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -127,6 +155,11 @@ func (im *importer) loop(o *mlir.Operation, in []*value, trips int) ([]*value, e
 	if im.cur.fb == nil {
 		return nil, im.errorf("op not supported: %s in the body of an operation", o.Name)
 	}
+	all := make([]mlir.Type, len(in))
+	for i, v := range in {
+		all[i] = v.typ
+	}
+	in = tensors(in)
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
@@ -163,7 +196,7 @@ func (im *importer) loop(o *mlir.Operation, in []*value, trips int) ([]*value, e
 	if trips > 0 {
 		attrs = ir.A(ir.CondKey, cond.fb.Func().Name, ir.BodyKey, body.fb.Func().Name, "trips", trips)
 	}
-	return im.chosen(ir.OpWhile, uniform(bodies, attrs), append(args, more...), types)
+	return im.chosen(ir.OpWhile, uniform(bodies, attrs), append(args, more...), types, all)
 }
 
 // choice makes a case of branches; by is the region of each number, nil for the same numbers.
@@ -184,8 +217,8 @@ func (im *importer) choice(o *mlir.Operation, number *ir.Value, by []int) ([]*va
 			return nil, err
 		}
 		im.op = o
-		if len(s.outs) != o.NumResults() {
-			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.NumResults())
+		if want := len(withTokens(nil, o.Outs)); len(s.outs)+want != o.NumResults() {
+			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.NumResults()-want)
 		}
 		bodies, names = append(bodies, s), append(names, s.fb.Func().Name)
 		for i, v := range s.outs {
@@ -201,13 +234,13 @@ func (im *importer) choice(o *mlir.Operation, number *ir.Value, by []int) ([]*va
 	if err != nil {
 		return nil, err
 	}
-	return im.chosen(ir.OpCase, uniform(bodies, ir.A(ir.BranchesKey, names)), append([]*ir.Value{number}, more...), types)
+	return im.chosen(ir.OpCase, uniform(bodies, ir.A(ir.BranchesKey, names)), append([]*ir.Value{number}, more...), types, o.Outs)
 }
 
-// chosen are the results of a while or a case.
-func (im *importer) chosen(o ir.Op, attrs ir.Attrs, args []*ir.Value, types []ir.Type) ([]*value, error) {
+// chosen are the results of a while or a case, of which some may be tokens.
+func (im *importer) chosen(o ir.Op, attrs ir.Attrs, args []*ir.Value, types []ir.Type, declared []mlir.Type) ([]*value, error) {
 	if len(types) == 0 {
-		return nil, nil // its effects are not visible
+		return withTokens(nil, declared), nil // its effects are not visible
 	}
 	vs, err := im.emitAll(o, nil, attrs, args, types...)
 	if err != nil {
@@ -217,7 +250,7 @@ func (im *importer) chosen(o ir.Op, attrs ir.Attrs, args []*ir.Value, types []ir
 	for _, v := range vs {
 		out = append(out, im.value(v))
 	}
-	return out, nil
+	return withTokens(out, declared), nil
 }
 
 // extent is how much stands in a block, and in what it calls.

@@ -186,6 +186,10 @@ func (im *importer) branches(o *mlir.Operation) ([][]*value, error) {
 func (im *importer) choose(first *ir.Value, a, b []*value) ([]*value, error) {
 	out := make([]*value, len(a))
 	for i := range a {
+		if isToken(a[i].typ) && isToken(b[i].typ) {
+			out[i] = a[i]
+			continue
+		}
 		if !sameType(a[i].typ, b[i].typ) || !a[i].typ.Tensor {
 			return nil, im.errorf("branches give %s and %s", a[i].typ, b[i].typ)
 		}

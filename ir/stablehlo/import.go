@@ -110,6 +110,10 @@ func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error
 	}
 	var args []*value
 	for i, a := range f.Args {
+		if isToken(a.Type) { // is no input
+			args = append(args, &value{typ: a.Type})
+			continue
+		}
 		if s, ok := a.Attrs.Get("sdy.sharding"); ok && im.pieces {
 			if a.Type, err = im.procs.Local(a.Type, im.m.Parser(s)); err != nil {
 				return nil, nil, err

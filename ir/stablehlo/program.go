@@ -2,6 +2,7 @@ package stablehlo
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/attend"
@@ -77,7 +78,8 @@ func (m *Module) Program() (*Program, error) {
 func (im *importer) donate(f *mlir.Func) error {
 	to := map[int]*ir.Value{} // look-up only
 	taken := map[*ir.Value]bool{}
-	for i, a := range f.Args {
+	args := slices.DeleteFunc(slices.Clone(f.Args), func(a mlir.Arg) bool { return isToken(a.Type) })
+	for i, a := range args {
 		n, ok := a.Attrs.Get("tf.aliasing_output")
 		if !ok {
 			continue
@@ -85,6 +87,11 @@ func (im *importer) donate(f *mlir.Func) error {
 		k, err := im.m.Integer(n)
 		if err != nil {
 			return err
+		}
+		for _, t := range f.Results[:min(max(k, 0), int64(len(f.Results)))] { // tokens count in the text
+			if isToken(t) {
+				k--
+			}
 		}
 		if k < 0 || k >= int64(len(im.cur.outs)) || !sameType(typeOf(im.cur.outs[k]), typeOf(im.args[i])) {
 			return mlir.ErrorAt(im.m.Source, n.At, 1, "stablehlo", "argument %d is %s, which result %d is not", i, typeOf(im.args[i]), k)

@@ -150,6 +150,27 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// Tokens are no inputs and results of a program, but count where the text numbers those.
+func TestTokens(t *testing.T) {
+	m, err := Parse("p.mlir", `func.func @main(%t: !stablehlo.token, %a: tensor<2xf32>, %b: tensor<2xf32> {tf.aliasing_output = 2 : i32}) -> (!stablehlo.token, tensor<2xf32>, tensor<2xf32>) {
+  %u = stablehlo.after_all %t : !stablehlo.token
+  %s = stablehlo.negate %a : tensor<2xf32>
+  %r = stablehlo.negate %b : tensor<2xf32>
+  return %u, %s, %r : !stablehlo.token, tensor<2xf32>, tensor<2xf32>
+}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := p.Module.Funcs()[0]
+	if d := f.Donations(); len(f.Inputs()) != 2 || len(f.Return().Args()) != 2 || len(d) != 1 || d[0].Input.Name() != "b" || d[0].Result != 1 {
+		t.Errorf("donations are %v in %s", d, p.Module)
+	}
+}
+
 // A manual computation is a function of each rank's pieces, its groups those of axes.
 func TestManual(t *testing.T) {
 	const text = `module @m attributes {mhlo.num_partitions = 4 : i32} {
