@@ -50,7 +50,7 @@ func (a *agreeing) join(ctx context.Context, g *rendezvous.Group, extra []byte) 
 		return nil, err
 	}
 	a.op = "rendezvous"
-	parts, err := a.exchange(ctx, g, rec, Fact{What: "arena bytes", Value: strconv.FormatInt(a.arena, 10)})
+	parts, err := a.exchange(ctx, g, rec, Fact{What: rendezvous.Programs, Value: a.digest}, Fact{What: "arena bytes", Value: strconv.FormatInt(a.arena, 10)})
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +63,10 @@ func (a *agreeing) join(ctx context.Context, g *rendezvous.Group, extra []byte) 
 	return m, nil
 }
 
-// exchange compares digests, and whatever else has to be the same: behind the programs,
-// whose texts say why it differs.
-func (a *agreeing) exchange(ctx context.Context, g *rendezvous.Group, data []byte, more ...Fact) ([]rendezvous.Part, error) {
-	parts, err := g.Exchange(ctx, rendezvous.Call{Op: a.op, Data: data, Facts: append([]Fact{{What: rendezvous.Programs, Value: a.digest}}, more...)})
+// exchange compares what has to be the same. Programs stand before what follows from them, since
+// their texts say why it differs, and behind what says that there are any.
+func (a *agreeing) exchange(ctx context.Context, g *rendezvous.Group, data []byte, same ...Fact) ([]rendezvous.Part, error) {
+	parts, err := g.Exchange(ctx, rendezvous.Call{Op: a.op, Data: data, Facts: same})
 	var wrong *MismatchError
 	if errors.As(err, &wrong) && wrong.What == rendezvous.Programs && a.text != "" {
 		return nil, a.compare(ctx, g, wrong)

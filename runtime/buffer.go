@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -45,7 +46,7 @@ func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer
 	r.running.Lock()
 	defer r.running.Unlock()
 	b := &Buffer{r: r, name: name, bytes: bytes}
-	c := change{op: "making buffer " + name, digest: fmt.Sprintf("%d bytes of %q", bytes, name)}
+	c := change{op: "making buffer " + name, same: []Fact{{What: "buffers", Value: fmt.Sprintf("%d bytes of %q", bytes, name)}}}
 	if r.buffers[name] != nil || bytes <= 0 {
 		c.err = fmt.Errorf("there is one of that name, or it has no bytes (%d)", bytes)
 	} else if b.at, c.err = r.arena.take(bytes, Stride); c.err == nil {
@@ -79,7 +80,7 @@ func (b *Buffer) Free(ctx context.Context) error {
 	r := b.r
 	r.running.Lock()
 	defer r.running.Unlock()
-	c := change{op: "freeing buffer " + b.name, digest: fmt.Sprintf("%q", b.name)}
+	c := change{op: "freeing buffer " + b.name, same: []Fact{{What: "buffers", Value: strconv.Quote(b.name)}}}
 	r.mu.Lock()
 	switch {
 	case r.buffers[b.name] != b:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // A world changes at safe points. All ranks make the same change, one after the other in the
@@ -35,8 +37,8 @@ func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 	c := change{op: "adding a module", err: err}
 	if err == nil {
 		c.op = "adding module " + m.Name
-		c.digest, c.text = agreement([]*Module{m}, r.env.World)
-		c.digest += l.bindings()
+		c.programs(m, r.env.World)
+		c.same = append(c.same, Fact{What: "bindings to buffers", Value: l.bindings()})
 		c.err = r.compile(l)
 		c.apply = func() error { return r.grow(ctx, l) }
 		c.finish = func() error { return r.ready(ctx, l) }
@@ -69,7 +71,7 @@ func (r *Rank) Drop(ctx context.Context, m *Module) error {
 		c.err = fmt.Errorf("%d of its async outputs have not been awaited", left)
 	default:
 		c.op = "dropping module " + m.Name
-		c.digest, c.text = agreement([]*Module{m}, r.env.World)
+		c.programs(m, r.env.World)
 	}
 	c.finish = func() error { return r.unload(l) }
 	return r.change(ctx, &c)
@@ -77,13 +79,21 @@ func (r *Rank) Drop(ctx context.Context, m *Module) error {
 
 // change is what all ranks do to a world together.
 type change struct {
-	op           string
-	digest, text string // what has to be the same on all ranks
-	err          error  // why this rank cannot take part
+	op   string
+	same []Fact // on all ranks
+	text string // of programs
+	err  error  // why this rank cannot take part
 
 	apply  func() error // exchanges with the other ranks itself, and tells them if it fails; may be nil
 	finish func() error
 	undo   func() error // nil where there is no way back
+}
+
+// programs says that the module has to be the same.
+func (c *change) programs(m *Module, world int) {
+	var digest string
+	digest, c.text = agreement([]*Module{m}, world)
+	c.same = []Fact{{What: rendezvous.Programs, Value: digest}}
 }
 
 // change makes a change, with r.running held. See the head of this file.
@@ -122,8 +132,8 @@ func (r *Rank) quiesce(ctx context.Context, c *change) error {
 		return r.refuse(c, c.err)
 	}
 	kind, _, _ := strings.Cut(c.op, " ")
-	a := agreeing{op: c.op, digest: c.digest, text: c.text}
-	if _, err := a.exchange(ctx, r.job, nil, Fact{What: "changes of the world", Value: kind}); err != nil {
+	a := agreeing{op: c.op, text: c.text}
+	if _, err := a.exchange(ctx, r.job, nil, append([]Fact{{What: "changes of the world", Value: kind}}, c.same...)...); err != nil {
 		return err
 	}
 	if err := r.dev.Sync(ctx); err != nil {

@@ -165,3 +165,43 @@ func changes(ctx context.Context, r *rt.Rank, dev *failing, odd bool) error {
 	}
 	return run()
 }
+
+// TestDifferentChanges: ranks that change the world in different ways hear of it at once, and the
+// world goes on.
+func TestDifferentChanges(t *testing.T) {
+	const world = 3
+	leak.Check(t)
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		err := host.Local(t.Context(), world, rt.Config{Timeout: time.Minute}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+			next, err := newTurn(1, r.Info().Rank, world)
+			if err != nil {
+				return err
+			}
+			if r.Info().Rank == 1 {
+				_, err = r.NewBuffer(ctx, "w", 256)
+			} else {
+				err = r.Add(ctx, next.m, nil)
+			}
+			var differ *rt.MismatchError
+			if !errors.As(err, &differ) || differ.What != "changes of the world" || time.Since(start) > 0 {
+				return fmt.Errorf("after %v: %v", time.Since(start), err)
+			}
+			w, err := r.NewBuffer(ctx, "w", 256)
+			if err != nil {
+				return err
+			}
+			bind := rt.Bindings{"w": w}
+			if r.Info().Rank == 2 {
+				bind = nil
+			}
+			if err := r.Add(ctx, next.m, bind); !errors.As(err, &differ) || differ.What != "bindings to buffers" {
+				return fmt.Errorf("other bindings: %v", err)
+			}
+			return r.Add(ctx, next.m, rt.Bindings{"w": w})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
