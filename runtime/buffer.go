@@ -43,8 +43,8 @@ func (b *Buffer) View(off int64, d DType, shape ...int64) (Tensor, error) {
 // NewBuffer makes a buffer of zeroed memory. It is a change of the world, as Add is: all
 // ranks call it with the same name and size, and it fails for all if it fails on one.
 func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer, error) {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer r.give()
 	b := &Buffer{r: r, name: name, bytes: bytes}
 	c := change{op: "making buffer " + name, same: []Fact{{What: "buffers", Value: fmt.Sprintf("%d bytes of %q", bytes, name)}}}
 	if r.buffers[name] != nil || bytes <= 0 {
@@ -78,8 +78,8 @@ func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer
 // (*CallError), or the world is broken.
 func (b *Buffer) Free(ctx context.Context) error {
 	r := b.r
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer r.give()
 	c := change{op: "freeing buffer " + b.name, same: []Fact{{What: "buffers", Value: strconv.Quote(b.name)}}}
 	r.mu.Lock()
 	switch {

@@ -92,11 +92,10 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	if opts.Trace != nil {
 		return misuse(fmt.Errorf("a captured step cannot be traced: %w", ErrUnsupported))
 	}
-	if err := ctx.Err(); err != nil {
+	if err := r.take(ctx); err != nil {
 		return nil, err
 	}
-	r.running.Lock()
-	defer r.running.Unlock()
+	defer r.give()
 	l := r.find(m)
 	if l == nil {
 		return misuse(errNotLoaded)
@@ -128,8 +127,6 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 		r.dev.Abort(err)
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	l.steps[s] = true
 	return s, nil
 }
@@ -281,11 +278,13 @@ func (s *Step) broke(err error) error {
 
 // replay calls f with the rank to itself; cancelling ctx meanwhile breaks the world.
 func (s *Step) replay(ctx context.Context, f func() error) error {
-	if err := ctx.Err(); err != nil {
+	if err := s.r.take(ctx); err != nil {
 		return err
 	}
-	s.r.running.Lock()
-	defer s.r.running.Unlock()
+	defer s.r.give()
+	if l := s.r.find(s.m); l == nil || !l.steps[s] {
+		return &CallError{Rank: s.r.env.Rank, Op: "replay of module " + s.m.Name, Err: errors.New("the step is closed, or its module has been dropped")}
+	}
 	stop := context.AfterFunc(ctx, func() { s.r.dev.Abort(context.Cause(ctx)) })
 	defer stop()
 	return f()
@@ -294,12 +293,10 @@ func (s *Step) replay(ctx context.Context, f func() error) error {
 // Close gives the step back. Dropping its module does as well. The error is what the device
 // could not give back.
 func (s *Step) Close() error {
-	s.r.running.Lock()
-	defer s.r.running.Unlock()
+	s.r.running <- struct{}{}
+	defer s.r.give()
 	if l := s.r.find(s.m); l != nil {
-		s.r.mu.Lock()
 		delete(l.steps, s)
-		s.r.mu.Unlock()
 	}
 	return s.cap.Close()
 }

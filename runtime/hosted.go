@@ -28,9 +28,6 @@ func (s *Step) HostControlFlow() error {
 func (h *hosted) Enqueue() error {
 	s := h.s
 	h.x = &Exec{r: s.r, m: s.m, l: s.r.find(s.m), opts: s.opts, syms: s.syms, recorded: make([]string, s.m.Events), unmarked: true}
-	if h.x.l == nil {
-		return h.x.misuse(errNotLoaded)
-	}
 	for _, q := range s.m.Inputs {
 		if q.Async {
 			h.x.recorded[q.Event] = "inbound"

@@ -65,7 +65,7 @@ type loaded struct {
 	unit   int            // its number among the modules
 	grown  bool           // the device has memory there
 	built  bool           // its kernels have been compiled
-	steps  map[*Step]bool // that have been captured; guarded by r.mu
+	steps  map[*Step]bool // that have been captured
 	codes  map[string]int // its kernels by name
 
 	streams []*namedStream             // by stream of the module

@@ -51,8 +51,8 @@ type Rank struct {
 	env Env
 	job *rendezvous.Group // this rank's membership, which ends behind the device
 
-	running sync.Mutex // held by an Exec, by Start and by what changes the world
-	arena   extents    // what is given out of the arena; guarded by running, as what follows
+	running chan struct{} // has one while an Exec runs, or Start, or what changes the world
+	arena   extents       // what is given out of the arena; guarded by running, as what follows
 	groups  []*member
 	user    Region // the caller's own tensors
 	inbound Stream // plus 1: brings async inputs to their place; 0 if no module has any
@@ -105,7 +105,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	if cfg.Log != nil {
 		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "job", env.ID, "at", env.Addr, "source", env.Source)
 	}
-	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
+	r := &Rank{env: env, running: make(chan struct{}, 1), loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
 		buffers: map[string]*Buffer{}, funcs: cfg.Funcs, streams: map[string]*namedStream{}, works: map[*Module]int{}}
 	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, HeartbeatTimeout: cfg.HeartbeatTimeout, Funcs: cfg.Funcs}
 	news, err := r.layOut(mods, cfg.UserBytes)
@@ -264,6 +264,21 @@ func (r *Rank) open(ctx context.Context, news []*loaded) error {
 	}
 	return nil
 }
+
+// take makes the caller the one who has the rank, until give, unless ctx ends first.
+func (r *Rank) take(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case r.running <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *Rank) give() { <-r.running }
 
 // stream returns the stream of that name for another user, making it for the first.
 func (r *Rank) stream(name string) (*namedStream, error) {

@@ -159,11 +159,10 @@ func (x *Exec) output(q *Param, v *Value) error {
 // when a module runs for the first time, or with sizes that it has not had, so that
 // every call is planned before the first one runs.
 func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.take(ctx); err != nil {
 		return nil, err
 	}
-	r.running.Lock()
-	defer r.running.Unlock()
+	defer r.give()
 	outs, err := r.runModule(ctx, m, step, inputs, opts)
 	if err != nil {
 		// A rank that joined before another failed to learns of it here.

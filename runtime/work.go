@@ -24,11 +24,10 @@ type Work struct {
 // same, in the same order relative to the group's other collectives. The error is ctx's, that
 // of a call that the device refuses, or what broke the world.
 func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, error) {
-	if err := ctx.Err(); err != nil {
+	if err := r.take(ctx); err != nil {
 		return nil, err
 	}
-	r.running.Lock()
-	defer r.running.Unlock()
+	defer r.give()
 	if stream == "" {
 		stream = "caller"
 	}

@@ -31,8 +31,8 @@ type Bindings map[string]*Buffer
 // everything goes on as before; the errors are those of Join, of which [CanceledError] says
 // who failed.
 func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer r.give()
 	l, err := r.load(m, bind)
 	c := change{op: "adding a module", err: err}
 	if err == nil {
@@ -57,8 +57,8 @@ func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 // all ranks if the module is not loaded or has such outputs on one of them, or what broke the
 // world.
 func (r *Rank) Drop(ctx context.Context, m *Module) error {
-	r.running.Lock()
-	defer r.running.Unlock()
+	r.running <- struct{}{}
+	defer r.give()
 	l := r.find(m)
 	c := change{op: "dropping a module"}
 	r.mu.Lock()

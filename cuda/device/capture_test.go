@@ -281,3 +281,40 @@ func TestGroupsDuringCapture(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStepGone: a replay of a step that is closed, or whose module has been dropped, is refused, and
+// the world goes on.
+func TestStepGone(t *testing.T) {
+	f := newFake(t, 2)
+	o := small(2)
+	old, oldStep := summing("old")
+	gone, goneStep := summing("gone")
+	err := device.Local(t.Context(), f, devices(2), rt.Config{Timeout: plenty}, o, []*rt.Module{old, gone}, func(ctx context.Context, r *rt.Rank) error {
+		refused := func(s *rt.Step) error {
+			_, timing := s.Time(ctx, 1)
+			_, run := s.Run(ctx, []rt.Value{{Resident: true}})
+			for _, err := range []error{s.Replay(ctx), timing, run} {
+				var call *rt.CallError
+				if !errors.As(err, &call) || r.Err() != nil {
+					return fmt.Errorf("got %v, and the world says %v", err, r.Err())
+				}
+			}
+			return nil
+		}
+		closed, err := rt.Prepare(ctx, r, old, oldStep, rt.Options{}, false)
+		if err != nil {
+			return err
+		}
+		dropped, err := rt.Prepare(ctx, r, gone, goneStep, rt.Options{}, true)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(closed.Replay(ctx), dropped.Replay(ctx), closed.Close(), refused(closed), r.Drop(ctx, gone), refused(dropped), r.Add(ctx, gone, nil), refused(dropped)); err != nil {
+			return err
+		}
+		return errors.Join(closed.Close(), dropped.Close(), sums(ctx, r, old, oldStep), sums(ctx, r, gone, goneStep))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
