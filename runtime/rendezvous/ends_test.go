@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -202,4 +203,35 @@ func TestNoAnswer(t *testing.T) {
 	if err := s.job().failure(nil, context.DeadlineExceeded, "step", 0, 0); !strings.Contains(err.Error(), "through rank 2") {
 		t.Error(err)
 	}
+}
+
+// TestOwnCancelForgotten: nothing is kept of barriers that this rank itself has canceled.
+func TestOwnCancelForgotten(t *testing.T) {
+	eachJob(t, func(t *testing.T, job *Job) {
+		errs := world(t, job, 3, time.Minute, func(g *Group) error {
+			sub := g.Sub("x", []int{0, 1, 2})
+			defer sub.Close()
+			for _, g := range []*Group{g, sub} {
+				for range 10 {
+					if g.Rank() == 1 {
+						g.Cancel(errors.New("why"))
+					} else if err := g.Barrier(t.Context(), "x"); !errors.Is(err, ErrCanceled) {
+						return fmt.Errorf("got %v", err)
+					}
+				}
+				if err := g.Barrier(t.Context(), "behind them"); err != nil {
+					return err
+				}
+			}
+			g.s.mu.Lock()
+			defer g.s.mu.Unlock()
+			if n := len(g.s.canceled); n > 0 {
+				return fmt.Errorf("it keeps %d outcomes", n)
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -19,8 +19,7 @@ type Group struct {
 	s      *session
 	key    string // empty for the job
 	ranks  []int  // in the job
-	turn   int    // guarded by s.mu, as are the rest
-	closed bool
+	closed bool   // guarded by s.mu
 }
 
 // Call is one rank's part in an Exchange.
@@ -185,8 +184,9 @@ func (g *Group) unusable(op string) error {
 
 // next counts this rank's next barrier. s.mu is held.
 func (g *Group) next() point {
-	g.turn++
-	return point{g.key, g.turn - 1}
+	p := point{g.key, g.s.turns[g.key]}
+	g.s.turns[g.key]++
+	return p
 }
 
 // send sends m. s.mu is held, so that messages go out in the order of the barriers.
@@ -360,7 +360,7 @@ func (g *Group) watch(f func(Event)) (stop func()) {
 func (g *Group) Context(ctx context.Context, op string) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	g.s.mu.Lock()
-	turn := g.turn
+	turn := g.s.turns[g.key]
 	g.s.mu.Unlock()
 	unwatch := g.watch(func(e Event) {
 		switch {
@@ -408,6 +408,7 @@ func (g *Group) leave() {
 		return
 	}
 	g.closed = true
+	delete(s.turns, g.key)
 	for p := range s.canceled {
 		if p.group == g.key {
 			delete(s.canceled, p)

@@ -50,6 +50,7 @@ type session struct {
 
 	mu       sync.Mutex
 	nonce    string
+	turns    map[string]int          // by group: the barrier that this rank comes to next
 	waits    map[point]chan *message // calls in progress
 	canceled map[point]*message      // outcomes of barriers that this rank has not come to
 	gone     []Event                 // that concern the job, in order
@@ -68,7 +69,7 @@ type point struct {
 }
 
 func newSession(p Place) *session {
-	return &session{rank: p.Rank, world: p.World, timeout: p.Timeout, ended: make(chan struct{}), waits: map[point]chan *message{},
+	return &session{rank: p.Rank, world: p.World, timeout: p.Timeout, ended: make(chan struct{}), turns: map[string]int{}, waits: map[point]chan *message{},
 		canceled: map[point]*message{}, watchers: map[int]func(Event){}, names: map[string]int{}}
 }
 
@@ -88,7 +89,7 @@ func (s *session) receive(m *message) {
 			w <- m // has room for one
 			return
 		}
-		if m.Err == nil || s.closed {
+		if m.Err == nil || s.closed || m.Turn < s.turns[m.Group] { // or it has canceled it, or waits no more
 			return
 		}
 		s.canceled[p] = m
