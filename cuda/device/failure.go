@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/symm"
+	"github.com/seed-ee968945/concert/internal/stall"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -103,7 +104,7 @@ func (d *Device) settled() error {
 			continue
 		}
 		// The peer's reason is on its way.
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for clock := stall.Start(); clock.Look() < 2*time.Second; time.Sleep(time.Millisecond) {
 			if err := d.look(0); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -54,7 +55,7 @@ func (c *Comm) follow(cause error, tell, holds bool) error {
 func (c *Comm) abort(h Handle, holds bool) {
 	go func() {
 		defer close(c.freed)
-		for end := time.Now().Add(callGrace); !holds && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for clock := stall.Start(); !holds && clock.Look() < callGrace; time.Sleep(time.Millisecond) {
 			if holds = c.calls.TryLock(); holds {
 				c.calls.Unlock() // none begins any more: they see the break
 			}
@@ -79,11 +80,9 @@ func (c *Comm) wait(of func() chan struct{}) {
 	if ended == nil {
 		return
 	}
-	t := time.NewTimer(abortGrace)
-	defer t.Stop()
 	select {
 	case <-ended:
-	case <-t.C:
+	case <-stall.After(abortGrace):
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"github.com/seed-ee968945/concert/internal/stall"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -209,19 +210,19 @@ func (m *Member) copyAbort() error {
 // as a message, or is in the peer's record, either of which may be slower than the flags that
 // kernels pass on.
 func (m *Member) byPeer(ctx context.Context) error {
-	for start := time.Now(); ctx.Err() == nil && m.awaitsReason(start); time.Sleep(time.Millisecond) {
+	for clock := stall.Start(); ctx.Err() == nil && m.awaitsReason(&clock); time.Sleep(time.Millisecond) {
 	}
 	return m.unknown()
 }
 
 // awaitsReason says whether the reason of a break that flags told of at that time may still
 // come. The process that would have sent it may have died: it does not come for ever.
-func (m *Member) awaitsReason(since time.Time) bool {
+func (m *Member) awaitsReason(since *stall.Clock) bool {
 	const patience = 2 * time.Second
 	for _, o := range m.Group.members {
 		o.Failure() // which tells the others
 	}
-	return m.Failure() == nil && time.Since(since) < patience
+	return m.Failure() == nil && since.Look() < patience
 }
 
 // unknown breaks the group, if it is not broken, for an unknown reason.

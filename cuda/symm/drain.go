@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // Drain waits until idle, which asks for the end of some of this member's work, within a
@@ -14,7 +15,7 @@ import (
 // aborts the group when ctx ends; then it waits a little longer for the kernels to leave.
 func (m *Member) Drain(ctx context.Context, idle func() (bool, error)) error {
 	start := time.Now()
-	var ended time.Time
+	var ended *stall.Clock // since the group is aborted
 	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
 		ok, err := idle()
 		if ok || err != nil {
@@ -24,10 +25,11 @@ func (m *Member) Drain(ctx context.Context, idle func() (bool, error)) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			if ended.IsZero() {
-				ended = time.Now()
+			if ended == nil {
+				clock := stall.Start()
+				ended = &clock
 				m.Break(context.Cause(ctx))
-			} else if time.Since(ended) > lifecycle.Grace {
+			} else if ended.Look() > lifecycle.Grace {
 				return fmt.Errorf("rank %d: its device has not finished: %w", m.Rank.ID, context.Cause(ctx))
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // A stream's wait for a word has no end of its own. The host keeps a list of those that
@@ -38,7 +39,7 @@ type padWatch struct {
 	spare   []driver.Event  // of waits that are over
 	heeded  time.Time       // when the device's abort word was asked for last
 	copied  driver.Event    // behind its copy
-	gaveUp  time.Time       // since when it says that a peer's kernel gave up
+	gaveUp  *stall.Clock    // since it says that a peer's kernel gave up; nil while it does not
 	held    []driver.Stream // look's, to use again
 }
 
@@ -217,15 +218,16 @@ func (m *Member) checkBroken() bool {
 		if copied, err := d.EventQuery(c, k.copied); copied && err == nil {
 			switch {
 			case hostmem.Load32(m.host+abortSeen) == 0:
-				k.gaveUp = time.Time{}
-			case k.gaveUp.IsZero():
-				k.gaveUp = time.Now()
+				k.gaveUp = nil
+			case k.gaveUp == nil:
+				clock := stall.Start()
+				k.gaveUp = &clock
 			}
 			if m.copyAbort() == nil {
 				d.EventRecord(c, k.copied, m.stream) // if it fails, what was copied is seen a little late
 			}
 		}
-		if !k.gaveUp.IsZero() && !m.awaitsReason(k.gaveUp) {
+		if k.gaveUp != nil && !m.awaitsReason(k.gaveUp) {
 			m.unknown()
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/seed-ee968945/concert/internal/stall"
 )
 
 // End ends s and all below it: see the package's documentation. It returns what failed on
@@ -134,12 +136,10 @@ func (s *Scope) take(ctx context.Context) bool {
 		return true
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(Grace + Grace/2)
-	defer late.Stop()
 	select {
 	case s.token <- struct{}{}:
 		return true
-	case <-late.C:
+	case <-stall.After(Grace + Grace/2):
 		return false
 	}
 }
@@ -150,12 +150,12 @@ func (s *Scope) drain(all []*Scope) (failed, err error) {
 	const least, most = 10 * time.Microsecond, time.Millisecond
 	fails := make([]int, len(all))
 	start := time.Now()
-	var cause error     // why waits are cancelled: the first that there is
-	var since time.Time // when they were
+	var cause error           // why waits are cancelled: the first that there is
+	var cancelled stall.Clock // since they are
 	polls := slices.ContainsFunc(all, func(c *Scope) bool { return c.hooks.Tend != nil || c.hooks.Idle != nil })
 	for pause := least; ; pause = min(2*pause, most) {
 		if cause == nil {
-			cause = s.why()
+			cause, cancelled = s.why(), stall.Start()
 		}
 		var busy []string
 		note := func(c *Scope, idle bool, err error) {
@@ -178,10 +178,7 @@ func (s *Scope) drain(all []*Scope) (failed, err error) {
 		}
 		limit := Grace
 		if cause != nil {
-			if since.IsZero() {
-				since = time.Now()
-			}
-			if limit = Grace - time.Since(since); limit <= 0 {
+			if limit = Grace - cancelled.Look(); limit <= 0 {
 				return failed, &HeldError{Name: s.name, Busy: busy, Keeps: s.keeps(nil), Err: cause}
 			}
 		}

@@ -45,7 +45,8 @@ type Hooks struct {
 	Idle func() (bool, error)
 }
 
-// Grace is how long work that has been cancelled has to end.
+// Grace is how long work that has been cancelled has to end; while this process stands still,
+// as when the whole machine does, it has more.
 const Grace = 2 * time.Second
 
 // insist is how often Idle has to fail until there is nothing to wait for.

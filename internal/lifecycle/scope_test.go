@@ -413,3 +413,23 @@ func TestAskBehindCalls(t *testing.T) {
 		}
 	})
 }
+
+// Time in which the process stands still is not taken from what has to end.
+func TestGraceInStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, cancelled := New("world"), 0
+		w.Work(Hooks{Tend: func(_ time.Duration, cause error) error {
+			if cause != nil {
+				if cancelled++; cancelled == 2 {
+					time.Sleep(time.Hour)
+				}
+			}
+			return nil
+		}, Idle: func() (bool, error) { return cancelled > 3, nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := w.End(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
