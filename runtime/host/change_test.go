@@ -205,3 +205,57 @@ func TestDifferentChanges(t *testing.T) {
 		}
 	})
 }
+
+// stuck is a device that never grows, until it is told to give up.
+type stuck struct {
+	*host.Device
+	until chan struct{}
+}
+
+func (s *stuck) Grow(context.Context, rt.Region) error {
+	<-s.until
+	return errStage
+}
+
+// TestCloseWhileGrowing: a rank that waits for another to grow can be closed at once.
+func TestCloseWhileGrowing(t *testing.T) {
+	leak.Check(t)
+	synctest.Test(t, func(t *testing.T) {
+		job, until := rendezvous.NewLocal(), make(chan struct{})
+		ranks := make([]*rt.Rank, 2)
+		var wg sync.WaitGroup
+		for i := range ranks {
+			open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+				d, err := host.Opener(host.Options{Local: true})(ctx, spec)
+				if err == nil && i == 1 {
+					d = &stuck{d.(*host.Device), until}
+				}
+				return d, err
+			}
+			wg.Go(func() {
+				var err error
+				if ranks[i], err = rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{Rank: i, World: 2}, Job: job, Timeout: time.Hour}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		errs := make([]error, len(ranks))
+		for i, r := range ranks {
+			wg.Go(func() { _, errs[i] = r.NewBuffer(t.Context(), "w", 256) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		if err := ranks[0].Close(); err != nil || time.Since(start) > time.Minute {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		close(until)
+		wg.Wait()
+		if !errors.Is(errs[0], rt.ErrClosed) || !errors.Is(errs[1], errStage) {
+			t.Errorf("got %v", errs)
+		}
+		if err := ranks[1].Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

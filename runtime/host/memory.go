@@ -62,6 +62,8 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 		return rt.ErrClosed
 	}
 	defer d.life.Done()
+	ctx, free := d.life.Bound(ctx)
+	defer free()
 	if at.Lo < 0 || at.Hi <= at.Lo || at.Hi > d.mesh.stride || at.Lo%rt.ArenaAlign != 0 {
 		return d.call("grow", fmt.Errorf("region %d to %d of an arena of %d at most", at.Lo, at.Hi, d.mesh.stride))
 	}
