@@ -142,8 +142,10 @@ func digestText(s string) string {
 }
 
 // compare waits for all ranks of the world, and gives a text of each. It ends when the
-// world breaks.
+// world breaks, or the device is closed.
 func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
+	ctx, free := d.life.Bound(ctx)
+	defer free()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {

@@ -209,11 +209,13 @@ func TestDifferentChanges(t *testing.T) {
 // stuck is a device that never grows, until it is told to give up.
 type stuck struct {
 	*host.Device
+	job   *rendezvous.Group
 	until chan struct{}
 }
 
 func (s *stuck) Grow(context.Context, rt.Region) error {
 	<-s.until
+	s.job.Cancel(errStage) // as who grows does
 	return errStage
 }
 
@@ -228,7 +230,7 @@ func TestCloseWhileGrowing(t *testing.T) {
 			open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
 				d, err := host.Opener(host.Options{Local: true})(ctx, spec)
 				if err == nil && i == 1 {
-					d = &stuck{d.(*host.Device), until}
+					d = &stuck{d.(*host.Device), spec.Job, until}
 				}
 				return d, err
 			}
