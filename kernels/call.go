@@ -92,10 +92,11 @@ type Scratch struct {
 	Sharing     int // ranks that share a device; 0 is 1
 }
 
-// resident is how many threads of kernels that wait for peers a device holds at once: two
-// blocks of 512 on each multiprocessor of those that the planner's grids are for. Blocks that
-// have to wait for room wait for ever, if it is taken by blocks that wait for them.
-const resident = 256 * 512
+// sharedBlocks is how many blocks of kernels that wait for peers all ranks of a device have
+// together, in one group: on a quarter of its multiprocessors at most. A rank has kernels of several
+// groups at once, and the others are for what these wait for: a matmul or a convolution may need whole
+// multiprocessors, or two that are neighbours, and waits for ever if each holds a block that waits for it.
+const sharedBlocks = partsFor / 4
 
 // slot is the bytes of one source's slot for a packet protocol. One shot needs one
 // region only and takes both of a half together.

@@ -137,7 +137,7 @@ func TestSentPlan(t *testing.T) {
 			if l.Args.Scratch != sc.Staging || l.Args.Slot != 8<<20 || l.Kernel != fmt.Sprintf("reduce_scatter_sent_bf16_n%d", n) {
 				t.Errorf("%d ranks: %+v", n, l)
 			}
-			if sharing > 1 && (sharing-1)*l.Grid >= partsFor/2 || sharing == 1 && l.Grid < 64 {
+			if sharing > 1 && sharing*l.Grid > sharedBlocks || sharing == 1 && l.Grid < 64 {
 				t.Errorf("%d ranks, %d of a device: %d blocks", n, sharing, l.Grid)
 			}
 		}

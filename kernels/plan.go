@@ -186,10 +186,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushStaging)))
 	}
 	if sc.Sharing > 1 {
-		most = max(1, min(most, resident/(l.Block*sc.Sharing)))
-	}
-	if sc.Sharing > 1 && l.Algo == Sent { // a matmul that others wait for needs multiprocessors of its own, two in a cluster
-		most = max(1, min(most, partsFor/2/sc.Sharing))
+		most = max(1, min(most, sharedBlocks/sc.Sharing))
 	}
 	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
 }
