@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -132,6 +133,12 @@ func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, 
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // with which some editors mark UTF-8
+	if bytes.IndexByte(data, 0) >= 0 {
+		n.add(nil, false)
+		fmt.Fprintf(t.Out, "%s:1: failed: is not text; print MLIR's bytecode as text first\n", path)
+		return nil
 	}
 	mustFail := expect.Failure(string(data))
 	for _, c := range mlir.Split(path, string(data)) {

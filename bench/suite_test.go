@@ -48,6 +48,20 @@ func TestSuite(t *testing.T) {
 	}
 }
 
+// A mark of UTF-8 is no part of the text, and bytecode is no text.
+func TestSuiteBytes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"marked.mlir": "\ufefffunc.func @main() {\n  return\n}\n", "packed.mlir": "ML\xefR\x06StableHLO_v1.0.0\x00"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := suite(t, "interp", dir)
+	if !errors.Is(err, ErrFindings) || !strings.Contains(out, "marked.mlir:1: passed\n") || !strings.Contains(out, "packed.mlir:1: failed: is not text") || !strings.HasSuffix(out, "2 chunks: 1 passed, 1 failed, 0 skipped\n") {
+		t.Error(err, out)
+	}
+}
+
 // beside has the specification's own tests, where they are available.
 const beside = "../../shared/stablehlo"
 
