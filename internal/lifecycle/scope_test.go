@@ -394,9 +394,10 @@ func TestSecondEndGivesUp(t *testing.T) {
 // would not know of what the call goes on to enqueue, which need not be the scope's own.
 func TestAskBehindCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, asked, tended := New("world"), 0, 0
-		w.Work(Hooks{Tend: func(time.Duration, error) error { tended++; return nil },
-			Idle: func() (bool, error) { asked++; return true, nil }})
+		var asked, tended atomic.Int64
+		w := New("world")
+		w.Work(Hooks{Tend: func(time.Duration, error) error { tended.Add(1); return nil },
+			Idle: func() (bool, error) { asked.Add(1); return true, nil }})
 		g := child(t, w, "group", Hooks{})
 		if err := g.Begin(); err != nil {
 			t.Fatal(err)
@@ -404,12 +405,12 @@ func TestAskBehindCalls(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- w.End(context.Background()) }()
 		time.Sleep(time.Second)
-		if asked > 0 || tended < 100 {
-			t.Errorf("asked %d times, tended %d times during a call", asked, tended)
+		if asked.Load() > 0 || tended.Load() < 100 {
+			t.Errorf("asked %d times, tended %d times during a call", asked.Load(), tended.Load())
 		}
 		g.Done()
-		if err := <-ended; err != nil || asked == 0 {
-			t.Errorf("asked %d times, %v", asked, err)
+		if err := <-ended; err != nil || asked.Load() == 0 {
+			t.Errorf("asked %d times, %v", asked.Load(), err)
 		}
 	})
 }
