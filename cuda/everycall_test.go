@@ -209,7 +209,7 @@ func (u *usesT) replay(ctx context.Context) (err error) {
 			return err
 		}
 		execs[m] = x
-		return errors.Join(u.drv.GraphUpdate(m.Rank.Ctx, x, g), u.drv.GraphUpload(m.Rank.Ctx, x, s))
+		return u.drv.GraphUpload(m.Rank.Ctx, x, s)
 	})
 	for range 2 {
 		if err == nil {

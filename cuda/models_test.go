@@ -27,7 +27,7 @@ import (
 // bothModels are the tests that TestProcesses runs.
 var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
-	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
+	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestSequences",
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 	"TestEager", "TestEagerUneven", "TestEagerBroadcastSources", "TestWorkHandles", "TestEagerPlans", "TestEagerCaptured", "TestEagerThreads",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",

@@ -139,11 +139,6 @@ type Driver interface {
 	GraphInstantiate(c Ctx, g Graph) (Exec, error)
 	GraphUpload(c Ctx, x Exec, s Stream) error
 	GraphLaunch(c Ctx, x Exec, s Stream) error
-	// GraphUpdate gives x the parameters of g's nodes: addresses, sizes, kernels. g must
-	// have the nodes and edges of the graph that x was made from, captured in the same
-	// order; else the error matches ErrGraphChanged and x must be made anew. Launches
-	// before it keep what they had. It needs no memory on the device.
-	GraphUpdate(c Ctx, x Exec, g Graph) error
 	GraphDestroy(c Ctx, g Graph) error
 	ExecDestroy(c Ctx, x Exec) error
 
@@ -219,8 +214,6 @@ const (
 	CodeInvalid     = 1
 	CodeOutOfMemory = 2
 
-	CodeGraphChanged = 910
-
 	CodeNotPermitted = 800
 	CodeNotSupported = 801
 )
@@ -233,10 +226,6 @@ func (e *Error) Is(target error) bool {
 
 // ErrOutOfMemory matches, by errors.Is, a driver error for lack of device memory.
 var ErrOutOfMemory error = &Error{Code: CodeOutOfMemory}
-
-// ErrGraphChanged matches, by errors.Is, the refusal to update an executable graph from
-// one of another shape.
-var ErrGraphChanged error = &Error{Code: CodeGraphChanged}
 
 // launchBlocking is the variable by which drivers make every launch wait for its end.
 const launchBlocking = "CUDA_LAUNCH_BLOCKING"

@@ -180,19 +180,6 @@ func (lib) GraphLaunch(c Ctx, x Exec, s Stream) error {
 	return in(c, "cuGraphLaunch", func() C.int { return C.cc_graph_launch(C.handle(x), C.handle(s)) })
 }
 
-// updateResults are the driver's reasons against an update, by number.
-var updateResults = []string{"", "", "the number or order of nodes differs", "the kind of a node differs", "the function of a node differs",
-	"a parameter cannot be changed", "a node cannot be updated", "a function cannot be changed so", "an attribute cannot be changed"}
-
-func (lib) GraphUpdate(c Ctx, x Exec, g Graph) error {
-	var info C.cc_update
-	err := in(c, "cuGraphExecUpdate", func() C.int { return C.cc_graph_update(C.handle(x), C.handle(g), &info) })
-	if e, ok := err.(*Error); ok && int(info.result) < len(updateResults) && updateResults[info.result] != "" {
-		e.Text += ": " + updateResults[info.result]
-	}
-	return err
-}
-
 func (lib) GraphDestroy(c Ctx, g Graph) error {
 	return give(c, "cuGraphDestroy", func() C.int { return C.cc_graph_destroy(C.handle(g)) })
 }

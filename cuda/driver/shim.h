@@ -68,10 +68,6 @@ typedef struct { // CUgraphNodeParams of a conditional node
 	};
 	int64_t reserved;
 } cc_node;
-typedef struct { // CUgraphExecUpdateResultInfo
-	unsigned result, pad;
-	handle node, from;
-} cc_update;
 
 // X(name, symbol, parameter list, argument list): every driver function behind a
 // context; cc_NAME sets the context, then calls it.
@@ -133,7 +129,6 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	  (handle s, int *status, uint64_t *id, handle *graph, void *deps, size_t *ndeps), (s, status, id, graph, deps, ndeps)) \
 	X(graph_instantiate, "cuGraphInstantiateWithFlags", (handle * x, handle g, uint64_t f), (x, g, f))    \
 	X(graph_upload, "cuGraphUpload", (handle x, handle s), (x, s))                                        \
-	X(graph_update, "cuGraphExecUpdate_v2", (handle x, handle g, cc_update *info), (x, g, info))          \
 	X(graph_launch, "cuGraphLaunch", (handle x, handle s), (x, s))                                        \
 	X(graph_exec_destroy, "cuGraphExecDestroy", (handle x), (x))                                          \
 	X(graph_destroy, "cuGraphDestroy", (handle g), (g))
