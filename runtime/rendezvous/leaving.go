@@ -146,9 +146,7 @@ func (c *coordinator) linger(limit time.Duration) {
 	c.mu.Unlock()
 	t.Reset(limit)
 	for _, out := range outs {
-		select {
-		case <-out.flushed():
-		case <-t.C:
+		if !out.flush(t.C) {
 			return
 		}
 	}

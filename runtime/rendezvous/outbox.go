@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // outbox is a queue of messages to one end of a session, so that nobody who has
@@ -59,13 +60,18 @@ func (m *message) joins(next *message) bool {
 		m.Group == next.Group && m.Lost == next.Lost && (m.Kind == kindLeave || m.Rank == next.Rank)
 }
 
-// flushed is closed when everything that is queued now has been handed on.
-func (o *outbox) flushed() <-chan struct{} {
-	c := make(chan struct{})
-	if !o.put(&message{passed: c}) {
-		return o.done
+// flush waits until everything that is queued now has been handed on, or nothing is any more, and
+// reports false if the limit comes first.
+func (o *outbox) flush(limit <-chan time.Time) bool {
+	passed := make(chan struct{})
+	o.put(&message{passed: passed})
+	select {
+	case <-passed:
+	case <-o.done:
+	case <-limit:
+		return false
 	}
-	return c
+	return true
 }
 
 // close lets pump end behind what is queued.

@@ -338,8 +338,5 @@ func (r *relay) linger(limit time.Duration) {
 		return
 	}
 	t.Reset(closeLimit)
-	select {
-	case <-r.up.flushed():
-	case <-t.C:
-	}
+	r.up.flush(t.C)
 }

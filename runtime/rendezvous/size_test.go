@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/leak"
@@ -103,4 +104,22 @@ func TestOutboxJoins(t *testing.T) {
 	if len(list) != 1 || len(list[0].Who) != n+1 {
 		t.Errorf("what was handed on was changed: %d messages of %d ranks", len(list), len(list[0].Who))
 	}
+}
+
+// TestFlushOfBroken: who waits until a session has sent what it has hears that it sends no more.
+func TestFlushOfBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, breaks := newOutbox(), make(chan struct{})
+		o.put(&message{})
+		go o.pump(func([]*message) error { <-breaks; return errors.New("the connection is gone") })
+		synctest.Wait()
+		flushed := make(chan bool)
+		go func() { flushed <- o.flush(time.After(time.Minute)) }()
+		synctest.Wait()
+		close(breaks)
+		start := time.Now()
+		if !<-flushed || time.Since(start) > 0 || !o.flush(nil) {
+			t.Errorf("it waited for %v", time.Since(start))
+		}
+	})
 }
