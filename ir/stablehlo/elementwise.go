@@ -1,6 +1,9 @@
 package stablehlo
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
@@ -52,6 +55,24 @@ func (im *importer) converted(v *ir.Value, dt ir.DType) (*ir.Value, error) {
 	return im.emit(ir.OpConvert, nil, []*ir.Value{v}, ir.TensorOf(dt, v.Type().Shape()))
 }
 
+// alike checks that operands have one type: StableHLO's operations do not broadcast. In a body
+// that is computed on whole tensors, constants are single numbers.
+func (im *importer) alike(args []*ir.Value) error {
+	for _, a := range args[1:] {
+		if dtypeOf(a) != dtypeOf(args[0]) {
+			return im.errorf("%s of %s and %s", im.op.Name, dtypeOf(args[0]), dtypeOf(a))
+		}
+		if !im.vector && strings.HasPrefix(im.op.Name, "stablehlo.") && !slices.Equal(sizes(a), sizes(args[0])) {
+			return im.errorf("%s of %s and %s: want one shape, which broadcast_in_dim gives", im.op.Name, typeOf(args[0]), typeOf(a))
+		}
+	}
+	return nil
+}
+
+// ofFloats are operations that integers do not have, though the IR's may round them.
+var ofFloats = []ir.Op{ir.OpExp, ir.OpExpm1, ir.OpLog, ir.OpLog1p, ir.OpSqrt, ir.OpRsqrt, ir.OpCbrt, ir.OpSigmoid, ir.OpTanh, ir.OpSin, ir.OpCos, ir.OpTan, ir.OpFloor,
+	ir.OpCeil, ir.OpRound, ir.OpAtan2, ir.OpAsin, ir.OpAcos, ir.OpAtan, ir.OpSinh, ir.OpCosh, ir.OpAsinh, ir.OpAcosh, ir.OpAtanh, ir.OpErf, ir.OpErfc}
+
 // elementwise imports an operation that is one of concert's.
 func elementwise(o ir.Op) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
 	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
@@ -59,10 +80,11 @@ func elementwise(o ir.Op) func(*importer, *mlir.Operation, []*value) ([]*value, 
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range args[1:] {
-			if dtypeOf(a) != dtypeOf(args[0]) {
-				return nil, im.errorf("%s of %s and %s", im.op.Name, dtypeOf(args[0]), dtypeOf(a))
-			}
+		if err := im.alike(args); err != nil {
+			return nil, err
+		}
+		if dt := dtypeOf(args[0]); slices.Contains(ofFloats, o) && !dt.IsFloat() {
+			return nil, im.errorf("%s of %s, want floats", im.op.Name, dt)
 		}
 		return im.one(im.arith(o, args))
 	}
@@ -84,6 +106,9 @@ func constantOp(im *importer, o *mlir.Operation, _ []*value) ([]*value, error) {
 	a, ok := o.Attr("value")
 	if !ok && len(o.Flags) > 0 {
 		a = o.Flags[len(o.Flags)-1]
+	}
+	if !ok && len(o.Flags) == 0 {
+		return nil, im.errorf("%s without a value, dense<...> : tensor<...>", o.Name)
 	}
 	v, err := im.decoded(a)
 	return []*value{v}, err
@@ -139,8 +164,8 @@ func compare(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if !ok {
 		return nil, im.errorf("compare by %q: want EQ, NE, LT, LE, GT or GE", dir)
 	}
-	if dtypeOf(args[0]) != dtypeOf(args[1]) {
-		return nil, im.errorf("compare of %s and %s", dtypeOf(args[0]), dtypeOf(args[1]))
+	if err := im.alike(args); err != nil {
+		return nil, err
 	}
 	switch kind := im.enum("compare_type", 1); kind {
 	case "", "NOTYPE", "SIGNED", "UNSIGNED", "FLOAT":
@@ -161,6 +186,12 @@ func selectOp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dt := dtypeOf(args[0]); dt != ir.Bool {
+		return nil, im.errorf("%s by %s, want truth values", im.op.Name, dt)
+	}
+	if err := im.alike(args[1:]); err != nil {
+		return nil, err
+	}
 	return im.one(im.where(args[0], args[1], args[2]))
 }
 
@@ -168,6 +199,11 @@ func clamp(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
+	}
+	for _, a := range []*ir.Value{args[0], args[2]} {
+		if dt := dtypeOf(args[1]); dtypeOf(a) != dt || len(sizes(a)) != 0 && !slices.Equal(sizes(a), sizes(args[1])) {
+			return nil, im.errorf("clamp of %s by %s: want a limit of that type, or one number", typeOf(args[1]), typeOf(a))
+		}
 	}
 	x, err := im.binaryOf(ir.OpMaximum, args[1], args[0])
 	if err != nil {
@@ -260,6 +296,9 @@ func shiftRight(logical bool) func(*importer, *mlir.Operation, []*value) ([]*val
 	return func(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 		args, err := im.irs(in)
 		if err != nil {
+			return nil, err
+		}
+		if err := im.alike(args); err != nil {
 			return nil, err
 		}
 		dt := dtypeOf(args[0])

@@ -343,7 +343,7 @@ func starts(in []*value, shape, slice []int64) ([]int64, bool) {
 	var out []int64
 	for d, v := range in {
 		n, ok := v.known()
-		if !ok || d >= len(shape) || d >= len(slice) {
+		if !ok || d >= len(shape) || d >= len(slice) || slice[d] > shape[d] {
 			return nil, false
 		}
 		if v.lit.DType == ir.U64 && n < 0 {
