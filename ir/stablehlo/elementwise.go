@@ -111,7 +111,10 @@ func constantOp(im *importer, o *mlir.Operation, _ []*value) ([]*value, error) {
 		return nil, im.errorf("%s without a value, dense<...> : tensor<...>", o.Name)
 	}
 	v, err := im.decoded(a)
-	return []*value{v}, err
+	if err != nil {
+		return nil, err
+	}
+	return []*value{v}, nil
 }
 
 // decoded is the value of a constant, which is read once however often it is used.
