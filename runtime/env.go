@@ -54,7 +54,7 @@ var envSets = []struct {
 // WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI, Slurm; the latter
 // two need MASTER_ADDR and a port as well, unless CONCERT_JOB has all about the job. Without any of them the world is this
 // rank alone. A set that is complete but malformed is an error, not a reason to
-// try the next.
+// try the next, and so is RANK without WORLD_SIZE; of an error there is no more than the rank.
 func EnvFrom(getenv func(string) string) (Env, error) {
 	for _, set := range envSets {
 		rank, world := getenv(set.rank), getenv(set.world)
@@ -86,9 +86,12 @@ func EnvFrom(getenv func(string) string) (Env, error) {
 			err = e.fromEnv(getenv, set.id)
 		}
 		if err != nil {
-			return Env{}, fmt.Errorf("environment of %s: %w", set.source, err)
+			return Env{Rank: e.Rank}, fmt.Errorf("environment of %s: %w", set.source, err)
 		}
 		return e, nil
+	}
+	if rank := getenv("RANK"); rank != "" { // each rank would run alone
+		return Env{}, fmt.Errorf("environment: RANK=%s is set, but not WORLD_SIZE", rank)
 	}
 	return Env{World: 1, LocalWorld: 1, Source: "none: a world of one"}, nil
 }

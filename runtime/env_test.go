@@ -36,7 +36,8 @@ func TestEnvFrom(t *testing.T) {
 		{"malformed", map[string]string{"RANK": "first", "WORLD_SIZE": "2"}, Env{}, `RANK="first"`},
 		{"short secret", map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", EnvPort: "5", EnvSecret: "hush"}, Env{}, EnvSecret + ": a job's secret has 16"},
 		{"token", map[string]string{"RANK": "0", "WORLD_SIZE": "2", EnvJob: "id short tcp:a:5"}, Env{}, EnvJob},
-		{"outside", map[string]string{"RANK": "2", "WORLD_SIZE": "2"}, Env{}, "rank 2 of a world of 2"},
+		{"outside", map[string]string{"RANK": "2", "WORLD_SIZE": "2"}, Env{Rank: 2}, "rank 2 of a world of 2"},
+		{"no size", map[string]string{"RANK": "1", "OMPI_COMM_WORLD_RANK": "1"}, Env{}, "RANK=1 is set, but not WORLD_SIZE"},
 	} {
 		got, err := EnvFrom(func(k string) string { return c.env[k] })
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

@@ -320,7 +320,7 @@ func Listen(ctx context.Context, job *Job) (*Listener, error) {
 	network, addr, _ := strings.Cut(at, ":")
 	ln, err := (&net.ListenConfig{}).Listen(ctx, network, addr)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		err = fmt.Errorf("%w: %s is no address of this machine; say where to listen by the job's Listen", err, at)
+		err = fmt.Errorf("%w: %s is no address of this machine; say where to listen by Job.Listen, or CONCERT_LISTEN in the environment", err, at)
 	}
 	if err != nil {
 		return nil, err

@@ -289,5 +289,14 @@ func (e *unauthenticatedError) Error() string {
 	return fmt.Sprintf("it belongs to job %s, this process to %.40q: they share an address, or their secrets differ", e.other, e.own)
 }
 
+// mismatch is the error of a rank that finds another's listener at an address.
+func (e *unauthenticatedError) mismatch(addr string, rank int) error {
+	err := &MismatchError{Op: "rendezvous", What: "jobs at " + addr, Rank: rank, RankValue: e.own, PeerValue: e.other}
+	if fmt.Sprintf("%.40q", e.own) == e.other {
+		err.What, err.RankValue, err.PeerValue = fmt.Sprintf("secrets of job %s at %s", e.own, addr), "one", "another"
+	}
+	return err
+}
+
 // Is reports a match with ErrUnauthenticated.
 func (e *unauthenticatedError) Is(target error) bool { return target == ErrUnauthenticated }

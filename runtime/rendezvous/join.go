@@ -430,7 +430,7 @@ func joinFailure(ctx context.Context, job *Job, rank int, start time.Time, err e
 	var other *unauthenticatedError
 	switch cause := context.Cause(ctx); {
 	case errors.As(err, &other):
-		return &MismatchError{Op: "rendezvous", What: "jobs at " + job.Addr + ", or their secrets,", Rank: rank, RankValue: job.ID, PeerValue: other.other}
+		return other.mismatch(job.Addr, rank)
 	case errors.Is(cause, context.DeadlineExceeded):
 		return &TimeoutError{Op: "rendezvous", Rank: rank, Peer: 0, Missing: []int{0}, Elapsed: time.Since(start), Detail: err.Error()}
 	case cause != nil:

@@ -372,6 +372,12 @@ func TestTwoJobs(t *testing.T) {
 	if !errors.As(err, &e) || e.RankValue != b.ID || !strings.Contains(e.PeerValue, a.ID) {
 		t.Errorf("got %v", err)
 	}
+	same := *a
+	same.Secret = b.Secret
+	_, err = Join(t.Context(), &same, Place{Rank: 1, World: 2})
+	if !errors.As(err, &e) || e.What != "secrets of job "+a.ID+" at "+a.Addr {
+		t.Errorf("another secret: %v", err)
+	}
 	_, err = Join(t.Context(), b, Place{Rank: 0, World: 2})
 	if err == nil || !strings.Contains(err.Error(), "cannot listen at "+a.Addr) {
 		t.Errorf("rank 0 of the other job: %v", err)
