@@ -188,3 +188,29 @@ func TestJobSecret(t *testing.T) {
 		t.Errorf("a file that others can read: %v", err)
 	}
 }
+
+// TestOnHosts: there are as many hosts as were declared, of neighbours, and of nearly equal size.
+func TestOnHosts(t *testing.T) {
+	for world := 1; world <= 9; world++ {
+		for hosts := 1; hosts <= world; hosts++ {
+			last, seen := Env{Host: "none"}, 0
+			for rank := range world {
+				e := OnHosts(rank, world, hosts)
+				if e.Host != last.Host {
+					if seen++; e.LocalRank != 0 || seen > 1 && last.LocalRank != last.LocalWorld-1 {
+						t.Errorf("%d on %d: %+v follows %+v", world, hosts, e, last)
+					}
+				} else if e.LocalRank != last.LocalRank+1 || e.LocalWorld != last.LocalWorld {
+					t.Errorf("%d on %d: %+v follows %+v", world, hosts, e, last)
+				}
+				if e.LocalWorld != world/hosts && e.LocalWorld != (world+hosts-1)/hosts || e.Rank != rank || e.World != world {
+					t.Errorf("%d on %d: %+v", world, hosts, e)
+				}
+				last = e
+			}
+			if seen != hosts || last.LocalRank != last.LocalWorld-1 {
+				t.Errorf("%d on %d: %d hosts", world, hosts, seen)
+			}
+		}
+	}
+}

@@ -10,13 +10,14 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// OnHosts is the place of a rank in a world that is declared to be on so many hosts, one if
-// hosts is 0: neighbours are on the same one, on each but the last as many.
+// OnHosts is the place of a rank in a world that is declared to be on so many hosts, as many as ranks
+// at most, one if hosts is 0: neighbours are on the same one, on each as many or one fewer.
 func OnHosts(rank, world, hosts int) Env {
 	e := Env{Rank: rank, World: world, LocalRank: rank, LocalWorld: world}
 	if hosts > 1 {
-		each := (world + hosts - 1) / hosts
-		e.Host, e.LocalRank, e.LocalWorld = "host"+strconv.Itoa(rank/each), rank%each, min(each, world-rank/each*each)
+		host := rank * hosts / world
+		first := func(host int) int { return (host*world + hosts - 1) / hosts }
+		e.Host, e.LocalRank, e.LocalWorld = "host"+strconv.Itoa(host), rank-first(host), first(host+1)-first(host)
 	}
 	return e
 }
@@ -26,8 +27,8 @@ func OnHosts(rank, world, hosts int) Env {
 // ignored. If a rank does not join, none does; if f fails on one the world is broken, so
 // that the others do not wait for it. The result joins the errors of all ranks in order.
 func Local(ctx context.Context, world, hosts int, open Opener, cfg Config, mods []*Module, f func(ctx context.Context, r *Rank) error) error {
-	if world < 1 {
-		return fmt.Errorf("a world of %d ranks", world)
+	if world < 1 || hosts > world {
+		return fmt.Errorf("a world of %d ranks on %d hosts", world, max(hosts, 1))
 	}
 	cfg.Job = rendezvous.NewLocal()
 	joining, cancel := context.WithCancelCause(ctx)

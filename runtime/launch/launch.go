@@ -102,8 +102,8 @@ func (e *Error) Unwrap() []error {
 // is an *Error. When ctx ends all are killed. Where the system can (Linux), the
 // ranks die with this process, however it ends.
 func Run(ctx context.Context, s Spec) error {
-	if s.World < 1 {
-		return fmt.Errorf("launch: a world of %d ranks", s.World)
+	if s.World < 1 || s.Hosts > s.World {
+		return fmt.Errorf("launch: a world of %d ranks on %d hosts", s.World, max(s.Hosts, 1))
 	}
 	if s.Ranks == nil {
 		for r := range s.World {

@@ -161,8 +161,10 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
 	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
 		return nil, usagef("-device=%s: want host, cuda, or interp (without -procs)", f.device)
-	case f.hosts < 0 || f.hosts > 0 && !f.procs:
-		return nil, usagef("-hosts=%d: want at least 0, and -procs", f.hosts)
+	case f.hosts < 0:
+		return nil, usagef("-hosts=%d: want at least 0", f.hosts)
+	case f.hosts > 0 && !f.procs:
+		return nil, usagef("-hosts=%d needs -procs", f.hosts)
 	case f.prepares() && f.device != "cuda":
 		return nil, usagef("-bench, -replays and -trace need -device=cuda")
 	case f.device != "cuda" && f.libraryFlag() != "":
