@@ -398,7 +398,7 @@ func onHost(ctx context.Context, p *Compiled) ([][][]interp.Tensor, error) {
 	cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
 	var opts host.Options
 	if p.Seed%4 == 0 { // ranks on two hosts send messages to each other
-		opts.Hosts = 2
+		opts.Hosts = min(2, p.Program.World)
 	}
 	err = host.Local(ctx, p.Program.World, cfg, opts, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		return p.onRank(ctx, r, s, outs)
