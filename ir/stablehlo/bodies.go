@@ -217,8 +217,8 @@ func (im *importer) choice(o *mlir.Operation, number *ir.Value, by []int) ([]*va
 			return nil, err
 		}
 		im.op = o
-		if want := len(withTokens(nil, o.Outs)); len(s.outs)+want != o.NumResults() {
-			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.NumResults()-want)
+		if tokens := len(withTokens(nil, o.Outs)); len(s.outs)+tokens != o.NumResults() {
+			return nil, im.errorf("branch %d gives %d values, want %d", k, len(s.outs), o.NumResults()-tokens)
 		}
 		bodies, names = append(bodies, s), append(names, s.fb.Func().Name)
 		for i, v := range s.outs {

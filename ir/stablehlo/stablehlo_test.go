@@ -46,7 +46,7 @@ func imported(name, text string) error {
 
 // A body that says how its numbers lie, even twice, is that of a collective.
 func TestConstrainedBody(t *testing.T) {
-	m, err := Parse("body.mlir", `module @m attributes {mhlo.num_partitions = 2 : i32} {
+	p := programOf(t, "body.mlir", `module @m attributes {mhlo.num_partitions = 2 : i32} {
   sdy.mesh @m = <["a"=2]>
   func.func public @main(%x: tensor<4xi32>) -> tensor<4xi32> {
     %r = "stablehlo.all_reduce"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
@@ -60,13 +60,6 @@ func TestConstrainedBody(t *testing.T) {
     return %r : tensor<4xi32>
   }
 }`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if c := p.Module.Funcs()[0].Order()[1]; c.Op() != ir.OpAllReduce || c.Attrs().Str("reduce", "") != "max" {
 		t.Errorf("no all_reduce.max:\n%s", p.Module)
 	}
@@ -114,6 +107,20 @@ func TestLarge(t *testing.T) {
 	}
 }
 
+// programOf parses a text and imports it.
+func programOf(t *testing.T, name, text string) *Program {
+	t.Helper()
+	m, err := Parse(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // Nodes know where they come from, and arguments what they are donated to.
 func TestProgram(t *testing.T) {
 	const text = `module {
@@ -124,14 +131,7 @@ func TestProgram(t *testing.T) {
 }
 #here = loc("model.py":3:7)
 `
-	m, err := Parse("p.mlir", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := programOf(t, "p.mlir", text)
 	f := p.Module.Funcs()[0]
 	if d := f.Donations(); len(d) != 1 || d[0].Input.Name() != "a" || d[0].Result != 0 {
 		t.Errorf("donations are %v", d)
@@ -152,19 +152,12 @@ func TestProgram(t *testing.T) {
 
 // Tokens are no inputs and results of a program, but count where the text numbers those.
 func TestTokens(t *testing.T) {
-	m, err := Parse("p.mlir", `func.func @main(%t: !stablehlo.token, %a: tensor<2xf32>, %b: tensor<2xf32> {tf.aliasing_output = 2 : i32}) -> (!stablehlo.token, tensor<2xf32>, tensor<2xf32>) {
+	p := programOf(t, "p.mlir", `func.func @main(%t: !stablehlo.token, %a: tensor<2xf32>, %b: tensor<2xf32> {tf.aliasing_output = 2 : i32}) -> (!stablehlo.token, tensor<2xf32>, tensor<2xf32>) {
   %u = stablehlo.after_all %t : !stablehlo.token
   %s = stablehlo.negate %a : tensor<2xf32>
   %r = stablehlo.negate %b : tensor<2xf32>
   return %u, %s, %r : !stablehlo.token, tensor<2xf32>, tensor<2xf32>
 }`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := p.Module.Funcs()[0]
 	if d := f.Donations(); len(f.Inputs()) != 2 || len(f.Return().Args()) != 2 || len(d) != 1 || d[0].Input.Name() != "b" || d[0].Result != 1 {
 		t.Errorf("donations are %v in %s", d, p.Module)
@@ -184,14 +177,7 @@ func TestManual(t *testing.T) {
   }
 }
 `
-	m, err := Parse("manual.mlir", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := programOf(t, "manual.mlir", text)
 	const want = `world 4
 group @g0 = [[0, 2], [1, 3]]
 
