@@ -26,8 +26,7 @@ func (m *Member) Drain(ctx context.Context, idle func() (bool, error)) error {
 		}
 		if ctx.Err() != nil {
 			if ended == nil {
-				clock := stall.Start()
-				ended = &clock
+				ended = new(stall.Start())
 				m.Break(context.Cause(ctx))
 			} else if ended.Look() > lifecycle.Grace {
 				return fmt.Errorf("rank %d: its device has not finished: %w", m.Rank.ID, context.Cause(ctx))

@@ -220,8 +220,7 @@ func (m *Member) checkBroken() bool {
 			case hostmem.Load32(m.host+abortSeen) == 0:
 				k.gaveUp = nil
 			case k.gaveUp == nil:
-				clock := stall.Start()
-				k.gaveUp = &clock
+				k.gaveUp = new(stall.Start())
 			}
 			if m.copyAbort() == nil {
 				d.EventRecord(c, k.copied, m.stream) // if it fails, what was copied is seen a little late
