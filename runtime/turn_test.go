@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestTurn: who waits for a rank that another call has gives up when its context ends.
+// TestTurn: a call that waits for a rank in use by another returns when its context ends.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Rank{running: make(chan struct{}, 1)}

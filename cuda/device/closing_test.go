@@ -13,7 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// stuck is a device that does not grow until it is told to give up.
+// stuck is a device whose Grow returns only when it is cancelled.
 type stuck struct {
 	*device.Device
 	job    *rendezvous.Group

@@ -72,13 +72,13 @@ func (s *Scope) stop() {
 // returned function is called.
 func (s *Scope) wait(ctx context.Context) (stop func()) {
 	s.mu.Lock()
-	place := s.patience.PushBack(ctx)
+	place := s.ending.PushBack(ctx)
 	s.mu.Unlock()
 	unwatch := context.AfterFunc(ctx, s.look)
 	return func() {
 		unwatch()
 		s.mu.Lock()
-		s.patience.Remove(place)
+		s.ending.Remove(place)
 		s.mu.Unlock()
 	}
 }
@@ -210,7 +210,7 @@ func join(first, err error) error {
 func (s *Scope) why() error {
 	for ; s != nil; s = s.owner {
 		s.mu.Lock()
-		for e := s.patience.Front(); e != nil; e = e.Next() {
+		for e := s.ending.Front(); e != nil; e = e.Next() {
 			if ctx := e.Value.(context.Context); ctx.Err() != nil {
 				s.mu.Unlock()
 				return context.Cause(ctx)

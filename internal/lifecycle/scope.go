@@ -75,11 +75,11 @@ type Scope struct {
 
 	hooked bool // Stop has been called
 
-	mu       sync.Mutex
-	state    State
-	patience list.List     // of context.Context: of calls that end s now
-	made     list.List     // of *entry, in the order of making
-	place    *list.Element // in the owner's list
+	mu     sync.Mutex
+	state  State
+	ending list.List     // of context.Context: of calls of End under way
+	made   list.List     // of *entry, in the order of making
+	place  *list.Element // in the owner's list
 }
 
 // entry is a resource or a scope.

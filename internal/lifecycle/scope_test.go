@@ -359,14 +359,14 @@ func TestStopBeforeBelow(t *testing.T) {
 	})
 }
 
-// A call whose patience ends while another one drives gives up as well, be it before the other has.
+// A call of End whose context ends while another one drives is cancelled as well, even before the other is.
 func TestSecondEndGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, idle := New("world"), false
 		w.Work(Hooks{Idle: func() (bool, error) { return idle, nil }})
 		ended := make(chan error, 2)
-		for _, patience := range []time.Duration{time.Second, 2 * time.Second} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			go func() { ended <- w.End(ctx) }()
 			synctest.Wait()

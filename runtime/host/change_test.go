@@ -206,7 +206,7 @@ func TestDifferentChanges(t *testing.T) {
 	})
 }
 
-// stuck is a device that never grows, until it is told to give up.
+// stuck is a device whose Grow returns only when it is cancelled.
 type stuck struct {
 	*host.Device
 	job   *rendezvous.Group
