@@ -225,12 +225,14 @@ func countMaps() int {
 	return strings.Count(string(b), "/dev/nvidia") + strings.Count(string(b), "memfd:")
 }
 
+// stallDeadline is long beside what a busy machine takes from a process that is not meant to stall.
+const stallDeadline = 5 * time.Second
+
 // stalled: the last rank stops enqueuing until the others have given it up, which they
 // do by their deadline; then all join anew and go on.
 func (c *childT) stalled(w *symm.World) error {
-	const deadline = time.Second
 	o := smallGroup(false, c.n)
-	o.Timeout = deadline
+	o.Timeout = stallDeadline
 	g, err := coll.NewGroup(context.Background(), w, seqInts(c.n), o)
 	if err != nil {
 		return err
@@ -426,8 +428,8 @@ func TestStalledProcess(t *testing.T) {
 		t.Logf("rank %d noticed after %v", i, time.Duration(d))
 		longest = max(longest, time.Duration(d))
 	}
-	if longest > plenty || longest < time.Second {
-		t.Errorf("noticed after %v, the deadline is a second", longest)
+	if longest > plenty || longest < stallDeadline {
+		t.Errorf("noticed after %v, the deadline is %v", longest, stallDeadline)
 	}
 }
 

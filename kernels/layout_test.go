@@ -229,13 +229,16 @@ func TestUnevenLayout(t *testing.T) {
 	chunked := 0
 	for n := 2; n <= MaxRanks; n++ {
 		for pages := uint64(1); pages < 1<<19; pages = pages*5/4 + 1 {
-			sc := Scratch{Flagged: CtlBytes, FlaggedHalf: 4096 * pages}
+			sc := Scratch{Flagged: CtlBytes, FlaggedHalf: 4096 * pages, Sharing: int(pages) % 5}
 			packets, per := sc.AllToAllV(n)
 			var table Table
 			table.Send[1], table.Src[1] = MaxAllToAllV(n, sc), 1<<20
 			l, err := PlanAllToAllV(table, n, 0, sc)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if sc.Sharing > 1 && l.Grid*sc.Sharing > sharedBlocks {
+				t.Fatalf("%d ranks of a device with %d blocks each", sc.Sharing, l.Grid)
 			}
 			a := &l.Args
 			if a.Region != packets || a.Per != per || a.Region%8 != 0 || a.Per%16 != 0 || a.Slot%16 != 0 || a.Slot*uint64(n) > a.Half || a.Scratch+2*a.Half > sc.area(LL).hi {

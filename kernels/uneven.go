@@ -14,16 +14,21 @@ const (
 	unevenChunk   = 64 << 10 // bytes of a chunk at most
 )
 
-// unevenGrid is the blocks of a group of n. A rank knows the sizes of its own pieces only,
-// and the grid has to be the same on every rank, so they do not matter. All blocks of all
-// ranks have to run at once, also where one device serves the ranks of a test.
-func unevenGrid(n int) int { return min(32, 256/n) }
+// uneven is the blocks of a group of n. A rank knows the sizes of its own pieces only, and
+// the grid has to be the same on every rank, so they do not matter. All blocks of all ranks
+// have to run at once, also where ranks share a device.
+func (sc Scratch) uneven(n int) int {
+	if sc.Sharing > 1 {
+		return max(1, min(32, 256/n, sharedBlocks/sc.Sharing))
+	}
+	return min(32, 256/n)
+}
 
 // AllToAllV gives up to how many bytes pieces go by packets, and the bytes of the chunks of
 // larger ones, which are none where slots are too small for chunks.
 func (sc Scratch) AllToAllV(n int) (packets uint64, chunk uint32) {
 	slot := sc.slot(LL, n)
-	grid := uint64(unevenGrid(n))
+	grid := uint64(sc.uneven(n))
 	counts := 16 * grid // the last packets of a slot count chunks
 	if slot < counts+16*grid*AllToAllVDepth {
 		return slot / 2, 0
@@ -36,7 +41,7 @@ func (sc Scratch) AllToAllV(n int) (packets uint64, chunk uint32) {
 func MaxAllToAllV(n int, sc Scratch) uint64 {
 	packets, chunk := sc.AllToAllV(n)
 	if chunk > 0 {
-		return uint64(chunk) * uint64(unevenGrid(n)) << 30
+		return uint64(chunk) * uint64(sc.uneven(n)) << 30
 	}
 	return packets
 }
@@ -55,7 +60,7 @@ func PlanAllToAllV(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	if t.Send[rank] != t.Recv[rank] {
 		return nil, fail("rank %d sends itself %d bytes and expects %d", rank, t.Send[rank], t.Recv[rank])
 	}
-	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid(n), Block: unevenBlock}
+	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: sc.uneven(n), Block: unevenBlock}
 	a := &l.Args
 	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
 	a.Region, a.Per = sc.AllToAllV(n)
