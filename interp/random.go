@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -46,11 +47,12 @@ func World(m *ir.Module) *ir.Group {
 // on every machine.
 //
 // Floats are normal numbers; parameters of two and more dimensions are scaled by one over the
-// root of their last size and parameters of one dimension lie around 1, so that activations
-// keep their magnitude. Integers that serve as indices, directly or behind views, copies,
+// root of their last size, or of what a convolution sums with them, and parameters of one dimension
+// lie around 1, so that activations keep their magnitude. Integers that serve as indices, directly or behind views, copies,
 // selections, communication and added constants, stay within what they index, and are distinct
 // along their last dimension where they say which elements are replaced (scatter, index_put),
-// so that the result does not depend on an order. Other integers are small. What an input's
+// so that the result does not depend on an order. Other integers are small. What a root or a
+// logarithm is taken of, in the same manner, is positive, as variances are. What an input's
 // layout has in one place (expanded dimensions, windows that overlap) has one number. The error
 // is a *SymbolError for a symbol without a value, or names an input that its sizes make too
 // large.
@@ -61,7 +63,7 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 	if m.syms, err = resolveSymbols(f, m.ranks, slots, nil, o.Symbols); err != nil {
 		return nil, err
 	}
-	need := m.indexRanges(o.demands(m))
+	need := m.demands(o.ofNext(m))
 	out := make([][]Tensor, m.world)
 	for _, r := range m.ranks {
 		for _, s := range slots {
@@ -106,14 +108,14 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 	return out, nil
 }
 
-// demands is what Next reads the outputs of m's function for.
-func (o RandomOptions) demands(m *machine) []indexRange {
+// ofNext is what Next reads the outputs of m's function for.
+func (o RandomOptions) ofNext(m *machine) []demand {
 	if o.Next == nil {
 		return nil
 	}
 	next := &machine{f: o.Next, world: m.world, ranks: m.ranks, syms: m.syms}
-	need := next.indexRanges(nil)
-	out := make([]indexRange, len(OutputSlots(m.f)))
+	need := next.demands(nil)
+	out := make([]demand, len(OutputSlots(m.f)))
 	for k, s := range InputSlots(o.Next) {
 		if from := o.Feeds[k]; from >= 0 {
 			out[from] = out[from].intersect(need[s.Value.ID()][s.Index])
@@ -123,7 +125,7 @@ func (o RandomOptions) demands(m *machine) []indexRange {
 }
 
 // randomValues draws the elements of t, exact in float64.
-func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []float64 {
+func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need demand) []float64 {
 	vals := make([]float64, t.NumElems())
 	switch {
 	case t.DType.IsFloat():
@@ -131,10 +133,13 @@ func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []flo
 		if role == ir.RoleParameter && len(t.Shape) == 1 {
 			shift, scale = 1, 0.1
 		} else if role == ir.RoleParameter && len(t.Shape) > 1 {
-			scale = 1 / math.Sqrt(float64(max(t.Shape[len(t.Shape)-1], 1)))
+			scale = 1 / math.Sqrt(float64(max(cmp.Or(need.terms, t.Shape[len(t.Shape)-1]), 1)))
 		}
 		for i := range vals {
 			vals[i] = shift + scale*rng.NormFloat64()
+			if need.positive {
+				vals[i] = 0.5 + math.Abs(vals[i])
+			}
 		}
 	case t.DType == dtype.Bool:
 		for i := range vals {
@@ -147,6 +152,8 @@ func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []flo
 		}
 		if need.set {
 			lo, hi = need.lo, max(need.hi, need.lo+1)
+		} else if need.positive {
+			lo = 1
 		}
 		randomInts(rng, vals, lo, hi, need.distinct)
 		if need.sorted {
@@ -173,31 +180,35 @@ func randomInts(rng *rand.Rand, vals []float64, lo, hi int64, distinct bool) {
 	}
 }
 
-// indexRange is what the uses of an integer value demand: lo <= n < hi.
-type indexRange struct {
+// demand is what the uses of a value ask for: of an integer, if set, lo <= n < hi.
+type demand struct {
 	set      bool
 	lo, hi   int64
 	distinct bool
-	sorted   bool // in ascending order: where groups end
+	sorted   bool  // in ascending order: where groups end
+	positive bool  // set or not
+	terms    int64 // of each sum of products with this, 0 if not known
 }
 
 // intersect joins two demands. If they exclude each other (a masked lookup, whose
 // out-of-range results are not used) the one that is already there stays.
-func (a indexRange) intersect(b indexRange) indexRange {
+func (a demand) intersect(b demand) demand {
+	a.positive, a.terms = a.positive || b.positive, max(a.terms, b.terms)
 	if !b.set {
 		return a
 	}
 	if !a.set {
+		b.positive, b.terms = a.positive, a.terms
 		return b
 	}
-	lo, hi := max(a.lo, b.lo), min(a.hi, b.hi)
-	if lo >= hi {
-		lo, hi = a.lo, a.hi
+	if lo, hi := max(a.lo, b.lo), min(a.hi, b.hi); lo < hi {
+		a.lo, a.hi = lo, hi
 	}
-	return indexRange{true, lo, hi, a.distinct || b.distinct, a.sorted || b.sorted}
+	a.distinct, a.sorted = a.distinct || b.distinct, a.sorted || b.sorted
+	return a
 }
 
-func (a indexRange) shift(by int64) indexRange {
+func (a demand) shift(by int64) demand {
 	if a.set {
 		a.lo, a.hi = a.lo+by, a.hi+by
 		if a.lo < 0 && a.hi > 0 { // stay clear of indices that count from the end
@@ -207,16 +218,16 @@ func (a indexRange) shift(by int64) indexRange {
 	return a
 }
 
-// indexRanges derives, from the last node to the first, the range that each value
-// must keep to: by ValueID, per tensor that the value is or carries. outputs, unless nil, is
+// demands derives, from the last node to the first, what is demanded of each
+// value: by ValueID, per tensor that the value is or carries. outputs, unless nil, is
 // what is demanded of the function's outputs.
-func (m *machine) indexRanges(outputs []indexRange) [][]indexRange {
-	need := make([][]indexRange, m.f.NumValueIDs())
+func (m *machine) demands(outputs []demand) [][]demand {
+	need := make([][]demand, m.f.NumValueIDs())
 	order := m.f.Order()
 	for _, n := range order {
 		for _, v := range n.Results() {
 			ts, _ := tensorTypes(v)
-			need[v.ID()] = make([]indexRange, len(ts))
+			need[v.ID()] = make([]demand, len(ts))
 		}
 	}
 	if outputs != nil {
@@ -226,21 +237,21 @@ func (m *machine) indexRanges(outputs []indexRange) [][]indexRange {
 		}
 	}
 	for i := len(order) - 1; i >= 0; i-- {
-		m.demand(order[i], need)
+		m.pass(order[i], need)
 	}
 	return need
 }
 
-// demand passes what a node needs of its operands on to them.
-func (m *machine) demand(n *ir.Node, need [][]indexRange) {
+// pass hands what a node needs of its operands to them.
+func (m *machine) pass(n *ir.Node, need [][]demand) {
 	args, a := n.Args(), n.Attrs()
-	put := func(i, k int, r indexRange) {
+	put := func(i, k int, r demand) {
 		if i < len(args) {
 			v := need[args[i].ID()]
 			v[k] = v[k].intersect(r)
 		}
 	}
-	var out indexRange // the demand on the first result
+	var out demand // the demand on the first result
 	if len(n.Results()) > 0 {
 		out = need[n.Result(0).ID()][0]
 	}
@@ -259,7 +270,7 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 	case ir.OpGroupedMatmul:
 		put(2, 0, m.ends(args[0], args[1]))
 	case ir.OpReadSize:
-		r := indexRange{set: true, hi: math.MaxInt64}
+		r := demand{set: true, hi: math.MaxInt64}
 		for _, s := range a.Strs(ir.SymbolsKey) {
 			y := m.f.Module().Symbol(s)
 			r.lo, r.hi = max(r.lo, y.Min), min(r.hi, y.Max+1)
@@ -283,6 +294,16 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 	case ir.OpCat:
 		for i := range args {
 			put(i, 0, out)
+		}
+	case ir.OpConvolution:
+		if w, err := m.shape(args[1].Type().Shape(), m.ranks[0]); err == nil {
+			put(1, 0, demand{terms: (Tensor{Shape: w[1:]}).NumElems()})
+		}
+	case ir.OpSqrt, ir.OpRsqrt, ir.OpLog, ir.OpLog2, ir.OpLog10:
+		put(0, 0, demand{positive: true})
+	case ir.OpMul, ir.OpDiv:
+		if out.positive && len(args) == 1 && a.Float("scalar", 0) > 0 {
+			put(0, 0, demand{positive: true})
 		}
 	case ir.OpAdd, ir.OpSub:
 		m.demandSum(n, out, put)
@@ -308,7 +329,7 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 }
 
 // ends is the demand on the ends of the groups of a grouped matmul of a and b.
-func (m *machine) ends(a, b *ir.Value) indexRange {
+func (m *machine) ends(a, b *ir.Value) demand {
 	grouped, d := a, 1 // inner indices
 	if b.Type().Rank() == 3 {
 		d = 0
@@ -322,12 +343,16 @@ func (m *machine) ends(a, b *ir.Value) indexRange {
 
 // demandSum inverts x + scalar and x - scalar, and the same with positions in place of the
 // scalar; other sums of two tensors say nothing about either.
-func (m *machine) demandSum(n *ir.Node, out indexRange, put func(i, k int, r indexRange)) {
+func (m *machine) demandSum(n *ir.Node, out demand, put func(i, k int, r demand)) {
 	args := n.Args()
+	c := n.Attrs().Float("alpha", 1)
+	if out.positive && n.Op() == ir.OpAdd && c > 0 && n.Attrs().Float("scalar", 0) >= 0 {
+		put(0, 0, demand{positive: true})
+		put(1, 0, demand{positive: true})
+	}
 	if !out.set || n.Attrs().Bool("reverse", false) {
 		return
 	}
-	c := n.Attrs().Float("alpha", 1)
 	if len(args) == 1 {
 		c *= n.Attrs().Float("scalar", 0)
 	}
@@ -351,7 +376,7 @@ func (m *machine) demandSum(n *ir.Node, out indexRange, put func(i, k int, r ind
 		} else {
 			lo, hi = hi, lo
 		}
-		if r := (indexRange{true, max(out.lo+lo, 0), out.hi + hi, out.distinct, out.sorted}); r.lo < r.hi {
+		if r := (demand{set: true, lo: max(out.lo+lo, 0), hi: out.hi + hi, distinct: out.distinct, sorted: out.sorted}); r.lo < r.hi {
 			put(1-i, 0, r)
 		}
 	}
@@ -373,10 +398,10 @@ func (m *machine) positions(x *ir.Value) (lo, hi int64, ok bool) {
 }
 
 // within demands indices of a dimension of v: of its smallest size on any rank.
-func (m *machine) within(v *ir.Value, dim int, distinct bool) indexRange {
+func (m *machine) within(v *ir.Value, dim int, distinct bool) demand {
 	s := v.Type().Shape()
 	if dim < 0 || dim >= len(s) {
-		return indexRange{}
+		return demand{}
 	}
 	size := int64(math.MaxInt64)
 	for _, r := range m.ranks {
@@ -385,7 +410,7 @@ func (m *machine) within(v *ir.Value, dim int, distinct bool) indexRange {
 		}
 	}
 	if size == math.MaxInt64 {
-		return indexRange{}
+		return demand{}
 	}
-	return indexRange{set: true, hi: size, distinct: distinct}
+	return demand{set: true, hi: size, distinct: distinct}
 }

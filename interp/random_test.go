@@ -2,6 +2,7 @@ package interp
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,71 @@ func TestRandomInputs(t *testing.T) {
 		if Equal(in[0][0], in[1][0]) {
 			t.Fatal("ranks share numbers that were not shared")
 		}
+	}
+}
+
+// What roots and logarithms are taken of has them: variances of a batch norm, second moments of
+// Adam, also where backward takes the root.
+func TestRandomInputsPositive(t *testing.T) {
+	f := parse(t, `world 2
+group @g = [[0, 1]]
+func @f(%var: bf16[8], %v: f32[8], %x: f32[8], %n: i64[8], %p: f32[4]) -> (f32[8], f32[8], f32[8], f32[8], f32[8]) {
+  %var1 = convert %var : f32[8]
+  %var2 = add %var1 {scalar=1e-5} : f32[8]
+  %r = rsqrt %var2 : f32[8]
+  %v1 = mul %v {scalar=0.99} : f32[8]
+  %x2 = mul %x, %x : f32[8]
+  %v2 = add %v1, %x2 : f32[8]
+  %s = sqrt %v2 : f32[8]
+  %n1 = convert %n : f32[8]
+  %l = log %n1 : f32[8]
+  %p1 = all_gather %p on @g : async f32[8]
+  %p2 = wait_tensor %p1 : f32[8]
+  %less = sub %x {scalar=1} : f32[8]
+  return %r, %s, %l, %p2, %less
+}
+`)
+	next := parse(t, "world 2\nfunc @b(%p: f32[8]) -> (f32[8]) {\n  %l = log2 %p : f32[8]\n  return %l\n}\n")
+	negative := false
+	for seed := range uint64(20) {
+		in, err := RandomInputs(f, seed, RandomOptions{Next: next, Feeds: []int{3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rank := range in {
+			for i, x := range rank {
+				least := slices.Min(x.Float64s())
+				if i != 2 && least <= 0 {
+					t.Errorf("input %d holds %v", i, least)
+				}
+				negative = negative || i == 2 && least < 0
+			}
+		}
+	}
+	if !negative {
+		t.Error("what is squared is never negative")
+	}
+}
+
+// Fifty convolutions leave an image neither zero nor infinite.
+func TestRandomInputsOfConvolutions(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("world 1\nfunc @f(%x0: f32[1,64,4,4], %w: f32[64,64,1,1] !{role=\"parameter\"}) -> (f32[1,64,4,4]) {\n")
+	for i := range 50 {
+		fmt.Fprintf(&b, "  %%x%d = convolution %%x%d, %%w : f32[1,64,4,4]\n", i+1, i)
+	}
+	b.WriteString("  return %x50\n}\n")
+	f := parse(t, b.String())
+	in, err := RandomInputs(f, 1, RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := Run(context.Background(), f, in, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := slices.Max(out[0][0].Float64s()); most < 1e-3 || most > 1e3 {
+		t.Errorf("the largest result is %v", most)
 	}
 }
 
