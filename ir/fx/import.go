@@ -101,11 +101,11 @@ type importer struct {
 	flights  []*flight
 	written  map[storage]mutation // storages that an in-place operator has overwritten
 	warnings []Warning
-	zeros    []ir.Dim             // sizes that are 0 after all
-	masks    map[string]*ir.Value // by symbol that is the number of what holds in a mask: that
-	pairs    map[string]bool      // traced names of complex tensors
-	pastIn   bool                 // an operation has been seen
-	done     bool                 // the output has been seen
+	zeros    []ir.Dim        // sizes that are 0 after all
+	counts   []maskCount     // in the order of the trace
+	pairs    map[string]bool // traced names of complex tensors
+	pastIn   bool            // an operation has been seen
+	done     bool            // the output has been seen
 }
 
 // state is what a traced name stands for: tensors, or part of a collective that

@@ -124,3 +124,51 @@ func TestMasks(t *testing.T) {
 		}
 	}
 }
+
+// TestMaskCounts runs calls for whose masks the trace has sizes that it knows from elsewhere: a mask
+// of another count is an error.
+func TestMaskCounts(t *testing.T) {
+	host := hostrun.Goroutines(rt.Config{})
+	for _, c := range []struct {
+		call string
+		mask int
+	}{
+		{"aten.index_put.default (x0, [x1], x2, True) | f32[4,2] bool[4] f32[u,2] -> f32[4,2] | u=2", 1},
+		{"aten.index_put.default (x0, [x1], x2, False) | f32[4] bool[4] f32[u-1] -> f32[4] | u=3", 1},
+		{"aten.masked_select.default (x0, x1) | f32[4] bool[4] -> f32[2] | u=0", 1},
+		{"aten.nonzero.default (x0,) | bool[2,2] -> i64[2,2] | u=0", 0},
+	} {
+		call, kwargs := parseSized(t, c.call)
+		f, err := fx.Read("call.json", strings.NewReader(call.document(kwargs, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := f.Import()
+		if err != nil || len(res.Warnings) > 0 {
+			t.Errorf("%s: %v %v", c.call, err, res)
+			continue
+		}
+		for most := range 5 {
+			rng := rand.New(rand.NewPCG(1, 2))
+			var in []interp.Tensor
+			for k, x := range call.in {
+				in = append(in, x.fill(t, rng, call.values[0]))
+				if k == c.mask {
+					for i := range in[k].Data {
+						in[k].Data[i] = 0
+						if i < most {
+							in[k].Data[i] = 1
+						}
+					}
+				}
+			}
+			_, err := interp.Run(t.Context(), res.Func, [][]interp.Tensor{in}, interp.Options{})
+			_, hostErr := host(t.Context(), res.Func, [][]interp.Tensor{in})
+			for _, err := range []error{err, hostErr} {
+				if (err == nil) != (most == 2) || err != nil && !strings.Contains(err.Error(), "_count") {
+					t.Errorf("%s: %d of 4 hold: %v", c.call, most, err)
+				}
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // Sizes that tensors hold: PyTorch's unbacked symbols, and what the trace takes for granted of
@@ -46,24 +47,48 @@ func (c *node) readSize() error {
 	return nil
 }
 
-// Reads reports whether d is a symbol that an input has or that the number of what holds in a mask may
-// decide, which is no other's; it is to be read if that is new.
-func (c *node) Reads(d ir.Dim, of *ir.Value) (symbol string, ok bool) {
+// A maskCount is the symbol that is the number of what holds in a mask, or in whatever it is made of.
+type maskCount struct {
+	of     *ir.Value
+	symbol string
+}
+
+// Reads takes d for the number of what holds in a mask of most elements, which of is or is made to. It
+// gives the symbol that is to be read there, empty if it has been. A size that is known from elsewhere is
+// checked against what is read. ok is false for a size that nothing decides.
+func (c *node) Reads(d ir.Dim, of *ir.Value, most int64) (symbol string, ok bool) {
 	names := d.Symbols(nil)
-	if len(names) != 1 || !d.Equal(ir.Sym(names[0])) {
-		return "", false
+	open := slices.IndexFunc(names, func(s string) bool { return !c.decided(s) })
+	if open >= 0 {
+		if !d.Equal(ir.Sym(names[open])) {
+			return "", false
+		}
+		c.im.counts = append(c.im.counts, maskCount{of, names[open]})
+		return names[open], true
 	}
-	if v := c.im.masks[names[0]]; v != nil {
-		return "", v == of
+	i := slices.IndexFunc(c.im.counts, func(n maskCount) bool { return n.of == of })
+	if i < 0 {
+		symbol = traced.TextName(c.n.Name+"_count", "")
+		for c.im.m.Symbol(symbol) != nil {
+			symbol += "_"
+		}
+		hint, _ := d.Eval(func(name string) (int64, bool) { return c.im.m.Symbol(name).Hint, true })
+		i = len(c.im.counts)
+		c.im.m.AddSymbol(symbol, min(max(hint, 0), most), 0, most)
+		c.im.counts = append(c.im.counts, maskCount{of, symbol})
 	}
-	if c.im.given(names[0]) {
-		return "", true
+	count := ir.Sym(c.im.counts[i].symbol)
+	c.im.check(d.Sub(count))
+	c.im.check(count.Sub(d))
+	return symbol, true
+}
+
+// decided reports whether a symbol is given, or has been read before this node.
+func (c *node) decided(symbol string) bool {
+	if slices.ContainsFunc(c.im.counts, func(n maskCount) bool { return n.symbol == symbol }) || c.im.given(symbol) {
+		return true
 	}
-	if c.im.masks == nil {
-		c.im.masks = map[string]*ir.Value{}
-	}
-	c.im.masks[names[0]] = of
-	return names[0], true
+	return slices.ContainsFunc(c.im.file.Nodes[:c.i], func(n Node) bool { return n.Kind == KindSize && n.Size == symbol })
 }
 
 // given reports whether an input has a symbol among its sizes, or is its value.

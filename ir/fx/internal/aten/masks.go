@@ -55,7 +55,7 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 	n := intmath.Product(shape)
 	symbol, ok := "", false
 	if n > 0 {
-		symbol, ok = c.Trace.Reads(size, of)
+		symbol, ok = c.Trace.Reads(size, of, n)
 	}
 	if !ok {
 		c.Err = traced.ErrForm

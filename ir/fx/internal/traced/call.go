@@ -20,15 +20,15 @@ const (
 
 // Trace is the graph that a call stands in.
 type Trace interface {
-	Value(v *pytext.Value) (*ir.Value, error)              // the tensor that a name stands for
-	SizeOf(v *pytext.Value) *ir.Dim                        // the number that a name stands for; nil if that is none
-	Open(v *pytext.Value) bool                             // whether a name stands for a number that is known at run time only
-	Declared(i int) (dtype string, shape ir.Shape)         // what the trace says of result i
-	TypeOf(i int) (ir.Type, error)                         // the type of result i
-	Require(d ir.Dim)                                      // the program is for sizes that leave d at 0 or more
-	Bounds(d ir.Dim) (least, most int64, ok bool)          // of what d may be
-	Reads(d ir.Dim, of *ir.Value) (symbol string, ok bool) // whether d may be the number of what holds in a mask, and the symbol that is to be set to it, empty if it is set
-	Errorf(field string, col int, rule, msg string) error  // about a field, at a 1-based column of its text, or 0
+	Value(v *pytext.Value) (*ir.Value, error)                          // the tensor that a name stands for
+	SizeOf(v *pytext.Value) *ir.Dim                                    // the number that a name stands for; nil if that is none
+	Open(v *pytext.Value) bool                                         // whether a name stands for a number that is known at run time only
+	Declared(i int) (dtype string, shape ir.Shape)                     // what the trace says of result i
+	TypeOf(i int) (ir.Type, error)                                     // the type of result i
+	Require(d ir.Dim)                                                  // the program is for sizes that leave d at 0 or more
+	Bounds(d ir.Dim) (least, most int64, ok bool)                      // of what d may be
+	Reads(d ir.Dim, of *ir.Value, most int64) (symbol string, ok bool) // whether d may be the number of what holds in a mask of most elements, and the symbol that is to be set to it, empty if it is set
+	Errorf(field string, col int, rule, msg string) error              // about a field, at a 1-based column of its text, or 0
 }
 
 // Call is one traced operator being imported: its arguments, bound to the
