@@ -1,6 +1,7 @@
 package fx_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -53,12 +54,45 @@ var maskCases = []struct {
 		}
 		return out
 	}},
+	{"aten.nonzero.default (x0,) | bool[s,t+1] -> i64[u,2] | s=3,t=4,u=0 s=1,t=1,u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[0]) {
+			across := len(in[0]) / 3
+			if len(in[0]) == 2 {
+				across = 2
+			}
+			out = append(out, float64(i/across), float64(i%across))
+		}
+		return out
+	}},
+	{"aten.index.Tensor (x0, [x1]) | f32[s,2] bool[s] -> f32[u,2] | s=5,u=0 s=1,u=0", pairs},
+	{"aten.index.Tensor (x0, [x1]) | f32[s,3,2] bool[s,3] -> f32[u,2] | s=5,u=0 s=1,u=0", pairs},
+	{"aten.masked_select.default (x0, x1) | f32[s] bool[s] -> f32[u] | s=5,u=0 s=7,u=0", func(in [][]float64) (out []float64) {
+		for _, i := range holds(in[1]) {
+			out = append(out, in[0][i])
+		}
+		return out
+	}},
+	{"aten.index_put.default (x0, [x1], x2) | f32[s,2] bool[s] f32[u,2] -> f32[s,2] | s=5,u=0 s=2,u=0", func(in [][]float64) []float64 {
+		out := slices.Clone(in[0])
+		for k, i := range holds(in[1]) {
+			out[2*i], out[2*i+1] = in[2][2*k], in[2][2*k+1]
+		}
+		return out
+	}},
 	{"aten.add.Tensor (0.25, x0) {'alpha': 0.5} | bool[6] -> f32[6] | u=0", func(in [][]float64) (out []float64) {
 		for _, x := range in[0] {
 			out = append(out, 0.25+0.5*x)
 		}
 		return out
 	}},
+}
+
+// pairs are the rows of two of operand 0 where operand 1 holds.
+func pairs(in [][]float64) (out []float64) {
+	for _, i := range holds(in[1]) {
+		out = append(out, in[0][2*i], in[0][2*i+1])
+	}
+	return out
 }
 
 // columns are those of operand 0, of 3 rows and 4 columns, where operand 1 holds.
@@ -96,7 +130,7 @@ func TestMasks(t *testing.T) {
 		}
 		for seed := range uint64(8) {
 			rng := rand.New(rand.NewPCG(uint64(n), seed))
-			at := map[string]int64{}
+			at := maps.Clone(call.values[int(seed)%len(call.values)])
 			var in []interp.Tensor
 			var numbers [][]float64
 			for k, x := range call.in {

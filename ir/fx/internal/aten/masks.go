@@ -4,13 +4,12 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // How much of a mask holds is known when the program runs: it sets a symbol, and the indices of
-// what holds, in row-major order, are as many. Memory is laid out for all of the mask.
+// what holds, in row-major order, are as many. Memory is laid out for the symbol's maximum.
 
 // masked is how many dimensions a mask chooses from; 0 for indices.
 func masked(x *ir.Value) int {
@@ -51,11 +50,12 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 	if c.Err != nil {
 		return nil
 	}
-	shape := traced.Static(mask)
-	n := intmath.Product(shape)
+	shape := mask.Type().Shape()
+	n := shape.NumElems()
+	_, most, bounded := c.Trace.Bounds(n)
 	symbol, ok := "", false
-	if n > 0 {
-		symbol, ok = c.Trace.Reads(size, of, n)
+	if bounded && most > 0 {
+		symbol, ok = c.Trace.Reads(size, of, most)
 	}
 	if !ok {
 		c.Err = traced.ErrForm
@@ -67,31 +67,39 @@ func (c *call) holding(mask, of *ir.Value, size ir.Dim) []*ir.Value {
 		total := c.Over(ir.OpSum, ones, true, 0)
 		c.Helper(ir.OpReadSize, attr.List(nil).With(ir.SymbolsKey, attr.Strings(symbol)), ir.Tensor(ir.I64, 1), total)
 	}
-	there := c.SizedPiece(c.compacted(flat, ones, n, 0), 0, ir.D(0), size, 1)
+	there := c.SizedPiece(c.compacted(flat, ones, n, 0), 0, ir.D(1), size, 1)
 	out := make([]*ir.Value, len(shape))
 	for d := range shape {
 		out[d] = there
 		if d < len(shape)-1 {
-			out[d] = c.With(ir.OpFloorDivide, out[d], float64(intmath.Product(shape[d+1:])))
+			out[d] = c.withSize(ir.OpFloorDivide, out[d], ir.Shape(shape[d+1:]).NumElems())
 		}
 		if d > 0 {
-			out[d] = c.With(ir.OpRemainder, out[d], float64(shape[d]))
+			out[d] = c.withSize(ir.OpRemainder, out[d], shape[d])
 		}
 	}
 	return out
 }
 
-// compacted lists the places where a flat mask holds, which is ones as numbers, the first size of them; fill stands
-// for those that there are not. What does not hold is written to one more place, behind all others.
-func (c *call) compacted(mask, ones *ir.Value, size, fill int64) *ir.Value {
-	n := traced.Static(mask)[0]
-	to := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), ones), 1)
-	if size < n {
-		to = c.With(ir.OpMinimum, to, float64(size))
+// withSize is an operation on integers and a size.
+func (c *call) withSize(op ir.Op, x *ir.Value, size ir.Dim) *ir.Value {
+	if n, ok := size.Const(); ok {
+		return c.With(op, x, float64(n))
 	}
-	to = c.Make(ir.OpWhere, nil, mask, to, c.Filled(attr.Int(size), ir.I64))
+	return c.Make(op, nil, x, c.Counted(size))
+}
+
+// compacted lists the places where a flat mask holds, which is ones as numbers, the first size of them, behind
+// one element; fill stands for those that there are not. What does not hold is written to the element in front.
+func (c *call) compacted(mask, ones *ir.Value, size ir.Dim, fill int64) *ir.Value {
+	n := mask.Type().Shape()[0]
+	to, length := c.Make(ir.OpCumsum, traced.DimAttr(0), ones), size.Add(ir.D(1))
+	if !size.Equal(n) { // and the rest to one behind
+		to, length = c.withSize(ir.OpMinimum, to, length), length.Add(ir.D(1))
+	}
+	to = c.Make(ir.OpWhere, nil, mask, to, c.Filled(attr.Int(0), ir.I64))
 	first := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
-	return c.Make(ir.OpIndexPut, first, c.Filled(attr.Int(fill), ir.I64, size+1), c.Counting(n), to)
+	return c.Make(ir.OpIndexPut, first, c.Full(attr.Int(fill), ir.I64, ir.Shape{length}), c.Places(n), to)
 }
 
 // nonzero lists the indices of what is not zero, a row for each.

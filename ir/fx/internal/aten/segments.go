@@ -276,7 +276,7 @@ func nonzeroStatic(c *call) error {
 	if x.Type().DType() == ir.Bool {
 		there = c.Flat(x)
 	}
-	flat := c.Slice(c.compacted(there, c.In(ir.I64, there), size, -1), 0, 0, size)
+	flat := c.Slice(c.compacted(there, c.In(ir.I64, there), ir.D(size), -1), 0, 1, size+1)
 	none := c.With(ir.OpLt, flat, 0)
 	var columns []*ir.Value
 	for d := range shape {
