@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -189,7 +190,7 @@ func (j *Job) runOn(ctx context.Context, t *Console, p *platform) error {
 func (j *Job) capture(ctx context.Context, r *rt.Rank, halves []half) error {
 	for i := range halves {
 		h := &halves[i]
-		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r), true)
+		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r, h), true)
 		if err != nil {
 			return fmt.Errorf("@%s: %w", h.f.Name, err)
 		}
@@ -214,11 +215,18 @@ func (j *Job) reportCaptured(t *Console) error {
 	return nil
 }
 
-// options are those of a run on one rank.
-func (j *Job) options(r *rt.Rank) rt.Options {
-	o := rt.Options{KeepOutputs: true}
+// options are those of a run of a half on one rank, with the sizes that halves before it have read there.
+func (j *Job) options(r *rt.Rank, h *half) rt.Options {
+	o := rt.Options{KeepOutputs: true, Symbols: map[string]int64{}}
 	if j.Symbols != nil {
-		o.Symbols = j.Symbols[r.Info().Rank]
+		maps.Copy(o.Symbols, j.Symbols[r.Info().Rank])
+	}
+	read := h.program.SizesRead()
+	for _, s := range h.program.Symbols {
+		v, before := h.sizes[s.Name]
+		if _, own := read[s.Name]; before && !own {
+			o.Symbols[s.Name] = v
+		}
 	}
 	return o
 }

@@ -261,12 +261,12 @@ func (k *meter) upTo(ctx context.Context, n int) ([]rt.Value, error) {
 		for i := range n {
 			rt.Instruct(x, k.c.p, i)
 		}
-	}, inputs, k.c.j.options(k.r))
+	}, inputs, k.c.j.options(k.r, &k.h))
 }
 
 // time captures a step and returns the median of its replays, in microseconds.
 func (k *meter) time(ctx context.Context, step func(x *rt.Exec)) (us float64, err error) {
-	s, err := rt.Prepare(ctx, k.r, k.c.module, step, k.c.j.options(k.r), true)
+	s, err := rt.Prepare(ctx, k.r, k.c.module, step, k.c.j.options(k.r, &k.h), true)
 	if err != nil {
 		return 0, err
 	}

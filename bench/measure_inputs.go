@@ -85,7 +85,7 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 				done += n
 			}
 		}
-	}, out, j.options(k.r))
+	}, out, j.options(k.r, &k.h))
 	return out, err
 }
 

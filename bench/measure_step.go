@@ -93,7 +93,7 @@ func (k *meter) replays(ctx context.Context, reps int, step func(x *rt.Exec)) (o
 		x.Mark(c.computeStream())
 		c.restoreInputs(x)
 		step(x)
-	}, c.j.options(k.r), true)
+	}, c.j.options(k.r, &k.h), true)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (k *meter) calls(ctx context.Context, step func(x *rt.Exec)) (us []float64,
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
 		c.restoreInputs(x)
 		step(x)
-	}, c.j.options(k.r), false)
+	}, c.j.options(k.r, &k.h), false)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/fingerprint"
@@ -36,6 +36,8 @@ type half struct {
 	program    *program.Program
 	step       hostrun.Step
 	overwrites []bool // by input: whether a run leaves something else in its stage
+
+	sizes map[string]int64 // that the halves of the step have read so far, on one rank
 }
 
 // outcome is what one rank found.
@@ -72,7 +74,7 @@ func (j *Job) lowered() ([]half, []*rt.Module, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		halves = append(halves, half{halfNames[i], f.Func, p, s, overwritten(p)})
+		halves = append(halves, half{name: halfNames[i], f: f.Func, program: p, step: s, overwrites: overwritten(p)})
 		mods = append(mods, s.Module)
 	}
 	return halves, mods, nil
@@ -82,6 +84,7 @@ var halfNames = [...]string{"fw", "bw"}
 
 // rank does everything that was asked for on one joined rank.
 func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, error) {
+	halves = slices.Clone(halves) // ranks read sizes of their own
 	if j.stages != nil {
 		stage := j.stages.s.Index(r.Info().Rank)
 		halves = halves[stage : stage+1]
@@ -96,9 +99,10 @@ func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, er
 	for n := range j.Steps {
 		sizes := map[string]int64{}
 		for i := range halves {
+			halves[i].sizes = sizes
 			given, err := j.bind(ctx, r, halves, outs, i)
 			if err == nil {
-				outs[i], err = j.runHalf(ctx, r, &halves[i], given, sizes)
+				outs[i], err = j.runHalf(ctx, r, &halves[i], given)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("step %d of @%s: %w", n, halves[i].f.Name, err)
@@ -136,21 +140,10 @@ func (j *Job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.V
 	return j.backwardInputs(outs[0])
 }
 
-// runHalf runs a half and returns where its outputs are, one by one. It takes the sizes that halves
-// before it have read, and adds its own.
-func (j *Job) runHalf(ctx context.Context, r *rt.Rank, h *half, given []rt.Value, sizes map[string]int64) ([]rt.Value, error) {
-	o := j.options(r)
-	o.Symbols, o.Sizes = maps.Clone(o.Symbols), sizes
-	for _, s := range h.step.Module.Symbols {
-		v, ok := sizes[s.Name]
-		switch {
-		case !ok || s.Read:
-		case o.Symbols == nil:
-			o.Symbols = map[string]int64{s.Name: v}
-		default:
-			o.Symbols[s.Name] = v
-		}
-	}
+// runHalf runs a half and returns where its outputs are, one by one. It adds the sizes that it reads.
+func (j *Job) runHalf(ctx context.Context, r *rt.Rank, h *half, given []rt.Value) ([]rt.Value, error) {
+	o := j.options(r, h)
+	o.Sizes = h.sizes
 	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, o)
 	if err != nil {
 		return nil, err

@@ -208,7 +208,10 @@ func (s *staged) lowered() ([]half, error) {
 	}
 	var out []half
 	for i, p := range progs {
-		out = append(out, half{p.Name, s.pairs[i].Forward, p, hostrun.Step{Module: mods[i], Run: func(x *rt.Exec) { rt.Interpret(x, p) }}, overwritten(p)})
+		out = append(out, half{
+			name: p.Name, f: s.pairs[i].Forward, program: p, overwrites: overwritten(p),
+			step: hostrun.Step{Module: mods[i], Run: func(x *rt.Exec) { rt.Interpret(x, p) }},
+		})
 	}
 	return out, nil
 }

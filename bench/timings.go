@@ -34,7 +34,7 @@ func (j *Job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 	if err != nil {
 		return err
 	}
-	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r), true)
+	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r, h), true)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (j *Job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 		j.say(r, "timed @"+h.f.Name)
 	}
 	if j.Trace != "" {
-		spans, err := traced(ctx, r, h, again, j.options(r), j.Eager)
+		spans, err := traced(ctx, r, h, again, j.options(r, h), j.Eager)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (j *Job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 		return nil, err
 	}
 	other := func(graph, skip bool) ([]float64, error) {
-		opts := j.options(r)
+		opts := j.options(r, h)
 		opts.SkipCollectives = skip
 		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, opts, graph)
 		if err != nil {
@@ -147,7 +147,7 @@ func (j *Job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 	if m.Compute, err = other(true, true); err != nil {
 		return nil, fmt.Errorf("without collectives: %w", err)
 	}
-	spans, err := tracedStep(ctx, r, h, again, j.options(r))
+	spans, err := tracedStep(ctx, r, h, again, j.options(r, h))
 	if err != nil {
 		return nil, fmt.Errorf("traced: %w", err)
 	}
