@@ -64,7 +64,7 @@ func traced(name string, fw, bw *ir.Func) (*Pair, error) {
 	outs := interp.OutputSlots(fw)
 	for _, w := range ws {
 		if w.src != tangent && w.slot.Value.Def().Meta().Has(fx.MetaFrom) && !names(w.slot, outs[w.src].Value) {
-			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s",
+			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s: are both of one trace?",
 				name, w.slot.Name, w.slot.Value.Def().Meta().Str(fx.MetaFrom, ""), tracedName(outs[w.src].Value.Def()))
 		}
 	}
@@ -183,7 +183,7 @@ func (p *Pair) connect() (ws []wire, first int, err error) {
 		}
 		o := outs[traced[output]]
 		if !o.Type.SameTensor(s.Type) {
-			return fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s", s.Name, s.Type, output, o.Name, o.Type)
+			return fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s: are both of one trace?", s.Name, s.Type, output, o.Name, o.Type)
 		}
 		return nil
 	}

@@ -266,6 +266,8 @@ class _Step:
             _agree(document)
             if rank != 0:
                 return
+            if half == "fw":
+                self.remove(".bw.graph.json.gz", ".data.safetensors")  # an older trace may have left them
             self.save(document, "%s.%s.graph.json.gz" % (self.name, half))
             if half == "fw":
                 self.document = document
@@ -295,6 +297,11 @@ class _Step:
         output["inputs"] += constants
         output["args"] = output["args"][:-3].rstrip(",") + "".join(", " + name for name in constants) + "),)"
         self.save(self.document, self.name + ".fw.graph.json.gz")
+
+    def remove(self, *endings):
+        for ending in endings:
+            if os.path.exists(self.name + ending):
+                os.remove(self.name + ending)
 
     def save(self, document, path):
         with open(path, "wb") as f, gzip.GzipFile(filename="", mode="wb", fileobj=f, mtime=0) as z:
