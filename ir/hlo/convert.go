@@ -214,6 +214,9 @@ func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
 		if c.by[in.name] != nil {
 			return nil, c.errorf("a second instruction %s", in.name)
 		}
+		if err := c.inferred(in, depth); err != nil {
+			return nil, err
+		}
 		if in.opcode == "parameter" {
 			n, err := c.numbers(attribute{span: in.inside})
 			if err != nil {
@@ -242,13 +245,18 @@ func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
 			return nil, errorAt(c.src, k.at, 1, "hlo", "computation %s has no parameter %d", k.name, i)
 		}
 	}
-	c.in = k.root
+	if c.in = k.root; k.gives != nil && !k.gives.like(k.root.shape) {
+		return nil, c.errorf("the root of computation %s is %s, which the computation declares as %s", k.name, c.typ(k.root.shape), c.typ(*k.gives))
+	}
 	c.add(mlir.Spec{Name: "func.return", Operands: []mlir.Use{{Name: k.root.name}}})
 	return &mlir.Block{Args: args, Ops: c.ops}, nil
 }
 
 // called is the computation that an attribute of the instruction names.
 func (c *converter) called(name string) (*computation, error) {
+	if a, _ := get(c.in.attrs, name); a.inline != nil {
+		return a.inline, nil
+	}
 	k := c.m.by[strings.TrimPrefix(c.text(name), "%")]
 	if k == nil {
 		return nil, c.errorf("%s: there is no computation %q", name, c.text(name))

@@ -1,6 +1,7 @@
 package hlo
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ type shape struct {
 	layout []int64 // dimensions from the one that lies densest; nil: row-major
 	tuple  []shape
 	many   bool // a tuple, also of none
+	absent bool // the text leaves it out
 }
 
 // instruction is one instruction as the text has it.
@@ -34,6 +36,7 @@ type span struct{ start, end int }
 type attribute struct {
 	name string
 	span
+	inline *computation // the value, where the text has it in this place
 }
 
 // computation is a list of instructions.
@@ -43,6 +46,7 @@ type computation struct {
 	entry bool
 	list  []*instruction
 	root  *instruction
+	gives *shape // what the text says of the root's type, nil if nothing
 }
 
 // module is a parsed module.
@@ -63,7 +67,8 @@ func parse(src *diag.Source) (*module, error) {
 	m := &module{by: map[string]*computation{}}
 	p.space()
 	if m.at = p.i; p.word() != "HloModule" {
-		p.failf(m.at, "expected HloModule, found %s", (&scanner{src: src, s: src.Text}).found())
+		p.i = m.at
+		p.failf(m.at, "expected HloModule, found %s", p.found())
 	}
 	m.name = p.name("a module")
 	if p.eat(",") {
@@ -106,30 +111,39 @@ func (p *scanner) computation(at int, entry bool) *computation {
 	if p.peek() == '(' {
 		p.balanced()
 		if p.expect("->", "behind the parameters of a computation") {
-			p.shape(0)
+			t := p.shape(0)
+			c.gives = &t
 		}
 	}
-	if !p.expect("{", "before instructions") {
-		return c
-	}
-	for p.err == nil && !p.eat("}") {
-		in, root := p.instruction()
-		c.list = append(c.list, in)
-		if root {
-			c.root = in
-		}
-	}
-	if c.root == nil && len(c.list) > 0 {
-		c.root = c.list[len(c.list)-1]
-	}
-	if c.root == nil && p.err == nil {
-		p.failf(at, "computation %s is empty", c.name)
-	}
+	p.body(c)
 	if p.err == nil && p.i < len(p.s) && p.s[p.i] == ',' {
 		p.i++
 		p.attributes()
 	}
 	return c
+}
+
+// body reads the instructions of a computation in braces.
+func (p *scanner) body(c *computation) {
+	if !p.expect("{", "before instructions") {
+		return
+	}
+	outer := p.nested
+	for p.err == nil && !p.eat("}") {
+		p.nested = nil
+		in, root := p.instruction()
+		c.list = append(append(c.list, p.nested...), in)
+		if root {
+			c.root = in
+		}
+	}
+	p.nested = outer
+	if c.root == nil && len(c.list) > 0 {
+		c.root = c.list[len(c.list)-1]
+	}
+	if c.root == nil && p.err == nil {
+		p.failf(c.at, "computation %s is empty", c.name)
+	}
 }
 
 // instruction reads NAME = SHAPE OPCODE(OPERANDS), ATTRIBUTES.
@@ -142,21 +156,7 @@ func (p *scanner) instruction() (*instruction, bool) {
 	}
 	in.name = p.name("an instruction")
 	p.expect("=", "behind the name of an instruction")
-	in.shape = p.shape(0)
-	p.space()
-	in.at = p.i
-	if in.opcode = p.word(); in.opcode == "" && p.err == nil {
-		p.failf(p.i, "expected an operation, found %s", p.found())
-	}
-	if p.err != nil || p.peek() != '(' {
-		p.failf(p.i, "expected operands, found %s", p.found())
-		return in, root
-	}
-	if in.opcode == "constant" || in.opcode == "parameter" || in.opcode == "iota" {
-		in.inside.start, in.inside.end = p.balanced()
-	} else {
-		in.operands = p.operands()
-	}
+	p.does(in)
 	if p.err == nil && p.i < len(p.s) && p.s[p.i] == ',' {
 		p.i++
 		in.attrs = p.attributes()
@@ -164,7 +164,42 @@ func (p *scanner) instruction() (*instruction, bool) {
 	return in, root
 }
 
-// operands reads names in parentheses, of which each may have its type in front.
+// does reads SHAPE OPCODE(OPERANDS), where the shape may be absent.
+func (p *scanner) does(in *instruction) {
+	if in.shape = (shape{absent: true}); p.typed() {
+		in.shape = p.shape(0)
+	}
+	p.space()
+	in.at = p.i
+	if in.opcode = p.word(); in.opcode == "" && p.err == nil {
+		p.failf(p.i, "expected an operation, found %s", p.found())
+	}
+	if p.err != nil || p.peek() != '(' {
+		p.failf(p.i, "expected operands, found %s", p.found())
+		return
+	}
+	if in.opcode == "constant" || in.opcode == "parameter" || in.opcode == "iota" {
+		in.inside.start, in.inside.end = p.balanced()
+	} else {
+		in.operands = p.operands()
+	}
+}
+
+// typed reports whether a type is next.
+func (p *scanner) typed() bool {
+	c := p.peek()
+	at := p.i
+	word := p.word()
+	next := p.peek()
+	p.i = at
+	return c == '(' || c != '%' && next != '(' || word == buffer
+}
+
+// buffer stands in front of the type of a value that operations change in place.
+const buffer = "b"
+
+// operands reads names in parentheses, of which each may have its type in front. In the place of
+// a name there may be an instruction without attributes.
 func (p *scanner) operands() []string {
 	var out []string
 	p.expect("(", "before operands")
@@ -172,21 +207,69 @@ func (p *scanner) operands() []string {
 		if len(out) > 0 && !p.expect(",", "between operands") {
 			break
 		}
+		at := p.i
 		c := p.peek()
-		if at := p.i; c != '%' {
+		if c != '%' {
 			if p.word(); c == '(' || p.peek() == '[' {
 				p.i = at
 				p.shape(0)
+				c = p.peek()
 			} else {
 				p.i = at
 			}
 		}
-		out = append(out, p.name("an operand"))
+		name := p.name("an operand")
+		if c != '%' && p.peek() == '(' {
+			name = p.within(at, name)
+		}
+		for p.err == nil && p.i < len(p.s) && p.s[p.i] == '#' {
+			name = p.element(name)
+		}
+		out = append(out, name)
 	}
 	return out
 }
 
-// attributes reads NAME=VALUE with commas, up to the end of a line; values are left as they are.
+// deeper reads what stands within an instruction, up to a depth.
+func (p *scanner) deeper(read func()) {
+	if p.depth++; p.depth > maxDepth {
+		p.failf(p.i, "nested deeper than %d levels", maxDepth)
+	} else {
+		read()
+	}
+	p.depth--
+}
+
+// inline reads a computation in the place of its name. No other has the one that it gets.
+func (p *scanner) inline(key string) *computation {
+	c := &computation{at: p.i, name: fmt.Sprintf("%%%s.%d", key, p.i)}
+	p.deeper(func() { p.body(c) })
+	return c
+}
+
+// within reads an instruction in the place of an operand, and gives it a name that the text does
+// not have.
+func (p *scanner) within(at int, opcode string) string {
+	p.i = at
+	in := &instruction{name: fmt.Sprintf("%%%s.%d", opcode, at)}
+	p.deeper(func() { p.does(in) })
+	p.nested = append(p.nested, in)
+	return in.name
+}
+
+// element reads #1 behind the name of a tuple: an element of it.
+func (p *scanner) element(of string) string {
+	at := p.i
+	p.i++
+	n := p.integer("the number of an element")
+	in := &instruction{name: fmt.Sprintf("%%%s.%d.%d", of, n, at), opcode: "get-tuple-element", at: at, shape: shape{absent: true}, operands: []string{of},
+		attrs: []attribute{{name: "index", span: span{at + 1, p.i}}}}
+	p.nested = append(p.nested, in)
+	return in.name
+}
+
+// attributes reads NAME=VALUE with commas. A value ends with its line, or with the next one if
+// nothing stands on the first; values are left as they are.
 func (p *scanner) attributes() []attribute {
 	var out []attribute
 	for p.err == nil {
@@ -195,22 +278,16 @@ func (p *scanner) attributes() []attribute {
 			p.failf(p.i, "expected an attribute, found %s", p.found())
 			break
 		}
-		a.start = p.i // the padding of a scalar is nothing
-		for p.err == nil && p.i < len(p.s) {
-			c := p.s[p.i]
-			if c == ',' || c == '\n' {
-				break
-			}
-			switch c {
-			case '{', '(', '[':
-				p.balanced()
-			case '"':
-				p.quoted(c)
-			default:
-				p.i++
-			}
+		if a.name != "padding" { // that of a scalar is nothing
+			p.space()
 		}
-		a.end = p.i
+		a.start = p.i
+		if (a.name == "to_apply" || a.name == "calls") && p.peek() == '{' {
+			a.inline = p.inline(a.name)
+			a.end = p.i
+		} else {
+			a.end = p.value()
+		}
 		out = append(out, a)
 		if p.i >= len(p.s) || p.s[p.i] != ',' {
 			break
@@ -218,6 +295,32 @@ func (p *scanner) attributes() []attribute {
 		p.i++
 	}
 	return out
+}
+
+// value goes behind the value of an attribute, and returns its end: comments are no part of it.
+func (p *scanner) value() int {
+	end := p.i
+	for p.err == nil && p.i < len(p.s) {
+		c := p.s[p.i]
+		if c == ',' || c == '\n' {
+			break
+		}
+		switch {
+		case c == '{' || c == '(' || c == '[':
+			p.balanced()
+		case c == '"':
+			p.quoted(c)
+		case c == ' ' || c == '\t' || c == '\r':
+			p.i++
+			continue
+		case p.comment():
+			continue
+		default:
+			p.i++
+		}
+		end = p.i
+	}
+	return end
 }
 
 // shape reads a type: an element type, sizes and a layout, or a tuple of types.
@@ -239,6 +342,9 @@ func (p *scanner) shape(depth int) shape {
 	t := shape{elem: p.word()}
 	if t.elem == "" {
 		p.failf(p.i, "expected a type, found %s", p.found())
+	}
+	if t.elem == buffer && p.peek() == '(' {
+		p.failf(p.i, "a buffer that operations change in place (%s(...)): not supported; write the program with values", buffer)
 	}
 	if !p.expect("[", "behind an element type") {
 		return t

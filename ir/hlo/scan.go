@@ -18,6 +18,9 @@ type scanner struct {
 	s   string // the text up to the end of the part
 	i   int    // the next byte
 	err error
+
+	nested []*instruction // those in the place of operands of the one that is read
+	depth  int            // of these
 }
 
 // errorAt makes an error that points into a text.
@@ -39,19 +42,29 @@ func (p *scanner) space() {
 		switch c := p.s[p.i]; {
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
 			p.i++
-		case c == '/' && strings.HasPrefix(p.s[p.i:], "/*"):
-			n := strings.Index(p.s[p.i:], "*/")
-			if n < 0 {
-				p.failf(p.i, "a comment without an end")
-				return
-			}
-			p.i += n + 2
-		case c == '/' && strings.HasPrefix(p.s[p.i:], "//"):
-			p.line()
+		case p.comment():
 		default:
 			return
 		}
 	}
+}
+
+// comment skips a comment if it is next, but not the end of a line.
+func (p *scanner) comment() bool {
+	switch {
+	case strings.HasPrefix(p.s[p.i:], "//"):
+		p.line()
+	case strings.HasPrefix(p.s[p.i:], "/*"):
+		n := strings.Index(p.s[p.i:], "*/")
+		if n < 0 {
+			p.failf(p.i, "a comment without an end")
+			break
+		}
+		p.i += n + 2
+	default:
+		return false
+	}
+	return true
 }
 
 // line goes to the end of the line.
@@ -123,10 +136,13 @@ func (p *scanner) word() string {
 	return p.s[start:p.i]
 }
 
-// name reads a name, with or without its sign.
+// name reads a name, with a sign in front, behind it or without.
 func (p *scanner) name(what string) string {
-	p.eat("%")
+	signed := p.eat("%")
 	w := p.word()
+	if !signed && w != "" && p.i < len(p.s) && p.s[p.i] == ':' {
+		p.i++
+	}
 	if w == "" && p.err == nil {
 		p.failf(p.i, "expected the name of %s, found %s", what, p.found())
 	}
@@ -159,6 +175,10 @@ func (p *scanner) balanced() (start, end int) {
 	for p.i < len(p.s) {
 		c := p.s[p.i]
 		switch c {
+		case '/':
+			if p.comment() {
+				continue
+			}
 		case '(', '{', '[':
 			if open = append(open, c); len(open) > maxDepth {
 				p.failf(p.i, "nested deeper than %d levels", maxDepth)

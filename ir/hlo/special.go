@@ -217,14 +217,13 @@ func compare(c *converter, _ int) error {
 	return c.operation("", attrs, nil)
 }
 
-// slice reads slice={[0:2], [1:9:2]}.
-func slice(c *converter, _ int) error {
+// ranges reads slice={[0:2], [1:9:2]}: starts, limits and strides.
+func (c *converter) ranges() (l [3][]int64, err error) {
 	a, ok := get(c.in.attrs, "slice")
 	if !ok {
-		return c.errorf("slice without ranges")
+		return l, c.errorf("slice without ranges")
 	}
 	p := c.scan(a)
-	var l [3][]int64
 	p.expect("{", "before ranges")
 	for first := true; p.err == nil && !p.eat("}"); first = false {
 		if !first && !p.expect(",", "between ranges") {
@@ -241,11 +240,16 @@ func slice(c *converter, _ int) error {
 		l[2] = append(l[2], step)
 		p.expect("]", "behind a range")
 	}
-	if p.err != nil {
-		return p.err
+	return l, p.err
+}
+
+func slice(c *converter, _ int) error {
+	l, err := c.ranges()
+	if err != nil {
+		return err
 	}
-	return c.operation("", named("start_indices", mlir.Numbers(a.start, l[0]...), "limit_indices", mlir.Numbers(a.start, l[1]...),
-		"strides", mlir.Numbers(a.start, l[2]...)), nil)
+	at := c.in.at
+	return c.operation("", named("start_indices", mlir.Numbers(at, l[0]...), "limit_indices", mlir.Numbers(at, l[1]...), "strides", mlir.Numbers(at, l[2]...)), nil)
 }
 
 // pad reads padding=0_1x2_3_1: in front, behind, between.
@@ -340,7 +344,11 @@ func dot(c *converter, _ int) error {
 	return c.operation("dot_general", attrs, nil)
 }
 
-// convolution reads dim_labels=b01f_01io->b01f.
+// labels are the parts of dim_labels=b01f_01io->b01f.
+func (c *converter) labels() []string {
+	return strings.FieldsFunc(c.text("dim_labels"), func(r rune) bool { return r == '_' || r == '-' || r == '>' })
+}
+
 func convolution(c *converter, _ int) error {
 	w, err := c.window()
 	if err != nil {
@@ -355,7 +363,7 @@ func convolution(c *converter, _ int) error {
 			attrs = append(attrs, named(to, mlir.Numbers(c.in.at, l...))...)
 		}
 	}
-	labels := strings.FieldsFunc(c.text("dim_labels"), func(r rune) bool { return r == '_' || r == '-' || r == '>' })
+	labels := c.labels()
 	var parts []mlir.Attr
 	for _, l := range labels {
 		var dims []mlir.Attr

@@ -51,11 +51,6 @@ var scalars = []string{"dimension", "iota_dimension", "exponent_bits", "mantissa
 // instruction converts one instruction that is no parameter.
 func (c *converter) instruction(in *instruction, depth int) error {
 	c.in = in
-	for _, o := range in.operands {
-		if c.by[o] == nil {
-			return c.errorf("%%%s is not defined here", o)
-		}
-	}
 	if to, ok := plain[in.opcode]; ok {
 		return c.operation(to, nil, nil)
 	}

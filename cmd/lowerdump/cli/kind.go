@@ -38,7 +38,7 @@ func kindOf(data []byte) fileKind {
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("\"builtin.module\"")) {
 		return mlirFile
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("HloModule")) {
+	if bytes.HasPrefix(afterComments(data), []byte("HloModule")) {
 		return hloFile
 	}
 	first := true
@@ -64,6 +64,20 @@ func kindOf(data []byte) fileKind {
 		return emptyFile
 	}
 	return otherFile
+}
+
+// afterComments is a text from its first word on.
+func afterComments(text []byte) []byte {
+	for {
+		text = bytes.TrimSpace(text)
+		end := []byte("\n")
+		if bytes.HasPrefix(text, []byte("/*")) {
+			end = []byte("*/")
+		} else if !bytes.HasPrefix(text, []byte("//")) {
+			return text
+		}
+		_, text, _ = bytes.Cut(text, end)
+	}
 }
 
 // kindOfJSON tells JSON objects by their keys. What is broken, the reader of graphs explains.
