@@ -88,10 +88,18 @@ func (r *Iteration) row(n *ir.Node) *ir.Value {
 	if t[0].Equal(want) {
 		return r.insert(ir.OpSlice, attrs, want, x)
 	}
-	if _, err := ir.Infer(ir.OpView, nil, ir.Attrs{}, t, want); err != nil {
-		return nil
+	dense := ir.TensorOf(want.DType(), t[0].Shape())
+	for _, from := range []ir.Type{t[0], dense} { // as it lies in the table, or else packed
+		v, err := ir.Infer(ir.OpView, nil, ir.Attrs{}, []ir.Type{from}, want)
+		if err == nil && v[0].Equal(want) {
+			part := r.As(r.insert(ir.OpSlice, attrs, t[0], x), from)
+			if want.Equal(from) {
+				return part
+			}
+			return r.insert(ir.OpView, ir.Attrs{}, want, part)
+		}
 	}
-	return r.insert(ir.OpView, ir.Attrs{}, want, r.insert(ir.OpSlice, attrs, t[0], x))
+	return nil
 }
 
 // As is a value in the layout of a type.
