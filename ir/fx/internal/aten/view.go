@@ -296,8 +296,8 @@ func (c *call) splitOpen(x *ir.Value, d int64, sizes ir.Shape) error {
 	return c.pieces(out...)
 }
 
-// asStrided imports a free layout. PyTorch counts the offset from the start of
-// the storage, the IR from the operand, so the operand must start there.
+// asStrided imports a free layout. PyTorch counts the offset from the start of the storage, the IR from
+// the operand, which is the tensor that begins there.
 func asStrided(c *call) error {
 	x := c.Tensor("self")
 	c.checkSize()
@@ -305,11 +305,12 @@ func asStrided(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	for v := x; v.Def().Op().IsView(); v = v.Def().Arg(0) {
-		switch v.Def().Op() {
-		case ir.OpSlice, ir.OpSelect, ir.OpSplit, ir.OpAsStrided:
-			return traced.ErrForm
-		}
+	dt := x.Type().DType()
+	for x.Def().Op().IsView() {
+		x = x.Def().Arg(0)
+	}
+	if x.Type().DType() != dt { // whose elements have another size
+		return traced.ErrForm
 	}
 	if offset < 0 || offset > traced.MaxElems {
 		c.Reject("storage_offset", c.Arg("storage_offset"), "offset %d lies outside the storage", offset)
