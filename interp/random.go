@@ -269,6 +269,10 @@ func (m *machine) pass(n *ir.Node, need [][]demand) {
 		put(2, 0, out)
 	case ir.OpGroupedMatmul:
 		put(2, 0, m.ends(args[0], args[1]))
+	case ir.OpCumsum:
+		if n := m.elems(args[0]); out.sorted && n > 0 { // sizes of groups, of which out are the ends
+			put(0, 0, demand{set: true, hi: (out.hi-1)/n + 1})
+		}
 	case ir.OpReadSize:
 		r := demand{set: true, hi: math.MaxInt64}
 		for _, s := range a.Strs(ir.SymbolsKey) {
@@ -339,6 +343,15 @@ func (m *machine) ends(a, b *ir.Value) demand {
 	r := m.within(grouped, d, false)
 	r.hi, r.sorted = r.hi+1, true
 	return r
+}
+
+// elems is how many elements a tensor has on the first rank, 0 if that is not known.
+func (m *machine) elems(v *ir.Value) int64 {
+	shape, err := m.shape(v.Type().Shape(), m.ranks[0])
+	if err != nil {
+		return 0
+	}
+	return Tensor{Shape: shape}.NumElems()
 }
 
 // demandSum inverts x + scalar and x - scalar, and the same with positions in place of the

@@ -133,6 +133,33 @@ func @f(%var: bf16[8], %v: f32[8], %x: f32[8], %n: i64[8], %p: f32[4]) -> (f32[8
 	}
 }
 
+// Sizes of groups are those of groups that the rows have room for.
+func TestRandomInputsOfGroups(t *testing.T) {
+	f := parse(t, `world 1
+func @f(%x: f32[7,4], %w: f32[3,4,5], %sizes: i64[3]) -> (f32[7,5]) {
+  %rows = view %sizes : i64[1,3]
+  %sums = cumsum %rows {dim=1} : i64[1,3]
+  %ends = view %sums : i64[3]
+  %y = grouped_matmul %x, %w, %ends : f32[7,5]
+  return %y
+}
+`)
+	some := false
+	for seed := range uint64(20) {
+		in, err := RandomInputs(f, seed, RandomOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(context.Background(), f, in, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		some = some || slices.Max(in[0][2].Int64s()) > 0
+	}
+	if !some {
+		t.Error("all groups are empty")
+	}
+}
+
 // Fifty convolutions leave an image neither zero nor infinite.
 func TestRandomInputsOfConvolutions(t *testing.T) {
 	var b strings.Builder

@@ -41,13 +41,9 @@ func (c *converter) whole(name string, t shape, parts []mlir.Use) []mlir.Use {
 
 // calling is a region that calls a computation on one value, given by its tensors or from
 // around the region, and returns the tensors of its result.
-func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*mlir.Block, error) {
+func (c *converter) calling(k *computation, arg string, t shape, own bool, depth int) (*mlir.Block, error) {
 	if err := c.tooLong(); err != nil {
 		return nil, err
-	}
-	k := c.m.by[strings.TrimPrefix(key, "%")]
-	if k == nil {
-		return nil, c.errorf("there is no computation %q", key)
 	}
 	f, err := c.function(k, k.name, depth+1)
 	if err != nil {
@@ -87,16 +83,28 @@ func while(c *converter, depth int) error {
 	parts, types := c.leaves(c.in.operands[0], t)
 	var regions []*mlir.Block
 	for _, key := range []string{"condition", "body"} {
-		b, err := c.calling(c.text(key), c.in.operands[0], t, true, depth)
+		k, err := c.called(key)
+		if err != nil {
+			return err
+		}
+		b, err := c.calling(k, c.in.operands[0], t, true, depth)
 		if err != nil {
 			return err
 		}
 		regions = append(regions, b)
 	}
 	out := c.temporary()
-	c.add(mlir.Spec{Name: "stablehlo.while", Result: out, Results: len(types), Operands: parts, Regions: regions, Types: types})
+	c.add(mlir.Spec{Name: "stablehlo.while", Result: unless(len(types) == 0, out), Results: len(types), Operands: parts, Regions: regions, Types: types})
 	c.whole(c.in.name, t, of(out, len(types)))
 	return nil
+}
+
+// unless is a name, or none for an operation without results.
+func unless(none bool, name string) string {
+	if none {
+		return ""
+	}
+	return name
 }
 
 // of are the results of an operation.
@@ -108,15 +116,38 @@ func of(name string, n int) []mlir.Use {
 	return out
 }
 
+// branches are the computations of which a conditional runs one: of two, that for true is first.
+func (c *converter) branches() ([]*computation, error) {
+	var out []*computation
+	if _, two := get(c.in.attrs, "true_computation"); two {
+		for _, key := range []string{"true_computation", "false_computation"} {
+			k, err := c.called(key)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, k)
+		}
+		return out, nil
+	}
+	for _, key := range strings.FieldsFunc(c.text("branch_computations"), func(r rune) bool { return strings.ContainsRune("{}, \t\r\n", r) }) {
+		k := c.m.by[strings.TrimPrefix(key, "%")]
+		if k == nil {
+			return nil, c.errorf("there is no computation %q", key)
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
 // conditional runs one of some computations, each on an operand of its own.
 func conditional(c *converter, depth int) error {
-	keys := strings.FieldsFunc(c.text("branch_computations"), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
-	name := "stablehlo.case"
-	if t := c.text("true_computation"); t != "" {
-		keys, name = []string{t, c.text("false_computation")}, "stablehlo.if"
+	keys, err := c.branches()
+	if err != nil {
+		return err
 	}
+	name := "stablehlo.case"
 	if len(c.in.operands) != len(keys)+1 || len(keys) == 0 {
-		return c.errorf("%d branches for %d operands", len(keys), len(c.in.operands))
+		return c.errorf("%d branches for %d operands: want the index, and one operand for each branch", len(keys), len(c.in.operands))
 	}
 	if at := c.by[c.in.operands[0]].shape; at.elem == "pred" {
 		name = "stablehlo.if"
@@ -134,7 +165,7 @@ func conditional(c *converter, depth int) error {
 	_, types := c.leaves(c.in.name, c.in.shape)
 	c.ops = outer
 	out := c.temporary()
-	c.add(mlir.Spec{Name: name, Result: out, Results: len(types), Operands: []mlir.Use{{Name: c.in.operands[0]}}, Regions: regions, Types: types})
+	c.add(mlir.Spec{Name: name, Result: unless(len(types) == 0, out), Results: len(types), Operands: []mlir.Use{{Name: c.in.operands[0]}}, Regions: regions, Types: types})
 	c.whole(c.in.name, c.in.shape, of(out, len(types)))
 	return nil
 }
@@ -153,6 +184,9 @@ func start(opcode string) func(*converter, int) error {
 		err := c.instruction(&one, depth)
 		ops := c.ops
 		c.ops, c.in = outer, in
+		if err != nil && len(in.operands) == 0 {
+			return c.errorf("%s without operands; such that an update adds are not supported", in.opcode)
+		}
 		if err != nil {
 			return err
 		}
@@ -189,20 +223,68 @@ func done(c *converter, _ int) error {
 		return nil
 	}
 	out := c.temporary()
-	c.add(mlir.Spec{Name: "stablehlo.async_done", Result: out, Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
+	c.add(mlir.Spec{Name: "stablehlo.async_done", Result: unless(len(t.Tuple) == 0, out), Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
 	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: of(out, len(t.Tuple)), Types: []mlir.Type{t}})
 	return nil
 }
 
 // asyncStart begins a computation: one of a single instruction in flight, others at once.
 func asyncStart(c *converter, depth int) error {
-	b, err := c.calledRegion("calls", depth)
+	k, err := c.called("calls")
+	if err != nil {
+		return err
+	}
+	b, err := c.region(k, depth+1)
 	if err != nil {
 		return err
 	}
 	if len(b.Args) != len(c.in.operands) {
-		return c.errorf("computation %s takes %d operands, got %d", strings.TrimPrefix(c.text("calls"), "%"), len(b.Args), len(c.in.operands))
+		return c.errorf("computation %s takes %d operands, got %d; such that an async-update adds are not supported", k.name, len(b.Args), len(c.in.operands))
 	}
 	c.add(mlir.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*mlir.Block{b}, Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 	return nil
+}
+
+// scan runs a computation on slices of its inputs, one after the other, and on what it carries.
+func scan(c *converter, depth int) error {
+	k, err := c.called("to_apply")
+	if err != nil {
+		return err
+	}
+	f, err := c.function(k, k.name, depth+1)
+	if err != nil {
+		return err
+	}
+	_, dims, err := c.list("dimensions")
+	if err != nil {
+		return err
+	}
+	_, carries, err := c.list("num_carries")
+	if err != nil {
+		return err
+	}
+	n := int64(len(c.in.operands))
+	if len(dims) != 1 || len(carries) != 1 || carries[0] < 0 || carries[0] > n || int64(len(f.Args)) != n || !c.in.shape.many {
+		return c.errorf("scan of %d operands along dimensions %v, which carries %v of them, with a computation of %d", n, dims, carries, len(f.Args))
+	}
+	outer := c.ops
+	c.ops = nil
+	var args []mlir.Arg
+	var names []string
+	for _, a := range f.Args {
+		name := c.temporary()
+		args, names = append(args, mlir.Arg{Name: name, Type: a.Type}), append(names, name)
+	}
+	out := c.temporary()
+	c.as("func.call", out, c.typ(k.root.shape), named("callee", mlir.Symbol(c.in.at, f.Name)), names...)
+	results, _ := c.leaves(out, k.root.shape)
+	c.add(mlir.Spec{Name: "stablehlo.return", Operands: results})
+	body := &mlir.Block{Args: args, Ops: c.ops}
+	c.ops = outer
+	at := c.in.at
+	attrs := named("dimension", mlir.Number(at, dims[0]), "operandSegmentSizes", mlir.Numbers(at, n-carries[0], carries[0]))
+	if v := c.text("is_reverse"); v != "" {
+		attrs = append(attrs, named("is_reverse", mlir.Word(at, v))...)
+	}
+	return c.operation("chlo.scan", attrs, []*mlir.Block{body})
 }

@@ -21,7 +21,7 @@ func Parse(name, text string) (*stablehlo.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{src: out.Source, m: m, out: out, funcs: map[string]*mlir.Func{}, regions: map[string]*mlir.Block{}, special: specials(), lists: map[string]mlir.Attr{}}
+	c := &converter{src: out.Source, m: m, out: out, funcs: map[string]*mlir.Func{}, regions: map[string]*mlir.Block{}, special: specials(), lists: map[string]list{}}
 	if err := c.module(); err != nil {
 		return nil, err
 	}
@@ -37,9 +37,11 @@ type converter struct {
 	regions map[string]*mlir.Block // computations as bodies of operations
 	special map[string]func(c *converter, depth int) error
 
-	lists    map[string]mlir.Attr // groups by their text
-	ranks    int64                // that groups name
-	channels bool                 // a collective has one
+	lists  map[string]list // groups by their text
+	named  [3]int64        // how many replicas, partitions and ranks collectives name
+	counts [2]int64        // replicas and partitions that the text says, 0 where it says none
+	entry  *computation
+	params []shape // of the entry
 
 	by    map[string]*instruction // of the computation that is converted
 	ops   []*mlir.Operation       // likewise
@@ -60,72 +62,37 @@ func (c *converter) errorf(format string, args ...any) error {
 // module converts all that the entry needs.
 func (c *converter) module() error {
 	i := slices.IndexFunc(c.m.order, func(k *computation) bool { return k.entry })
-	if i < 0 && len(c.m.order) == 1 {
-		i = 0
+	if i < 0 { // the last, where none is marked
+		i = len(c.m.order) - 1
 	}
 	if i < 0 {
-		return c.errorf("the module has no entry")
+		return c.errorf("the module has no computation")
 	}
 	said := false
-	for _, l := range [][2]string{{"replica_count", "mhlo.num_replicas"}, {"num_partitions", "mhlo.num_partitions"}} {
+	for i, l := range counted {
 		if a, ok := get(c.m.attrs, l[0]); ok {
 			n, err := c.numbers(a)
 			if err != nil {
 				return err
 			}
 			if said = true; len(n) == 1 {
+				c.counts[i] = n[0]
 				c.out.Attrs = append(c.out.Attrs, mlir.Named{Name: l[1], Val: mlir.Number(a.start, n[0])})
 			}
 		}
 	}
-	entry := c.m.order[i]
-	f, err := c.function(entry, "main", 0)
+	c.entry = c.m.order[i]
+	f, err := c.function(c.entry, "main", 0)
 	if err != nil {
 		return err
 	}
-	if key := map[bool]string{true: "mhlo.num_partitions", false: "mhlo.num_replicas"}[c.channels]; !said && c.ranks > 0 {
-		c.out.Attrs = append(c.out.Attrs, mlir.Named{Name: key, Val: mlir.Number(c.m.at, c.ranks)}) // the text leaves it to whoever runs it
+	if !said {
+		err = c.world()
+	}
+	if err != nil {
+		return err
 	}
 	return c.aliases(f)
-}
-
-// aliases gives arguments to the results that they lie in place of: {0}: (3, {}, may-alias).
-func (c *converter) aliases(f *mlir.Func) error {
-	a, ok := get(c.m.attrs, "input_output_alias")
-	if !ok {
-		return nil
-	}
-	p := c.scan(a)
-	p.expect("{", "before aliases")
-	for first := true; p.err == nil && !p.eat("}"); first = false {
-		if !first && !p.expect(",", "between aliases") {
-			break
-		}
-		at := p.i
-		p.expect("{", "before a result")
-		result := int64(0)
-		if p.peek() != '}' {
-			result = p.integer("a result")
-		}
-		p.expect("}", "behind a result")
-		p.expect(":", "behind a result")
-		p.expect("(", "before an argument")
-		arg := p.integer("an argument")
-		p.expect(",", "behind an argument")
-		p.expect("{", "before a part of an argument")
-		p.expect("}", "behind a part of an argument")
-		if p.eat(",") {
-			p.word()
-		}
-		p.expect(")", "behind an argument")
-		if p.err == nil && (arg < 0 || arg >= int64(len(f.Args))) {
-			p.failf(at, "there is no parameter %d", arg)
-		}
-		if p.err == nil {
-			f.Args[arg].Attrs = append(f.Args[arg].Attrs, mlir.Named{Name: "tf.aliasing_output", Val: mlir.Number(at, result)})
-		}
-	}
-	return p.err
 }
 
 // scan reads the value of an attribute.
@@ -208,7 +175,7 @@ func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
 		c.by, c.ops, c.in = by, ops, in
 	}(c.by, c.ops, c.in)
 	c.by, c.ops = map[string]*instruction{}, nil
-	var args []mlir.Arg
+	var params []*instruction
 	for _, in := range k.list {
 		c.in = in
 		if c.by[in.name] != nil {
@@ -225,13 +192,15 @@ func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
 			if len(n) != 1 || n[0] < 0 || n[0] >= int64(len(k.list)) {
 				return nil, c.errorf("parameter %v of a computation of %d instructions", n, len(k.list))
 			}
-			for int(n[0]) >= len(args) {
-				args = append(args, mlir.Arg{})
+			for int(n[0]) >= len(params) {
+				params = append(params, nil)
 			}
-			if args[n[0]].Name != "" {
+			if params[n[0]] != nil {
 				return nil, c.errorf("a second parameter %d", n[0])
 			}
-			args[n[0]] = mlir.Arg{Name: in.name, Type: c.typ(in.shape), At: in.at}
+			if params[n[0]] = in; k == c.entry && in.shape.many {
+				c.whole(in.name, in.shape, parts(in))
+			}
 		} else if err := c.instruction(in, depth); err != nil {
 			return nil, err
 		}
@@ -240,10 +209,9 @@ func (c *converter) block(k *computation, depth int) (*mlir.Block, error) {
 		}
 		c.by[in.name] = in
 	}
-	for i, a := range args {
-		if a.Name == "" {
-			return nil, errorAt(c.src, k.at, 1, "hlo", "computation %s has no parameter %d", k.name, i)
-		}
+	args, err := c.args(k, params)
+	if err != nil {
+		return nil, err
 	}
 	if c.in = k.root; k.gives != nil && !k.gives.like(k.root.shape) {
 		return nil, c.errorf("the root of computation %s is %s, which the computation declares as %s", k.name, c.typ(k.root.shape), c.typ(*k.gives))

@@ -30,8 +30,13 @@ func allToAll(c *converter, _ int) error {
 	if err != nil {
 		return err
 	}
+	if n == 0 {
+		if n = c.counts[0]; c.channel() {
+			n = c.counts[1]
+		}
+	}
 	if n == 0 || len(d) != 1 {
-		return c.errorf("all-to-all among %d ranks along dimensions %v", n, d)
+		return c.errorf("all-to-all among %d ranks along dimensions %v: want one dimension, and replica_groups, or replica_count or num_partitions of the module", n, d)
 	}
 	return c.operation("", append(exchange(c.in.at, d[0], n), among...), nil)
 }
@@ -48,6 +53,7 @@ func (c *converter) allToAllOfParts(n int64, among []mlir.Named) error {
 		return c.errorf("all-to-all of %d operands among %d ranks", len(parts), n)
 	}
 	n = int64(len(parts))
+	c.names(n)
 	elem, dims := t.tuple[0].elem, t.tuple[0].dims
 	row, all := c.typ(shape{elem: elem, dims: slices.Concat([]int64{1}, dims)}), c.typ(shape{elem: elem, dims: slices.Concat([]int64{n}, dims)})
 	rows := make([]string, n)
@@ -71,5 +77,25 @@ func (c *converter) allToAllOfParts(n int64, among []mlir.Named) error {
 		out[k] = mlir.Use{Name: got}
 	}
 	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: out, Types: []mlir.Type{c.typ(t)}})
+	return nil
+}
+
+// each makes a collective of several operands one for each of them.
+func (c *converter) each(depth int) error {
+	of, t := c.in, c.in.shape
+	if len(of.operands) != len(t.tuple) {
+		return c.errorf("%s of %d operands gives %d", of.opcode, len(of.operands), len(t.tuple))
+	}
+	var out []mlir.Use
+	for i, o := range of.operands {
+		one := *of
+		one.operands, one.shape, one.name = []string{o}, t.tuple[i], c.temporary()
+		if err := c.instruction(&one, depth); err != nil {
+			return err
+		}
+		out = append(out, mlir.Use{Name: one.name})
+	}
+	c.in = of
+	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: of.name, Operands: out, Types: []mlir.Type{c.typ(t)}})
 	return nil
 }

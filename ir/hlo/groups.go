@@ -13,33 +13,121 @@ const maxRanks = 1 << 16
 // among says which ranks the instruction is among.
 func (c *converter) among() ([]mlir.Named, error) {
 	var out []mlir.Named
+	if len(c.in.operands) == 0 {
+		return nil, nil
+	}
 	if a, ok := get(c.in.attrs, "channel_id"); ok {
 		n, err := c.numbers(a)
 		if err != nil {
 			return nil, err
 		}
 		if len(n) == 1 {
-			c.channels = c.channels || n[0] > 0
 			out = append(out, mlir.Named{Name: "channel_id", Val: mlir.Number(a.start, n[0])})
 		}
 	}
-	if a, ok := get(c.in.attrs, "replica_groups"); ok {
-		text := c.src.Text[a.start:a.end]
-		val, known := c.lists[text] // those of one text are one list
-		if !known {
-			rows, err := c.groups(a)
-			if err != nil {
+	a, ok := get(c.in.attrs, "replica_groups")
+	if !ok && !slices.Contains(collectives, c.in.opcode) {
+		return out, nil
+	}
+	text := c.src.Text[a.start:a.end]
+	l, known := c.lists[text] // those of one text are one list
+	if !known {
+		var rows [][]int64
+		if ok {
+			var err error
+			if rows, err = c.groups(a); err != nil {
 				return nil, err
 			}
-			for _, r := range rows {
-				c.ranks = max(c.ranks, slices.Max(append(r, -1))+1)
-			}
-			val = mlir.Rows(a.start, rows)
-			c.lists[text] = val
 		}
-		out = append(out, mlir.Named{Name: "replica_groups", Val: val})
+		for _, r := range rows {
+			l.ranks = max(l.ranks, slices.Max(append(r, -1))+1)
+		}
+		l.groups = mlir.Rows(max(a.start, c.in.at), rows)
+		c.lists[text] = l
 	}
-	return out, nil
+	c.names(l.ranks)
+	return append(out, mlir.Named{Name: "replica_groups", Val: l.groups}), nil
+}
+
+// list is a list of groups, and how many ranks there are for it to name them.
+type list struct {
+	groups mlir.Attr
+	ranks  int64
+}
+
+// names notes how many there are of what the instruction is among, of which it names so many: all
+// if it names none.
+func (c *converter) names(n int64) {
+	among := replicas
+	switch {
+	case c.text("use_global_device_ids") == "true":
+		among = ranks
+	case c.channel() && slices.Contains(betweenPartitions, c.in.opcode):
+		among = partitions
+	case n == 0 && c.channel():
+		among = ranks
+	}
+	if n == 0 {
+		n = c.everyone()
+	}
+	c.named[among] = max(c.named[among], n)
+}
+
+// What the numbers of a collective stand for: indices of named.
+const (
+	replicas = iota
+	partitions
+	ranks
+)
+
+// counted are the module's attributes that say how many replicas and partitions there are, by
+// their names in HLO and in StableHLO.
+var counted = [][2]string{{"replica_count", "mhlo.num_replicas"}, {"num_partitions", "mhlo.num_partitions"}}
+
+// betweenPartitions are collectives that a channel makes those of the partitions of one replica.
+// Others with a channel are of replicas with all of their partitions, or of ranks.
+var betweenPartitions = []string{"all-to-all", "collective-permute", "collective-broadcast"}
+
+// world says how many replicas and partitions there are where the text leaves it to whoever runs
+// the module: as few as its collectives name.
+func (c *converter) world() error {
+	r, p := max(c.named[replicas], 1), max(c.named[partitions], 1)
+	p = max(p, (c.named[ranks]+r-1)/r)
+	if r > maxRanks || p > maxRanks/r {
+		return c.errorf("more than %d ranks", maxRanks)
+	}
+	for i, key := range counted {
+		if n := []int64{r, p}[i]; n > 1 {
+			c.out.Attrs = append(c.out.Attrs, mlir.Named{Name: key[1], Val: mlir.Number(c.m.at, n)})
+		}
+	}
+	return nil
+}
+
+// channel reports whether the instruction is among partitions.
+func (c *converter) channel() bool {
+	_, n, err := c.list("channel_id")
+	return err == nil && len(n) == 1 && n[0] > 0
+}
+
+// collectives are instructions that are among all ranks where the text names none.
+var collectives = []string{"all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-broadcast"}
+
+// everyone is how many ranks there are by the sizes of a collective of all of them, 0 if these
+// do not tell.
+func (c *converter) everyone() int64 {
+	from, to := c.by[c.in.operands[0]].shape, c.in.shape
+	if to.many && len(to.tuple) > 0 {
+		to = to.tuple[0]
+	}
+	if c.in.opcode == "reduce-scatter" {
+		from, to = to, from
+	}
+	_, l, err := c.list("dimensions")
+	if err != nil || len(l) != 1 || l[0] < 0 || l[0] >= int64(min(len(from.dims), len(to.dims))) || from.dims[l[0]] == 0 {
+		return 0
+	}
+	return min(to.dims[l[0]]/from.dims[l[0]], maxRanks)
 }
 
 // groups reads {{0,1},{2,3}}, or [2,2]<=[4], or a mesh and its axes.

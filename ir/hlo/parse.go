@@ -116,8 +116,7 @@ func (p *scanner) computation(at int, entry bool) *computation {
 		}
 	}
 	p.body(c)
-	if p.err == nil && p.i < len(p.s) && p.s[p.i] == ',' {
-		p.i++
+	if p.err == nil && p.eat(",") {
 		p.attributes()
 	}
 	return c
@@ -157,8 +156,7 @@ func (p *scanner) instruction() (*instruction, bool) {
 	in.name = p.name("an instruction")
 	p.expect("=", "behind the name of an instruction")
 	p.does(in)
-	if p.err == nil && p.i < len(p.s) && p.s[p.i] == ',' {
-		p.i++
+	if p.err == nil && p.eat(",") {
 		in.attrs = p.attributes()
 	}
 	return in, root
@@ -268,8 +266,10 @@ func (p *scanner) element(of string) string {
 	return in.name
 }
 
-// attributes reads NAME=VALUE with commas. A value ends with its line, or with the next one if
-// nothing stands on the first; values are left as they are.
+// callees are attributes that name a computation, or have it in their place.
+var callees = []string{"to_apply", "calls", "condition", "body", "true_computation", "false_computation", "select", "scatter"}
+
+// attributes reads NAME=VALUE with commas; values are left as they are.
 func (p *scanner) attributes() []attribute {
 	var out []attribute
 	for p.err == nil {
@@ -282,27 +282,26 @@ func (p *scanner) attributes() []attribute {
 			p.space()
 		}
 		a.start = p.i
-		if (a.name == "to_apply" || a.name == "calls") && p.peek() == '{' {
+		if slices.Contains(callees, a.name) && p.peek() == '{' {
 			a.inline = p.inline(a.name)
 			a.end = p.i
 		} else {
 			a.end = p.value()
 		}
-		out = append(out, a)
-		if p.i >= len(p.s) || p.s[p.i] != ',' {
+		if out = append(out, a); !p.eat(",") {
 			break
 		}
-		p.i++
 	}
 	return out
 }
 
 // value goes behind the value of an attribute, and returns its end: comments are no part of it.
+// It ends with its line, where a bracket closes that it does not open, or before an instruction.
 func (p *scanner) value() int {
-	end := p.i
+	start, end := p.i, p.i
 	for p.err == nil && p.i < len(p.s) {
 		c := p.s[p.i]
-		if c == ',' || c == '\n' {
+		if c == ',' || c == '\n' || c == '}' || end > start && p.i > end && p.another() {
 			break
 		}
 		switch {
@@ -321,6 +320,14 @@ func (p *scanner) value() int {
 		end = p.i
 	}
 	return end
+}
+
+// another reports whether an instruction is next.
+func (p *scanner) another() bool {
+	q := &scanner{src: p.src, s: p.s, i: p.i}
+	q.eat("%")
+	word := q.word()
+	return word == "ROOT" || word != "" && q.peek() == '='
 }
 
 // shape reads a type: an element type, sizes and a layout, or a tuple of types.
@@ -355,7 +362,7 @@ func (p *scanner) shape(depth int) shape {
 		}
 		at := p.i
 		if p.eat("<=") {
-			p.failf(at, "a size that is only bounded")
+			p.failf(at, "a tensor whose size is known at run time only (<=...) is not supported; compile the program for fixed sizes")
 		}
 		n := p.integer("a size")
 		if n < 0 || len(t.dims) == maxDims {

@@ -1,9 +1,11 @@
 package hlo
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -13,17 +15,24 @@ func specials() map[string]func(c *converter, depth int) error {
 		"copy": same, "copy-start": same, "copy-done": same, "domain": same, "add-dependency": same, "async-update": same, "bitcast": bitcast,
 		"constant": constant, "fusion": function("calls"), "call": function("to_apply"), "compare": compare, "slice": slice, "pad": pad, "dot": dot,
 		"convolution": convolution, "reduce-window": reduceWindow, "select-and-scatter": reduceWindow, "topk": topK, "all-to-all": allToAll,
-		"gather":            indexed("dimension_numbers", "offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "operand_batching_dims", "start_indices_batching_dims"),
-		"scatter":           indexed("scatter_dimension_numbers", "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "index_vector_dim", "input_batching_dims", "scatter_indices_batching_dims"),
-		"rng-bit-generator": word("rng_bit_generator", "algorithm", "rng_algorithm", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
-		"triangular-solve":  solver,
-		"cholesky":          solver,
-		"while":             while,
-		"conditional":       conditional,
-		"async-start":       asyncStart,
-		"async-done":        done,
-		"custom-call":       customCall,
-		"rng":               word("rng", "distribution", "rng_distribution", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
+		"gather":              indexed("dimension_numbers", "offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "operand_batching_dims", "start_indices_batching_dims"),
+		"scatter":             indexed("scatter_dimension_numbers", "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "index_vector_dim", "input_batching_dims", "scatter_indices_batching_dims"),
+		"rng-bit-generator":   word("rng_bit_generator", "algorithm", "rng_algorithm", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
+		"triangular-solve":    solver,
+		"cholesky":            solver,
+		"batch-norm-training": batchNorm, "batch-norm-inference": batchNorm, "batch-norm-grad": batchNorm,
+		"dynamic-slice":        vector(1, "dynamic_slice_sizes", "slice_sizes"),
+		"dynamic-update-slice": vector(2, "", ""),
+		"set-dimension-size":   bounded,
+		"while":                while,
+		"conditional":          conditional,
+		"async-start":          asyncStart,
+		"async-done":           done,
+		"custom-call":          customCall,
+		"rng":                  random,
+		"scan":                 scan,
+		"ragged-dot":           raggedDot,
+		"mulhi":                mulHigh,
 	}
 }
 
@@ -46,7 +55,38 @@ func customCall(c *converter, _ int) error {
 	if config := c.text("backend_config"); config != "" {
 		attrs = append(attrs, named("backend_config", mlir.Text(c.in.at, config))...)
 	}
-	return c.operation("custom_call", attrs, nil)
+	one := *c.in
+	one.operands = nil
+	for _, o := range c.in.operands { // it gets the tensors
+		uses, _ := c.leaves(o, c.by[o].shape)
+		for _, u := range uses {
+			one.operands = append(one.operands, u.Name)
+		}
+	}
+	if !one.shape.many && one.shape.elem != "token" {
+		c.in = &one
+		return c.operation("custom_call", attrs, nil)
+	}
+	result := c.temporary()
+	spec := mlir.Spec{Name: "stablehlo.custom_call", Attrs: attrs}
+	for _, o := range one.operands {
+		spec.Operands = append(spec.Operands, mlir.Use{Name: o})
+	}
+	var parts []mlir.Use
+	for _, t := range tensors(one.shape, nil) {
+		if t.elem == "token" {
+			parts = append(parts, mlir.Use{Name: c.temporary()})
+			c.add(mlir.Spec{Name: "stablehlo.create_token", Result: parts[len(parts)-1].Name, Types: []mlir.Type{c.typ(t.shape)}})
+			continue
+		}
+		parts = append(parts, mlir.Use{Name: result, Index: spec.Results})
+		spec.Results++
+		spec.Types = append(spec.Types, c.typ(t.shape))
+	}
+	spec.Result = unless(spec.Results == 0, result)
+	c.add(spec)
+	c.whole(c.in.name, one.shape, parts)
+	return nil
 }
 
 // list is an attribute as numbers; nil where it is absent.
@@ -138,58 +178,6 @@ func (c *converter) laidOut(v string, t shape, back bool) string {
 	c.as("stablehlo.transpose", next, c.typ(to), named("permutation", mlir.Numbers(c.in.at, order...)), v)
 	return next
 }
-
-// constant reads {1, 2}, nested as the type is. Elements that the text leaves out are not
-// known: whoever runs the function has to give them.
-func constant(c *converter, _ int) error {
-	t := c.typ(c.in.shape)
-	p := &scanner{src: c.src, s: c.src.Text[:c.in.inside.end], i: c.in.inside.start}
-	if !t.Tensor {
-		return c.errorf("a constant of type %s", t)
-	}
-	if strings.HasPrefix(strings.TrimSpace(c.src.Text[c.in.inside.start:c.in.inside.end]), "{...}") {
-		c.as("stablehlo.custom_call", c.in.name, t, named("call_target_name", mlir.Text(c.in.at, "hlo.constant")))
-		return nil
-	}
-	l := &mlir.Literal{Shape: t.Shape}
-	n := int64(0)
-	for p.err == nil && p.peek() != 0 {
-		ch := p.peek()
-		if ch == '{' || ch == '}' || ch == ',' {
-			p.i++
-			continue
-		}
-		at := p.i
-		for p.i < len(p.s) && strings.IndexByte("{}, \t\r\n", p.s[p.i]) < 0 {
-			p.i++
-		}
-		var err error
-		if l.Data, err = mlir.ElementOf(l.Data, t.Elem, p.s[at:p.i]); err != nil {
-			return errorAt(c.src, at, p.i-at, "constant", "%v", err)
-		}
-		n++
-	}
-	want := int64(1)
-	for _, d := range t.Shape {
-		if d > 0 && want > maxElements/d {
-			return c.errorf("a constant of type %s", t)
-		}
-		want *= d
-	}
-	if n != want {
-		return c.errorf("%d elements for a constant of type %s", n, t)
-	}
-	var err error
-	if l.DType, err = mlir.ElementType(t.Elem); err != nil {
-		return c.errorf("%v", err)
-	}
-	l.Splat = n == 1 && len(t.Shape) == 0
-	c.as("stablehlo.constant", c.in.name, t, named("value", mlir.Constant(c.in.at, l)))
-	return p.err
-}
-
-// maxElements bounds the elements of a constant.
-const maxElements = 1 << 40
 
 // function calls a computation, which becomes part of the function.
 func function(key string) func(*converter, int) error {
@@ -327,58 +315,6 @@ func (c *converter) window() (map[string][]int64, error) {
 	return out, p.err
 }
 
-// dot reads which dimensions of both operands belong together.
-func dot(c *converter, _ int) error {
-	var attrs []mlir.Named
-	for _, n := range [][2]string{{"batching_dims", "batch_dims"}, {"contracting_dims", "contracting_dims"}} {
-		l, _, err := c.list("lhs_" + n[1])
-		if err != nil {
-			return err
-		}
-		r, _, err := c.list("rhs_" + n[1])
-		if err != nil {
-			return err
-		}
-		attrs = append(attrs, named(n[0], mlir.Parts(c.in.at, l, r))...)
-	}
-	return c.operation("dot_general", attrs, nil)
-}
-
-// labels are the parts of dim_labels=b01f_01io->b01f.
-func (c *converter) labels() []string {
-	return strings.FieldsFunc(c.text("dim_labels"), func(r rune) bool { return r == '_' || r == '-' || r == '>' })
-}
-
-func convolution(c *converter, _ int) error {
-	w, err := c.window()
-	if err != nil {
-		return err
-	}
-	attrs, err := c.renamed(renamed["convolution"])
-	if err != nil {
-		return err
-	}
-	for key, to := range map[string]string{"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation", "rhs_dilate": "rhs_dilation", "rhs_reversal": "window_reversal"} {
-		if l := w[key]; l != nil {
-			attrs = append(attrs, named(to, mlir.Numbers(c.in.at, l...))...)
-		}
-	}
-	labels := c.labels()
-	var parts []mlir.Attr
-	for _, l := range labels {
-		var dims []mlir.Attr
-		for _, r := range l {
-			if r >= '0' && r <= '9' {
-				dims = append(dims, mlir.Number(c.in.at, int64(r-'0')))
-			} else {
-				dims = append(dims, mlir.Word(c.in.at, string(r)))
-			}
-		}
-		parts = append(parts, mlir.List(c.in.at, dims...))
-	}
-	return c.operation("", append(attrs, named("dim_numbers", mlir.Parts(c.in.at, parts...))...), nil)
-}
-
 // indexed reads the dimension numbers of gather and scatter.
 func indexed(name string, keys ...string) func(*converter, int) error {
 	return func(c *converter, depth int) error {
@@ -456,4 +392,62 @@ func solver(c *converter, _ int) error {
 		}
 	}
 	return c.operation("", attrs, nil)
+}
+
+// batchNorm has a number that is not whole.
+func batchNorm(c *converter, _ int) error {
+	attrs, err := c.renamed(map[string]string{"feature_index": "feature_index"})
+	if err != nil {
+		return err
+	}
+	return c.operation("", append(attrs, named("epsilon", mlir.Word(c.in.at, c.text("epsilon")))...), nil)
+}
+
+func mulHigh(c *converter, _ int) error { return c.operation("chlo.mulhi", nil, nil) }
+
+// random draws numbers between two, or around one, for the shape of the result.
+func random(c *converter, _ int) error {
+	if err := c.want(2); err != nil {
+		return err
+	}
+	at, rank := c.in.at, int64(len(c.in.shape.dims))
+	l := &mlir.Literal{DType: ir.I64, Shape: []int64{rank}}
+	for _, n := range c.in.shape.dims {
+		l.Data = binary.LittleEndian.AppendUint64(l.Data, uint64(n))
+	}
+	sizes := c.temporary()
+	c.as("stablehlo.constant", sizes, mlir.Type{Tensor: true, Elem: "i64", Shape: l.Shape}, named("value", mlir.Constant(at, l)))
+	kind := strings.ToUpper(strings.TrimPrefix(c.text("distribution"), "rng_"))
+	c.as("stablehlo.rng", c.in.name, c.typ(c.in.shape), named("rng_distribution", mlir.Word(at, kind)), append(slices.Clone(c.in.operands), sizes)...)
+	return nil
+}
+
+// vector gives an operation its indices one by one, which may be one vector behind so many operands.
+func vector(behind int, list, to string) func(*converter, int) error {
+	return func(c *converter, _ int) error {
+		attrs, err := c.renamed(map[string]string{list: to})
+		if err != nil {
+			return err
+		}
+		of := c.in.operands
+		if len(of) != behind+1 || len(c.by[of[behind]].shape.dims) != 1 {
+			return c.operation("", attrs, nil)
+		}
+		one, t := *c.in, c.by[of[behind]].shape
+		one.operands = slices.Clone(of[:behind])
+		part, scalar := c.typ(shape{elem: t.elem, dims: []int64{1}}), c.typ(shape{elem: t.elem})
+		for k := range min(t.dims[0], maxDims) {
+			cut, index := c.temporary(), c.temporary()
+			c.as("stablehlo.slice", cut, part, named("start_indices", mlir.Numbers(c.in.at, k), "limit_indices", mlir.Numbers(c.in.at, k+1), "strides", mlir.Numbers(c.in.at, 1)), of[behind])
+			c.as("stablehlo.reshape", index, scalar, nil, cut)
+			one.operands = append(one.operands, index)
+		}
+		c.in = &one
+		return c.operation("", attrs, nil)
+	}
+}
+
+// bounded refuses sizes that are known at run time only.
+func bounded(c *converter, _ int) error {
+	return c.errorf("op not supported: %s: a tensor whose size is known at run time only; compile the program for fixed sizes", c.in.opcode)
 }

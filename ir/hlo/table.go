@@ -14,7 +14,7 @@ var plain = map[string]string{
 	"is-finite": "", "log": "", "logistic": "", "maximum": "", "minimum": "", "multiply": "", "negate": "", "not": "", "or": "", "partition-id": "", "power": "",
 	"remainder": "", "replica-id": "", "round-nearest-afz": "", "round-nearest-even": "", "rsqrt": "", "select": "", "shift-left": "",
 	"shift-right-arithmetic": "", "shift-right-logical": "", "sign": "", "sine": "", "sqrt": "", "subtract": "", "tan": "", "tanh": "", "xor": "", "real": "", "imag": "",
-	"reshape": "", "dynamic-update-slice": "", "after-all": "", "count-leading-zeros": "", "bitcast-convert": "",
+	"reshape": "", "after-all": "", "count-leading-zeros": "", "bitcast-convert": "",
 	"popcnt": "", "exponential-minus-one": "exponential_minus_one", "log-plus-one": "log_plus_one", "erf": "chlo.erf", "opt-barrier": "optimization_barrier",
 	"acos": "chlo.acos", "acosh": "chlo.acosh", "asin": "chlo.asin", "asinh": "chlo.asinh", "atanh": "chlo.atanh", "cosh": "chlo.cosh", "sinh": "chlo.sinh",
 }
@@ -27,7 +27,6 @@ var renamed = map[string]map[string]string{
 	"reverse":              {"dimensions": "dimensions"},
 	"reduce":               {"dimensions": "dimensions"},
 	"iota":                 {"iota_dimension": "iota_dimension"},
-	"dynamic-slice":        {"dynamic_slice_sizes": "slice_sizes"},
 	"get-dimension-size":   {"dimensions": "dimension"},
 	"reduce-precision":     {"exponent_bits": "exponent_bits", "mantissa_bits": "mantissa_bits"},
 	"get-tuple-element":    {"index": "index"},
@@ -39,9 +38,6 @@ var renamed = map[string]map[string]string{
 	"reduce-scatter":       {"dimensions": "scatter_dimension"},
 	"collective-permute":   {"source_target_pairs": "source_target_pairs"},
 	"collective-broadcast": {},
-	"batch-norm-training":  {"feature_index": "feature_index"},
-	"batch-norm-inference": {"feature_index": "feature_index"},
-	"batch-norm-grad":      {"feature_index": "feature_index"},
 	"convolution":          {"feature_group_count": "feature_group_count", "batch_group_count": "batch_group_count"},
 }
 
@@ -63,6 +59,12 @@ func (c *converter) instruction(in *instruction, depth int) error {
 			return f(c, depth)
 		}
 		return c.errorf("op not supported: %s", in.opcode)
+	}
+	if _, ok := get(in.attrs, "slice_sizes"); ok && in.opcode == "collective-permute" {
+		return c.errorf("op not supported: collective-permute of slices (slice_sizes) into another tensor")
+	}
+	if in.shape.many && slices.Contains([]string{"all-gather", "reduce-scatter", "collective-permute", "collective-broadcast"}, in.opcode) {
+		return c.each(depth)
 	}
 	attrs, err := c.renamed(names)
 	if err != nil {
@@ -145,6 +147,9 @@ func (c *converter) renamed(names map[string]string) ([]mlir.Named, error) {
 		n, err := c.numbers(a)
 		if err != nil {
 			return nil, err
+		}
+		if a.name == "source_target_pairs" {
+			c.names(slices.Max(append(n, -1)) + 1)
 		}
 		val := mlir.Numbers(a.start, n...)
 		if slices.Contains(scalars, to) {
