@@ -410,6 +410,27 @@ func TestStridedBeyond(t *testing.T) {
 	}
 }
 
+// What assignments to slices become: a tensor's number, and zeros, in the layout of the place.
+func TestFilled(t *testing.T) {
+	of := func(shape []int64, bits ...string) recordedTensor {
+		x := recordedTensor{DType: "float32", Shape: shape, Stride: []int64{3, 1}[2-len(shape):]}
+		for _, b := range bits {
+			x.Data = append(x.Data, json.RawMessage(`"`+b+`"`))
+		}
+		return x
+	}
+	const one, two = "3f800000", "40000000"
+	x, n := of([]int64{2, 3}, one, two, one, two, one, two), of([]int64{}, two)
+	for _, r := range []recorded{
+		{Target: "aten.fill.Tensor", Args: "(x0, x1)", In: []recordedTensor{x, n}, Out: []recordedTensor{of([]int64{2, 3}, two, two, two, two, two, two)}},
+		{Target: "aten.zero.default", Args: "(x0,)", In: []recordedTensor{x}, Out: []recordedTensor{of([]int64{2, 3}, "00000000", "00000000", "00000000", "00000000", "00000000", "00000000")}},
+	} {
+		if msg := r.differs(t); msg != "" {
+			t.Errorf("%s: %s", r.Target, msg)
+		}
+	}
+}
+
 // A causal mask that ends at the last key is concert's with as many queries only.
 func TestCausalLengths(t *testing.T) {
 	for _, keys := range []int64{2, 3} {

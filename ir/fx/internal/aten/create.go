@@ -20,7 +20,7 @@ var creationOps = []row{
 	{"aten.scalar_tensor.default", "fill_value", full},
 	{"aten.zeros.default aten.empty.memory_format aten._efficientzerotensor.default", "size", fill(0)},
 	{"aten.empty_strided.default", "size stride", fill(0)},
-	{"aten.zeros_like.default aten.empty_like.default", "self", fill(0)},
+	{"aten.zeros_like.default aten.empty_like.default aten.zero.default", "self", fill(0)},
 	{"aten.new_zeros.default aten.new_empty.default", "self size", fill(0)},
 	{"aten.new_empty_strided.default", "self size stride", fill(0)},
 	{"aten.ones.default", "size", fill(1)},

@@ -14,7 +14,7 @@ import (
 var movementOps = []row{
 	{"aten.clone.default aten.contiguous.default aten.lift_fresh_copy.default", "self", unary(ir.OpClone)},
 	{"prims.device_put.default", "self device non_blocking", unary(ir.OpClone)},
-	{"aten.copy.default", "self src non_blocking", copyInto},
+	{"aten.copy.default aten.fill.Tensor", "self src non_blocking", copyInto},
 	{"aten.cat.default", "tensors dim", cat},
 	{"aten.index.Tensor aten._unsafe_index.Tensor", "self indices", index},
 	{"aten.index_select.default", "self dim index", indexSelect},
