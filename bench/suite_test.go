@@ -40,7 +40,7 @@ func suite(t *testing.T, device string, paths ...string) (string, error) {
 // other tests run there, is left out.
 func TestSuite(t *testing.T) {
 	const dir = "../ir/stablehlo/testdata/"
-	for device, paths := range map[string][]string{"interp": {dir}, "host": {dir}, "cuda": {dir + "calls.mlir", dir + "random.mlir", dir + "control.mlir", dir + "loops.mlir", dir + "more.mlir", dir + "elementwise.mlir", dir + "float8.mlir", dir + "general.mlir", dir + "tensors.mlir", dir + "windows.mlir", dir + "older.mlir", dir + "collectives.mlir", dir + "regions.mlir", dir + "shapes.mlir"}} {
+	for device, paths := range map[string][]string{"interp": {dir}, "host": {dir}, "cuda": {dir + "calls.mlir", dir + "random.mlir", dir + "control.mlir", dir + "loops.mlir", dir + "more.mlir", dir + "elementwise.mlir", dir + "float8.mlir", dir + "general.mlir", dir + "tensors.mlir", dir + "windows.mlir", dir + "older.mlir", dir + "collectives.mlir", dir + "regions.mlir", dir + "shapes.mlir", dir + "dialects.mlir"}} {
 		out, err := suite(t, device, paths...)
 		if err != nil || strings.Contains(out, "skipped:") {
 			t.Errorf("%s: %v\n%s", device, err, out)

@@ -7,12 +7,17 @@ type Module struct {
 	*mlir.Module
 	find    Shardings // what is said of functions; nil: nothing
 	written bool      // attention that is spelled out stays as it is
+	entry   string    // which function is the program; empty: @main, or the only public one
 }
 
 // AsWritten keeps what is imported of the module from here on as it is written: programs do not have
 // attention that is recognised. Attention does not round its scores and weights to operands'
 // types, and gives zeros where all scores of a query are -Inf, and a softmax NaN.
 func (m *Module) AsWritten() { m.written = true }
+
+// Start says which function [Module.Program] makes a program of: empty is @main, or the only one that
+// is not private.
+func (m *Module) Start(name string) { m.entry = name }
 
 // Parse reads the module of a text, see [mlir.Parse]. The error is a *diag.Finding with a place.
 func Parse(name, text string) (*Module, error) {

@@ -16,19 +16,12 @@ type Program struct {
 	Constants []*mlir.Literal // by input: what it holds; nil of an argument
 }
 
-// Program makes a program of @main, or of the only function that is not private. The error is
-// a *diag.Finding with a place, or the verifier's.
+// Program makes a program of the function that Start names, of @main, or of the only function that is
+// not private. The error is a *diag.Finding with a place, or the verifier's.
 func (m *Module) Program() (*Program, error) {
-	f := m.Func("main")
-	for _, g := range m.Funcs {
-		if f == nil && !g.Private {
-			f = g
-		} else if g != f && !g.Private && f.Name != "main" {
-			return nil, mlir.ErrorAt(m.Source, g.At, 1, "stablehlo", "@%s and @%s are public: a program has @main, or one such function", f.Name, g.Name)
-		}
-	}
-	if f == nil {
-		return nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "there is no function")
+	f, err := m.start()
+	if err != nil {
+		return nil, err
 	}
 	im, outs, err := m.imported(f, true)
 	if err != nil {
@@ -71,6 +64,29 @@ func (m *Module) Program() (*Program, error) {
 		}
 	}
 	return p, nil
+}
+
+// start is the function that a program is made of.
+func (m *Module) start() (*mlir.Func, error) {
+	if m.entry != "" {
+		f := m.Func(m.entry)
+		if f == nil {
+			return nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "there is no function @%s", m.entry)
+		}
+		return f, nil
+	}
+	f := m.Func("main")
+	for _, g := range m.Funcs {
+		if f == nil && !g.Private {
+			f = g
+		} else if g != f && !g.Private && f.Name != "main" {
+			return nil, mlir.ErrorAt(m.Source, g.At, 1, "stablehlo", "@%s and @%s are public: a program is @main, the only such function, or what -func names", f.Name, g.Name)
+		}
+	}
+	if f == nil {
+		return nil, mlir.ErrorAt(m.Source, m.At, 1, "stablehlo", "there is no public function: a program is @main, the only such function, or what -func names")
+	}
+	return f, nil
 }
 
 // donate gives the storage of arguments to the results that their attributes name. Results

@@ -116,7 +116,8 @@ func controlRules() map[string]rule {
 	}
 }
 
-// otherRules are spellings of complex types, of shapes that are operands, and of older text.
+// otherRules are spellings of complex types, of shapes that are operands, of older text, and of
+// the dialects around: constants and casts there, which mean no more.
 func otherRules() map[string]rule {
 	return map[string]rule{
 		"stablehlo.real":                     {1, true, realPart},
@@ -137,6 +138,11 @@ func otherRules() map[string]rule {
 		"chlo.constant_like":                 {1, false, constantLike},
 		"chlo.conj":                          {1, true, realPart},
 		"stablehlo.real_dynamic_slice":       {4, false, realDynamicSlice},
+		"arith.constant":                     {0, true, constantOp},
+		"tensor.cast":                        {1, true, same},
+		"flow.tensor.dynamic_constant":       {0, false, constantOp},
+		"util.unfoldable_constant":           {0, false, constantOp},
+		"util.optimization_barrier":          {-1, true, same},
 	}
 }
 

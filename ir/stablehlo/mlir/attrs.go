@@ -10,7 +10,7 @@ func (p *Parser) dict(closing string) Attrs {
 	}
 	defer func() { p.depth-- }()
 	for p.Err == nil && !p.closed(closing) {
-		if len(out) > 0 && !p.Expect(",", "between attributes") {
+		if len(out) > 0 && (!p.Expect(",", "between attributes") || closing == "" && p.Peek() == 0) { // structures may end in a comma
 			return out
 		}
 		at := p.Pos

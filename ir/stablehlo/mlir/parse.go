@@ -1,6 +1,7 @@
 package mlir
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
@@ -313,8 +314,10 @@ func (p *Parser) operation() *Operation {
 		p.generic(o)
 	} else if o.Name = p.Word(); o.Name == "" {
 		p.Failf(p.Pos, "expected an operation, found %s", p.found())
-	} else {
-		p.pretty(o)
+	} else if p.pretty(o); p.Err != nil {
+		p.foreign(o)
+	} else if isForeign(o) {
+		p.other = o
 	}
 	if o.Outs == nil {
 		o.Outs = outs(o)
@@ -323,6 +326,27 @@ func (p *Parser) operation() *Operation {
 		o.Location = p.location()
 	}
 	return o
+}
+
+// forms are the dialects whose custom assembly formats the parser knows.
+var forms = []string{"stablehlo", "chlo", "func", "sdy", "check", "interpreter"}
+
+// foreign blames what could not be read on the operation, where its dialect is another one, or on
+// such a one before it, if what could not be read is no operation.
+func (p *Parser) foreign(o *Operation) {
+	if !strings.Contains(o.Name, ".") && p.other != nil {
+		o = p.other
+	}
+	if p.blamed || !isForeign(o) {
+		return
+	}
+	p.blamed = true
+	p.Err = ErrorAt(p.src, o.At, len(o.Name), "syntax", "op not supported: %s: the dialects that are read are %s", o.Name, strings.Join(forms, ", "))
+}
+
+func isForeign(o *Operation) bool {
+	dialect, _, ok := strings.Cut(o.Name, ".")
+	return ok && !slices.Contains(forms, dialect)
 }
 
 // MaxNumbers bounds what an operation defines.

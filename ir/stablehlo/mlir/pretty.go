@@ -1,5 +1,7 @@
 package mlir
 
+import "strings"
+
 // This file reads the forms that dialects print for their own operations. Most are a list of
 // values, words and attributes with or without names, and types behind a colon; what differs
 // has its function here.
@@ -43,6 +45,9 @@ func (p *Parser) pretty(o *Operation) {
 			p.number()
 		}
 	}
+	if !strings.HasSuffix(o.Name, "return") {
+		p.space() // what an operation is of may stand on the next line
+	}
 	p.items(o)
 	if p.ahead("dim_numbers") || p.ahead("out_sharding") { // on a line of its own
 		p.items(o)
@@ -64,7 +69,7 @@ func (p *Parser) items(o *Operation) {
 			}
 		}
 		switch c := p.Peek(); {
-		case c == ':' || c == '}' || c == ')' || c == 0 || !comma && p.ahead("loc"):
+		case c == ':' || c == '}' || c == ')' || c == 0 || !comma && (p.ahead("loc") || strings.HasPrefix(p.s[p.Pos:], "->")):
 			return
 		case c == '(':
 			p.Pos++
@@ -162,9 +167,12 @@ func (p *Parser) ranges(o *Operation) {
 }
 
 // signature reads the types behind a colon: (A, B) -> C, A, B -> C, or a list. A form whose
-// types are those of its attributes has none.
+// types are those of its attributes has none, or only that of the result behind an arrow.
 func (p *Parser) signature(o *Operation) {
 	if p.Peek() != ':' {
+		if p.sameLine() && p.Eat("->") {
+			o.Outs = p.resultTypes()
+		}
 		return
 	}
 	p.Pos++
@@ -179,7 +187,7 @@ func (p *Parser) signature(o *Operation) {
 	for p.Err == nil && p.Eat(",") {
 		o.Ins = append(o.Ins, p.typ())
 	}
-	if p.Eat("->") {
+	if p.Eat("->") || p.sameLine() && p.Keyword("to") { // of casts
 		o.Outs = p.resultTypes()
 	}
 }

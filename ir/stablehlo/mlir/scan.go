@@ -22,6 +22,8 @@ type Parser struct {
 	alias     map[string]Attr // by name
 	meant     int             // attributes that names have stood for
 	typeAlias map[string]Type // of tensors, by name
+	other     *Operation      // the last one of a dialect whose formats are not known
+	blamed    bool            // Err says that it is such a one
 }
 
 // ErrorAt makes an error that points into a text.

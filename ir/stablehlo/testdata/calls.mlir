@@ -93,6 +93,21 @@ func.func @factors() {
 
 // -----
 
+func.func @xla() {
+  %a = stablehlo.constant dense<[[0.0, 2.0], [3.0, 4.0], [1.5, 3.0]]> : tensor<3x2xf64>
+  %qr, %tau = stablehlo.custom_call @Qr(%a) : (tensor<3x2xf64>) -> (tensor<3x2xf64>, tensor<2xf64>)
+  %q = stablehlo.custom_call @ProductOfElementaryHouseholderReflectors(%qr, %tau) : (tensor<3x2xf64>, tensor<2xf64>) -> tensor<3x2xf64>
+  %qtq = stablehlo.dot_general %q, %q, contracting_dims = [0] x [0] : (tensor<3x2xf64>, tensor<3x2xf64>) -> tensor<2x2xf64>
+  check.expect_almost_eq_const %qtq, dense<[[1.0, 0.0], [0.0, 1.0]]> : tensor<2x2xf64>
+  %lu, %pivots, %order = stablehlo.custom_call @LuDecomposition(%a) : (tensor<3x2xf64>) -> (tensor<3x2xf64>, tensor<2xi32>, tensor<3xi32>)
+  check.expect_almost_eq_const %lu, dense<[[3.0, 4.0], [0.0, 2.0], [0.5, 0.5]]> : tensor<3x2xf64>
+  check.expect_eq_const %pivots, dense<[1, 1]> : tensor<2xi32>
+  check.expect_eq_const %order, dense<[1, 0, 2]> : tensor<3xi32>
+  func.return
+}
+
+// -----
+
 // Signs of vectors are free: what factors make together is not.
 func.func @spectral() {
   %a = stablehlo.constant dense<[[3.0, 0.0, 4.0], [0.0, 2.0, 0.0]]> : tensor<2x3xf32>

@@ -1,5 +1,5 @@
-// Package lapack has the functions of LAPACK, cuSOLVER and cuSPARSE that JAX's linear algebra calls by
-// name, as operations of the IR. Names, arguments and flags are those of jaxlib's FFI targets.
+// Package lapack has the functions of LAPACK, cuSOLVER, cuSPARSE and XLA that JAX's linear algebra calls
+// by name, as operations of the IR. Names, arguments and flags are those of jaxlib's FFI targets.
 package lapack
 
 import (
@@ -44,6 +44,12 @@ func Find(target string) (Function, int) {
 		return permutation, 1
 	case "cusparse_gtsv2_ffi":
 		return tridiagonal, 4
+	case "Qr": // these three are XLA's own names
+		return qr, 1
+	case "ProductOfElementaryHouseholderReflectors":
+		return product, 2
+	case "LuDecomposition":
+		return ordered, 1
 	}
 	name, isFFI := strings.CutSuffix(target, "_ffi")
 	lapack, ok := strings.CutPrefix(name, "lapack_")
@@ -89,6 +95,20 @@ func lu(to decompose.Looper, _ Flags, in []*ir.Value, _ []ir.Type) ([]*ir.Value,
 	}
 	info := to.Op(ir.OpFull, nil, ir.A("value", 0.0), nil, ir.TensorOf(ir.I32, f.Sign.Type().Shape()))
 	return append([]*ir.Value{f.LU, f.Pivots}, info...), nil
+}
+
+// ordered are factors, exchanges of rows, counted from 0, and the order of rows that they make.
+func ordered(to decompose.Looper, _ Flags, in []*ir.Value, declared []ir.Type) ([]*ir.Value, error) {
+	if len(declared) != 3 {
+		return nil, fmt.Errorf("a decomposition of %d results, want 3: factors, pivots and a permutation", len(declared))
+	}
+	f, err := decompose.LU(to, in[0])
+	if err != nil {
+		return nil, err
+	}
+	pivots := to.Op(ir.OpSub, nil, ir.A("scalar", int64(1)), []*ir.Value{f.Pivots})[0]
+	order, err := decompose.Permutation(to, pivots, declared[2])
+	return []*ir.Value{f.LU, pivots, order}, err
 }
 
 func qr(to decompose.Looper, _ Flags, in []*ir.Value, _ []ir.Type) ([]*ir.Value, error) {
