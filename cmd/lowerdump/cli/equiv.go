@@ -45,7 +45,7 @@ Examples:
 		if len(files) != 1 && len(files) != 2 {
 			return usagef("want BEFORE or BEFORE AFTER, got %s", count(len(files), "file"))
 		}
-		t.global = len(files) == 1
+		t.global, t.entry = len(files) == 1, f.fn
 		var fs [2]*ir.Func
 		for i, file := range files {
 			in, err := t.load(file)

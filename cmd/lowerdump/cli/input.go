@@ -123,6 +123,7 @@ func (t tool) loadStableHLO(path string, data []byte, parse func(name, text stri
 		return nil, err
 	}
 	m.Sharded(sdy.Inferred)
+	m.Start(t.entry)
 	p, err := m.Program()
 	if err == nil && !t.global {
 		err = compile.Partition(p.Module, compile.PartitionOptions{})
@@ -205,6 +206,7 @@ func (t tool) compiled(ctx context.Context, path string, s source) (*compiled, e
 	if _, err := t.parsed(s.pipeline); err != nil {
 		return nil, err // before a large file is read
 	}
+	t.entry = s.fn
 	in, err := t.load(path)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,8 @@ type tool struct {
 	table    *passes.Table        // nil: the standard one
 	busy     *foreground.Progress // nil: nobody watches
 	compiler compiler
-	global   bool // programs with shardings stay those of one device
+	global   bool   // programs with shardings stay those of one device
+	entry    string // which function of a text with several public ones is its program; empty: @main
 }
 
 // compiler is compile.Compile, or what a test watches it by.

@@ -50,6 +50,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if _, err := t.parsed(f.pipeline); err != nil {
 		return err // before a large file is read
 	}
+	t.entry = f.fn
 	in, err := t.load(path)
 	if err != nil {
 		return err

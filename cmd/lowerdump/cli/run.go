@@ -58,9 +58,10 @@ The inputs of a StableHLO program are in NAME.in.safetensors, or for each rank
 in NAME.in.rankR.safetensors, as 000, 001, ...; its results likewise with out. float32
 may replace bfloat16, and a tensor of one element a scalar.
 
-Without -inputs, StableHLO files, and folders of them, are tests: each part between lines
-of // ----- runs @main, or else every public function without arguments, and evaluates
-its check.expect_... operations. One line for each says passed, failed or skipped, with the reason.
+Without -inputs, StableHLO files with check.expect_... operations, three files and more, and folders
+are tests: each part between lines of // ----- runs @main, or else every public function without
+arguments, and evaluates these operations. One line for each says passed, failed or skipped, with the
+reason.
 
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
@@ -273,6 +274,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 	var c *compiled
 	for i, h := range halves {
 		if i == 0 || h.path != halves[0].path || h.name == "" {
+			t.entry = h.name
 			in, err := t.load(h.path)
 			if err != nil {
 				return nil, err

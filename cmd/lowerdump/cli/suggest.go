@@ -21,6 +21,7 @@ func (t tool) suggest(ctx context.Context, file string, f shardFlags) error {
 	for _, a := range m.Axes {
 		axes = append(axes, ir.Axis{Name: a.Name, Size: a.Size})
 	}
+	t.entry = f.fn
 	in, err := t.load(file)
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"os"
+	"regexp"
 	"strings"
 
 	"github.com/seed-ee968945/concert/bench"
@@ -10,15 +12,25 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
+// holdsTests are the operations of tests: expectations, and ranks that they start.
+var holdsTests = regexp.MustCompile(`\b(check\.[a-z]|interpreter\.[a-z])`)
+
 // tests reports whether files are tests in StableHLO's text, or folders of them: programs
-// that hold their inputs.
+// that hold their inputs. One or two files without expectations are a step.
 func (f *runFlags) tests(files []string) bool {
+	step := 0
 	for _, file := range files {
-		if !strings.HasSuffix(file, ".mlir") && !isDir(file) {
+		if isDir(file) {
+			continue
+		}
+		if !strings.HasSuffix(file, ".mlir") {
 			return false
 		}
+		if data, err := os.ReadFile(file); err == nil && !holdsTests.Match(data) {
+			step++
+		}
 	}
-	return len(files) > 0 && f.inputs == ""
+	return len(files) > 0 && f.inputs == "" && (step < len(files) || step > 2)
 }
 
 // runTests runs tests in StableHLO's text.
