@@ -58,6 +58,9 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	if err := p.gives("scatter", xs); err != nil {
 		return nil, err
 	}
+	if p, updates, err = separated(e, p, updates, body); err != nil {
+		return nil, fmt.Errorf("scatter: %w", err)
+	}
 	if l := w.lines(); l != nil && l.joins(p) {
 		return l.scatter(p, xs, updates, from), nil
 	}

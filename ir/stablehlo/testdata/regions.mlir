@@ -226,3 +226,34 @@ func.func @main() {
   check.expect_eq_const %r#1, dense<[2]> : tensor<1xi32>
   return
 }
+
+// -----
+
+// Updates that overlap join by what is there and a function of the update, however many there are.
+func.func @separated() {
+  %zero = stablehlo.constant dense<0> : tensor<4xi32>
+  %i = stablehlo.iota dim = 0 : tensor<2000xi32>
+  %four = stablehlo.constant dense<4> : tensor<2000xi32>
+  %at = stablehlo.remainder %i, %four : tensor<2000xi32>
+  %at.1 = stablehlo.reshape %at : (tensor<2000xi32>) -> tensor<2000x1xi32>
+  %less = "stablehlo.scatter"(%zero, %at.1, %i) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %r = stablehlo.subtract %a, %b : tensor<i32>
+    stablehlo.return %r : tensor<i32>
+  }) : (tensor<4xi32>, tensor<2000x1xi32>, tensor<2000xi32>) -> tensor<4xi32>
+  check.expect_eq_const %less, dense<[-499000, -499500, -500000, -500500]> : tensor<4xi32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %more = "stablehlo.scatter"(%zero, %at.1, %i) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %product = stablehlo.multiply %b, %three : tensor<i32>
+    %r = stablehlo.add %product, %a : tensor<i32>
+    stablehlo.return %r : tensor<i32>
+  }) : (tensor<4xi32>, tensor<2000x1xi32>, tensor<2000xi32>) -> tensor<4xi32>
+  check.expect_eq_const %more, dense<[1497000, 1498500, 1500000, 1501500]> : tensor<4xi32>
+  %same = "stablehlo.scatter"(%zero, %at.1, %i) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    stablehlo.return %three : tensor<i32>
+  }) : (tensor<4xi32>, tensor<2000x1xi32>, tensor<2000xi32>) -> tensor<4xi32>
+  check.expect_eq_const %same, dense<3> : tensor<4xi32>
+  func.return
+}
