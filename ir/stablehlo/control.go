@@ -17,7 +17,7 @@ import (
 // Bounds of what is straight-line code in the place of control flow.
 const (
 	maxIterations = 1 << 13 // of all loops that are unrolled
-	maxUnrolled   = 1 << 16 // operations of one such loop
+	maxUnrolled   = 1 << 16 // operations of one such loop, in all turns of those around it
 	maxFolds      = 1 << 20 // operations that are looked at for how long loops are
 	maxChosen     = 32      // operations of a branch that is computed in any case
 )
@@ -63,15 +63,16 @@ func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if len(o.Regions) != 2 {
 		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.Regions))
 	}
-	trips, known := im.trips(o, in)
-	size := (im.size(o.Regions[0]).ops + im.size(o.Regions[1]).ops) * max(trips, 1)
-	if !known || im.iterations+trips > maxIterations || size > maxUnrolled {
+	trips, inner, known := im.trips(o, in)
+	turns := im.turns * max(trips, 1)
+	if !known || im.iterations+trips > maxIterations || (im.bodies(o)+inner)*turns > maxUnrolled {
 		if !known {
 			trips = 0
 		}
 		return im.loop(o, in, trips)
 	}
-	im.iterations += trips
+	defer func(n int) { im.turns = n }(im.turns)
+	im.iterations, im.turns = im.iterations+trips, turns
 	for range trips {
 		var err error
 		if in, err = im.regionOf(o, 1, in); err != nil {
@@ -81,21 +82,28 @@ func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return in, nil
 }
 
-// trips is the number of iterations of a loop; false if it does not follow from constants or is
-// more than is unrolled. It computes nothing else.
-func (im *importer) trips(o *mlir.Operation, in []*value) (int, bool) {
-	for n := 0; ; n++ {
+// bodies is how many operations a loop has.
+func (im *importer) bodies(o *mlir.Operation) int {
+	return im.size(o.Regions[0]).ops + im.size(o.Regions[1]).ops
+}
+
+// trips is the number of iterations of a loop, and how many operations the loops in it are in its first
+// one; false if it does not follow from constants or is more than is unrolled. It computes nothing else.
+func (im *importer) trips(o *mlir.Operation, in []*value) (n, inner int, known bool) {
+	defer func(w *int) { im.work = w }(im.work)
+	for im.work = &inner; ; n++ {
 		c := im.foldRegion(o.Regions[0], in, len(im.calls))
 		if len(c) != 1 {
-			return 0, false
+			return 0, 0, false
 		}
 		more, ok := c[0].known()
 		if !ok || more == 0 || n > maxIterations {
-			return n, ok && more == 0
+			return n, inner, ok && more == 0
 		}
 		if in = im.foldRegion(o.Regions[1], in, len(im.calls)); len(in) != len(o.Regions[1].Args) {
-			return 0, false
+			return 0, 0, false
 		}
+		im.work = nil
 	}
 }
 
@@ -143,6 +151,10 @@ func (im *importer) foldOp(o *mlir.Operation, in []*value, depth int) {
 		out = []*value{v}
 	case o.Name == "stablehlo.constant":
 		out, _ = constantOp(im, o, in)
+	case o.Name == "stablehlo.while" && im.work != nil && len(o.Regions) == 2:
+		if n, inner, ok := im.trips(o, in); ok {
+			*im.work = min(*im.work+n*(im.bodies(o)+inner), maxSteps)
+		}
 	case o.Name == "func.call" && depth < maxCalls:
 		if f, err := im.callee(o); err == nil && f.Body != nil && len(f.Args) == len(in) {
 			args := make([]string, len(in))

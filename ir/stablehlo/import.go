@@ -29,8 +29,10 @@ type importer struct {
 	op           *mlir.Operation // being imported, for errors
 	calls        []*mlir.Func
 	nodes, steps int
-	iterations   int // of all loops that were unrolled
-	folds        int // operations that were looked at for that
+	iterations   int  // of all loops that were unrolled
+	turns        int  // of those around what is imported
+	work         *int // operations of the loops in the one that is looked at; nil: not counted
+	folds        int  // operations that were looked at for that
 	extents      map[*mlir.Block]extent
 	literals     map[int]*value // constants of the text, by their place
 	failed       error          // of an operation that was appended; reported at the operation of the text
@@ -81,7 +83,7 @@ func (m *Module) Import(f *mlir.Func) (*Plan, error) {
 // imported imports a function and all that it calls, and returns its results. opaque says
 // that a custom call may be of anything.
 func (m *Module) imported(f *mlir.Func, opaque bool) (*importer, []*value, error) {
-	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, extents: map[*mlir.Block]extent{}, plan: &Plan{}, procs: processgroups.New(m.Module)}
+	im := &importer{m: m, opaque: opaque, turns: 1, rules: rules(), literals: map[int]*value{}, extents: map[*mlir.Block]extent{}, plan: &Plan{}, procs: processgroups.New(m.Module)}
 	var err error
 	if im.procs.Replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err

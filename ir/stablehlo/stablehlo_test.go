@@ -241,3 +241,40 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 }
+
+// Loops in a loop count in each of its turns: what would be too much in all of them stays a loop.
+func TestNestedLoops(t *testing.T) {
+	text := `func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<100> : tensor<i32>
+  %0:2 = stablehlo.while(%i = %zero, %a = %x) : tensor<i32>, tensor<4xf32> cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %1:2 = stablehlo.while(%j = %zero, %b0 = %a) : tensor<i32>, tensor<4xf32> cond {
+      %more = stablehlo.compare LT, %j, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    } do {
+`
+	for k := range 40 {
+		text += fmt.Sprintf("      %%b%d = stablehlo.add %%b%d, %%x : tensor<4xf32>\n", k+1, k)
+	}
+	text += `      %next = stablehlo.add %j, %one : tensor<i32>
+      stablehlo.return %next, %b40 : tensor<i32>, tensor<4xf32>
+    }
+    %next = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %next, %1#1 : tensor<i32>, tensor<4xf32>
+  }
+  return %0#1 : tensor<4xf32>
+}
+`
+	p := programOf(t, "loops.mlir", text)
+	n := 0
+	for _, f := range p.Module.Funcs() {
+		n += len(f.Order())
+	}
+	if n < 4000 || n > 5000 {
+		t.Errorf("%d operations, want those of the inner loop once", n)
+	}
+}
