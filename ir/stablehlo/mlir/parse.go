@@ -24,7 +24,7 @@ func Split(name, text string) []Chunk {
 		if k := strings.IndexByte(text[at:], '\n'); k >= 0 {
 			end = at + k + 1
 		}
-		if strings.HasPrefix(text[at:], "// -----") {
+		if rest, ok := strings.CutPrefix(text[at:end], "// -----"); ok && !strings.HasPrefix(rest, "-") { // longer lines are rulers
 			out = append(out, Chunk{line, start, at, src})
 			start, line = end, n+1
 		}

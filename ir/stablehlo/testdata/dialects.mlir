@@ -39,3 +39,16 @@ func.func @comma() {
   check.expect_almost_eq_const %0, dense<5.0> : tensor<1x1xf32>
   return
 }
+
+// -----
+
+module {
+// ---------------------------------------------------------------------------
+  // A longer line is a ruler, and no end of the module.
+// ---------------------------------------------------------------------------
+  func.func @ruled() {
+    %x = stablehlo.constant dense<1> : tensor<i32>
+    check.expect_eq_const %x, dense<1> : tensor<i32>
+    return
+  }
+}
