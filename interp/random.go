@@ -395,18 +395,23 @@ func (m *machine) demandSum(n *ir.Node, out demand, put func(i, k int, r demand)
 	}
 }
 
-// positions are the smallest and the largest element of an iota and views of it.
+// positions are the smallest and the largest element of an iota, views and multiples of it.
 func (m *machine) positions(x *ir.Value) (lo, hi int64, ok bool) {
-	d := x.Def()
-	for len(d.Args()) == 1 && (d.Op().IsView() || d.Op() == ir.OpConvert || d.Op() == ir.OpClone) {
+	d, scale := x.Def(), int64(1)
+	for len(d.Args()) == 1 {
+		if c := d.Attrs().Float("scalar", 0); d.Op() == ir.OpMul && c == math.Trunc(c) && math.Abs(c) <= 1<<20 && max(scale, -scale) <= 1<<20 {
+			scale *= int64(c)
+		} else if !d.Op().IsView() && d.Op() != ir.OpConvert && d.Op() != ir.OpClone {
+			break
+		}
 		d = d.Args()[0].Def()
 	}
 	if d.Op() != ir.OpIota {
 		return 0, 0, false
 	}
 	count := m.within(d.Result(0), 0, false)
-	lo = d.Attrs().Int("start", 0)
-	hi = lo + d.Attrs().Int("step", 1)*(count.hi-1)
+	lo = d.Attrs().Int("start", 0) * scale
+	hi = lo + d.Attrs().Int("step", 1)*(count.hi-1)*scale
 	return min(lo, hi), max(lo, hi), count.hi > 0
 }
 

@@ -136,12 +136,19 @@ func @f(%var: bf16[8], %v: f32[8], %x: f32[8], %n: i64[8], %p: f32[4]) -> (f32[8
 // Sizes of groups are those of groups that the rows have room for.
 func TestRandomInputsOfGroups(t *testing.T) {
 	f := parse(t, `world 1
-func @f(%x: f32[7,4], %w: f32[3,4,5], %sizes: i64[3]) -> (f32[7,5]) {
+func @f(%x: f32[7,4], %w: f32[3,4,5], %sizes: i64[3], %bx: f32[18,4], %bw: f32[6,4,8], %each: i64[2,3]) -> (f32[7,5], f32[18,8]) {
+  %bsums = cumsum %each {dim=1} : i64[2,3]
+  %batch = iota : i64[2]
+  %first = mul %batch {scalar=9} : i64[2]
+  %firsts = view %first : i64[2,1]
+  %bends = add %bsums, %firsts : i64[2,3]
+  %flat = view %bends : i64[6]
+  %z = grouped_matmul %bx, %bw, %flat : f32[18,8]
   %rows = view %sizes : i64[1,3]
   %sums = cumsum %rows {dim=1} : i64[1,3]
   %ends = view %sums : i64[3]
   %y = grouped_matmul %x, %w, %ends : f32[7,5]
-  return %y
+  return %y, %z
 }
 `)
 	some := false
@@ -153,10 +160,10 @@ func @f(%x: f32[7,4], %w: f32[3,4,5], %sizes: i64[3]) -> (f32[7,5]) {
 		if _, err := Run(context.Background(), f, in, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		some = some || slices.Max(in[0][2].Int64s()) > 0
+		some = some || slices.Max(in[0][2].Int64s()) > 0 && slices.Max(in[0][5].Int64s()) > 0
 	}
 	if !some {
-		t.Error("all groups are empty")
+		t.Error("groups of one of both are all empty")
 	}
 }
 
