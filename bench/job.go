@@ -123,6 +123,9 @@ type Job struct {
 // what recordings and fingerprints call the step.
 func New(c Config, name string, fs ...*compile.Function) (*Job, error) {
 	j := &Job{Config: c, funcs: fs, start: time.Now()}
+	if c.StableHLO != nil && c.StableHLO.Missing != nil {
+		return nil, c.StableHLO.Missing
+	}
 	var before, after [2]*ir.Func // forward, and backward or nil
 	for i, f := range fs {
 		before[i], after[i] = f.Input, f.Func

@@ -25,7 +25,7 @@ func Parse(name, text string) (*stablehlo.Module, error) {
 	if err := c.module(); err != nil {
 		return nil, err
 	}
-	return &stablehlo.Module{Module: out}, nil
+	return &stablehlo.Module{Module: out, Missing: c.missing}, nil
 }
 
 // converter says a module in StableHLO.
@@ -42,6 +42,8 @@ type converter struct {
 	counts [2]int64        // replicas and partitions that the text says, 0 where it says none
 	entry  *computation
 	params []shape // of the entry
+
+	missing error // that a run needs and the text leaves out
 
 	by    map[string]*instruction // of the computation that is converted
 	ops   []*mlir.Operation       // likewise

@@ -12,11 +12,11 @@ import (
 // maxElements bounds the elements of a constant.
 const maxElements = 1 << 40
 
-// Elided is what a constant calls whose elements the text leaves out.
-const Elided = "hlo.constant"
+// elided is what a constant calls whose elements the text leaves out.
+const elided = "hlo.constant"
 
 // constant reads {1, 2}, nested as the type is, or ({1, 2}, 3) of a tuple. Elements that the text
-// leaves out are not known: whoever runs the function has to give them.
+// leaves out are not known: only a function that gives them can stand for them in a run.
 func constant(c *converter, _ int) error {
 	p := &scanner{src: c.src, s: c.src.Text[:c.in.inside.end], i: c.in.inside.start}
 	if err := c.literal(p, c.in.shape, c.in.name, 0); err != nil {
@@ -64,8 +64,11 @@ func (c *converter) literal(p *scanner, of shape, name string, depth int) error 
 func (c *converter) dense(p *scanner, t mlir.Type, name string) error {
 	braces, at := p.peek() == '{', p.i
 	if strings.HasPrefix(p.s[p.i:], "{...}") {
+		if c.missing == nil {
+			c.missing = errorAt(c.src, p.i, len("{...}"), "constant", "a run needs the elements of this constant, which the text leaves out: XLA prints them with --xla_dump_large_constants, or with HloPrintOptions::set_print_large_constants(true)")
+		}
 		p.i += len("{...}")
-		c.as("stablehlo.custom_call", name, t, named("call_target_name", mlir.Text(c.in.at, Elided)))
+		c.as("stablehlo.custom_call", name, t, named("call_target_name", mlir.Text(c.in.at, elided)))
 		return nil
 	}
 	l := &mlir.Literal{Shape: t.Shape}

@@ -5,6 +5,10 @@ import "github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 // Module is a module that can be imported.
 type Module struct {
 	*mlir.Module
+
+	// Missing says what the text leaves out that a run needs, at its place; nil: nothing.
+	Missing error
+
 	find    Shardings // what is said of functions; nil: nothing
 	written bool      // attention that is spelled out stays as it is
 	entry   string    // which function is the program; empty: @main, or the only public one

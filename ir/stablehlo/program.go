@@ -14,6 +14,7 @@ import (
 type Program struct {
 	Module    *ir.Module      // has one function
 	Constants []*mlir.Literal // by input: what it holds; nil of an argument
+	Missing   error           // what the text leaves out that a run needs; nil: nothing
 }
 
 // Program makes a program of the function that Start names, of @main, or of the only function that is
@@ -53,7 +54,7 @@ func (m *Module) Program() (*Program, error) {
 	if !m.written {
 		attend.Module(s.Module)
 	}
-	p := &Program{Module: s.Module}
+	p := &Program{Module: s.Module, Missing: m.Missing}
 	for _, f := range s.Feeds {
 		if f.Arg >= 0 {
 			p.Constants = append(p.Constants, nil)
