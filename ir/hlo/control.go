@@ -49,8 +49,8 @@ func (c *converter) calling(k *computation, arg string, t shape, own bool, depth
 	if err != nil {
 		return nil, err
 	}
-	if len(f.Args) != 1 {
-		return nil, c.errorf("computation %s takes %d operands, want one", k.name, len(f.Args))
+	if err := c.takes(k, t); err != nil {
+		return nil, err
 	}
 	outer := c.ops
 	c.ops = nil
@@ -80,6 +80,9 @@ func while(c *converter, depth int) error {
 		return err
 	}
 	t := c.in.shape
+	if !c.by[c.in.operands[0]].shape.like(t) {
+		return c.errorf("while of a value of type %s gives %s", c.typ(c.by[c.in.operands[0]].shape), c.typ(t))
+	}
 	parts, types := c.leaves(c.in.operands[0], t)
 	var regions []*mlir.Block
 	for _, key := range []string{"condition", "body"} {
@@ -88,6 +91,9 @@ func while(c *converter, depth int) error {
 			return err
 		}
 		b, err := c.calling(k, c.in.operands[0], t, true, depth)
+		if err == nil {
+			err = c.gives(k, map[string]shape{"condition": {elem: "pred"}, "body": t}[key])
+		}
 		if err != nil {
 			return err
 		}
@@ -151,6 +157,8 @@ func conditional(c *converter, depth int) error {
 	}
 	if at := c.by[c.in.operands[0]].shape; at.elem == "pred" {
 		name = "stablehlo.if"
+	} else if name == "stablehlo.if" {
+		return c.errorf("conditional on a value of type %s: one with true_computation and false_computation is on pred[]", c.typ(at))
 	}
 	var regions []*mlir.Block
 	for i, key := range keys {
@@ -181,9 +189,13 @@ func start(opcode string) func(*converter, int) error {
 		one := *in
 		one.opcode, one.name, one.shape = opcode, c.temporary(), c.started(in, opcode)
 		c.ops, c.in = nil, &one
-		err := c.instruction(&one, depth)
+		err := c.inferred(&one, depth)
+		if err == nil {
+			err = c.instruction(&one, depth)
+		}
 		ops := c.ops
 		c.ops, c.in = outer, in
+		in.started = &one.shape
 		if err != nil && len(in.operands) == 0 {
 			return c.errorf("%s without operands; such that an update adds are not supported", in.opcode)
 		}
@@ -203,13 +215,20 @@ func start(opcode string) func(*converter, int) error {
 }
 
 // started is the type of what an instruction gives once it is done: that of a start has the
-// operands beside it, but for all-reduce.
+// operands beside it, but for all-reduce. A call may tell at the end only.
 func (c *converter) started(in *instruction, opcode string) shape {
 	t := in.shape
-	if opcode == "all-reduce" || !t.many || len(t.tuple) < 2 {
+	beside := t.many && len(t.tuple) > 1
+	if opcode == "all-reduce" && beside {
+		beside = len(t.tuple) != len(in.operands) || t.tuple[0].many
+	}
+	if !beside {
 		return t
 	}
-	return t.tuple[1]
+	if t = t.tuple[1]; t.many && len(t.tuple) == 0 && (opcode == "call" || opcode == "fusion") {
+		t = shape{absent: true}
+	}
+	return t
 }
 
 // done waits for what was started.
@@ -218,6 +237,9 @@ func done(c *converter, _ int) error {
 		return err
 	}
 	t := c.typ(c.in.shape)
+	if s := c.by[c.in.operands[0]].started; s != nil && !s.like(c.in.shape) {
+		return c.errorf("%s of what gives %s, in the place of %s", c.in.opcode, c.typ(*s), t)
+	}
 	if !c.in.shape.many {
 		c.as("stablehlo.async_done", c.in.name, t, nil, c.in.operands[0])
 		return nil
@@ -226,6 +248,20 @@ func done(c *converter, _ int) error {
 	c.add(mlir.Spec{Name: "stablehlo.async_done", Result: unless(len(t.Tuple) == 0, out), Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
 	c.add(mlir.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: of(out, len(t.Tuple)), Types: []mlir.Type{t}})
 	return nil
+}
+
+// goesOn lets what was started go on.
+func goesOn(c *converter, _ int) error {
+	if len(c.in.operands) > 1 {
+		return c.errorf("%s that adds operands is not supported: give them to the start", c.in.opcode)
+	}
+	if err := c.want(1); err != nil {
+		return err
+	}
+	if c.in.started = c.by[c.in.operands[0]].started; c.in.started == nil {
+		return c.errorf("%s of %%%s, which nothing started", c.in.opcode, c.in.operands[0])
+	}
+	return same(c, 0)
 }
 
 // asyncStart begins a computation: one of a single instruction in flight, others at once.
@@ -238,9 +274,10 @@ func asyncStart(c *converter, depth int) error {
 	if err != nil {
 		return err
 	}
-	if len(b.Args) != len(c.in.operands) {
-		return c.errorf("computation %s takes %d operands, got %d; such that an async-update adds are not supported", k.name, len(b.Args), len(c.in.operands))
+	if err := c.takes(k, c.given()...); err != nil {
+		return err
 	}
+	c.in.started = &k.root.shape
 	c.add(mlir.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*mlir.Block{b}, Types: []mlir.Type{{Text: "!stablehlo.future"}}})
 	return nil
 }

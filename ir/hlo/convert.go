@@ -41,7 +41,6 @@ type converter struct {
 	named  [3]int64        // how many replicas, partitions and ranks collectives name
 	counts [2]int64        // replicas and partitions that the text says, 0 where it says none
 	entry  *computation
-	params []shape // of the entry
 
 	missing error // that a run needs and the text leaves out
 

@@ -3,6 +3,7 @@ package hlo
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -17,17 +18,51 @@ func (c *converter) args(k *computation, params []*instruction) ([]mlir.Arg, err
 		if in == nil {
 			return nil, errorAt(c.src, k.at, 1, "hlo", "computation %s has no parameter %d", k.name, i)
 		}
+		k.params = append(k.params, in.shape)
 		if k != c.entry {
 			out = append(out, mlir.Arg{Name: in.name, Type: c.typ(in.shape), At: in.at})
 			continue
 		}
-		c.params = append(c.params, in.shape)
 		names := parts(in)
 		for j, t := range tensors(in.shape, nil) {
 			out = append(out, mlir.Arg{Name: names[j].Name, Type: c.typ(t.shape), At: in.at})
 		}
 	}
 	return out, nil
+}
+
+// takes checks what a computation is given.
+func (c *converter) takes(k *computation, args ...shape) error {
+	if len(args) != len(k.params) {
+		later := ""
+		if strings.HasSuffix(c.in.opcode, "-start") {
+			later = "; such that an update adds are not supported"
+		}
+		return c.errorf("computation %s takes %d operands, got %d%s", k.name, len(k.params), len(args), later)
+	}
+	for i, a := range args {
+		if !a.like(k.params[i]) {
+			return c.errorf("operand %d of computation %s is %s, got %s", i, k.name, c.typ(k.params[i]), c.typ(a))
+		}
+	}
+	return nil
+}
+
+// gives checks what a computation gives where it is called.
+func (c *converter) gives(k *computation, t shape) error {
+	if !k.root.shape.like(t) {
+		return c.errorf("computation %s gives %s, in the place of %s", k.name, c.typ(k.root.shape), c.typ(t))
+	}
+	return nil
+}
+
+// given are the types of the operands.
+func (c *converter) given() []shape {
+	out := make([]shape, len(c.in.operands))
+	for i, o := range c.in.operands {
+		out[i] = c.by[o].shape
+	}
+	return out
 }
 
 // parts are names for the tensors of a parameter, which the text does not have for those of a tuple.
@@ -103,11 +138,11 @@ func (c *converter) aliases(f *mlir.Func) error {
 		if p.err != nil {
 			break
 		}
-		if arg < 0 || arg >= int64(len(c.params)) {
+		if arg < 0 || arg >= int64(len(c.entry.params)) {
 			p.failf(from, "there is no parameter %d", arg)
 			break
 		}
-		in := tensors(c.params[arg], nil)
+		in := tensors(c.entry.params[arg], nil)
 		i, k := at(in, part, true), at(results, path, true)
 		if i < 0 || k < 0 {
 			p.failf(from, "parameter %d has no tensor %v, or the result none %v", arg, part, path)
@@ -116,7 +151,7 @@ func (c *converter) aliases(f *mlir.Func) error {
 		if !in[i].like(results[k].shape) {
 			continue
 		}
-		for _, t := range c.params[:arg] {
+		for _, t := range c.entry.params[:arg] {
 			i += len(tensors(t, nil))
 		}
 		to := mlir.Number(from, int64(at(results, path, false)))

@@ -22,6 +22,9 @@ func (c *converter) inferred(in *instruction, depth int) error {
 			return c.errorf("%%%s is not defined here", o)
 		}
 		args[i] = k.shape
+		if i < len(in.declared) && !in.declared[i].absent && !in.declared[i].like(k.shape) {
+			return c.errorf("operand %d of %s, %%%s, is %s, and is written here as %s", i, in.opcode, o, c.typ(k.shape), c.typ(in.declared[i]))
+		}
 	}
 	if !in.shape.absent {
 		return nil

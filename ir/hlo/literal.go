@@ -2,6 +2,7 @@ package hlo
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -131,6 +132,11 @@ func (c *converter) element(p *scanner, t mlir.Type, l *mlir.Literal) error {
 // payloads are how many bits of a NaN of a type tell it from others.
 var payloads = map[dtype.DType]int{dtype.F64: 52, dtype.F32: 23, dtype.F16: 10, dtype.BF16: 7}
 
+// infinite reports whether the last element is an infinity.
+func infinite(data []byte, dt dtype.DType) bool {
+	return payloads[dt] != 0 && math.IsInf(dtype.LoadFloat(dt, data[len(data)-dt.Size():]), 0)
+}
+
 // elementOfText appends an element, which may be -nan or nan(0x1).
 func elementOfText(out []byte, elem, text string) ([]byte, error) {
 	rest, negative := strings.CutPrefix(text, "-nan")
@@ -140,7 +146,10 @@ func elementOfText(out []byte, elem, text string) ([]byte, error) {
 	dt, err := mlir.ElementType(elem)
 	payload := len(rest) > 2 && rest[0] == '(' && rest[len(rest)-1] == ')'
 	if err != nil || !dt.IsFloat() || !payload && (rest != "" || !negative) {
-		return mlir.ElementOf(out, elem, text)
+		if out, err = mlir.ElementOf(out, elem, text); err == nil && infinite(out, dt) && strings.ContainsAny(text, "0123456789") {
+			err = fmt.Errorf("%s is beyond %s", text, elem)
+		}
+		return out, err
 	}
 	if payload {
 		bits, top := payloads[dt], dt.Size()*8-1

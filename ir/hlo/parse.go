@@ -25,8 +25,10 @@ type instruction struct {
 	at       int
 	shape    shape
 	operands []string
-	inside   span // what stands in the parentheses of a constant or a parameter
+	declared []shape // types in front of operands, absent where there is none
+	inside   span    // what stands in the parentheses of a constant or a parameter
 	attrs    []attribute
+	started  *shape // what is in flight, once it is converted; nil: nothing, or that is not known
 }
 
 // span is a part of the text.
@@ -47,6 +49,8 @@ type computation struct {
 	list  []*instruction
 	root  *instruction
 	gives *shape // what the text says of the root's type, nil if nothing
+
+	params []shape // once it is converted
 }
 
 // module is a parsed module.
@@ -87,6 +91,9 @@ func parse(src *diag.Source) (*module, error) {
 			p.i = at
 		}
 		c := p.computation(at, entry)
+		if entry && slices.ContainsFunc(m.order, func(k *computation) bool { return k.entry }) {
+			p.failf(at, "a second ENTRY")
+		}
 		if p.err == nil && m.by[c.name] != nil {
 			p.failf(at, "a second computation %s", c.name)
 		}
@@ -132,6 +139,9 @@ func (p *scanner) body(c *computation) {
 		p.nested = nil
 		in, root := p.instruction()
 		c.list = append(append(c.list, p.nested...), in)
+		if root && c.root != nil {
+			p.failf(in.at, "a second root of computation %s", c.name)
+		}
 		if root {
 			c.root = in
 		}
@@ -179,7 +189,7 @@ func (p *scanner) does(in *instruction) {
 	if in.opcode == "constant" || in.opcode == "parameter" || in.opcode == "iota" {
 		in.inside.start, in.inside.end = p.balanced()
 	} else {
-		in.operands = p.operands()
+		in.operands, in.declared = p.operands()
 	}
 }
 
@@ -198,19 +208,18 @@ const buffer = "b"
 
 // operands reads names in parentheses, of which each may have its type in front. In the place of
 // a name there may be an instruction without attributes.
-func (p *scanner) operands() []string {
-	var out []string
+func (p *scanner) operands() (out []string, types []shape) {
 	p.expect("(", "before operands")
 	for p.err == nil && !p.eat(")") {
 		if len(out) > 0 && !p.expect(",", "between operands") {
 			break
 		}
-		at := p.i
+		at, t := p.i, shape{absent: true}
 		c := p.peek()
 		if c != '%' {
 			if p.word(); c == '(' || p.peek() == '[' {
 				p.i = at
-				p.shape(0)
+				t = p.shape(0)
 				c = p.peek()
 			} else {
 				p.i = at
@@ -223,9 +232,9 @@ func (p *scanner) operands() []string {
 		for p.err == nil && p.i < len(p.s) && p.s[p.i] == '#' {
 			name = p.element(name)
 		}
-		out = append(out, name)
+		out, types = append(out, name), append(types, t)
 	}
-	return out
+	return out, types
 }
 
 // deeper reads what stands within an instruction, up to a depth.

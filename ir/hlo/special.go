@@ -12,7 +12,7 @@ import (
 // specials are instructions that say something in a way of their own.
 func specials() map[string]func(c *converter, depth int) error {
 	return map[string]func(c *converter, depth int) error{
-		"copy": same, "copy-start": same, "copy-done": same, "domain": same, "add-dependency": same, "async-update": same, "bitcast": bitcast,
+		"copy": same, "copy-start": same, "copy-done": same, "domain": same, "add-dependency": same, "async-update": goesOn, "bitcast": bitcast,
 		"constant": constant, "fusion": function("calls"), "call": function("to_apply"), "compare": compare, "slice": slice, "pad": pad, "dot": dot,
 		"convolution": convolution, "reduce-window": reduceWindow, "select-and-scatter": reduceWindow, "topk": topK, "all-to-all": allToAll,
 		"gather":              indexed("dimension_numbers", "offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "operand_batching_dims", "start_indices_batching_dims"),
@@ -190,14 +190,26 @@ func function(key string) func(*converter, int) error {
 		if err != nil {
 			return err
 		}
-		if len(f.Args) != len(c.in.operands) {
-			return c.errorf("computation %s takes %d operands, got %d", k.name, len(f.Args), len(c.in.operands))
+		if err := c.takes(k, c.given()...); err != nil {
+			return err
+		}
+		if err := c.gives(k, c.in.shape); err != nil {
+			return err
 		}
 		return c.operation("func.call", named("callee", mlir.Symbol(c.in.at, f.Name)), nil)
 	}
 }
 
+// compared are the kinds of numbers that a comparison takes for what they are, by how element types begin.
+var compared = map[string]string{"FLOAT": "fb", "TOTALORDER": "fb", "SIGNED": "s", "UNSIGNED": "up"}
+
 func compare(c *converter, _ int) error {
+	if t := c.text("type"); t != "" && len(c.in.operands) > 0 {
+		elem := c.by[c.in.operands[0]].shape.elem
+		if elem != "" && !strings.Contains(compared[t], elem[:1]) {
+			return c.errorf("compare with type=%s of elements of type %s", t, elem)
+		}
+	}
 	attrs := named("comparison_direction", mlir.Word(c.in.at, c.text("direction")))
 	if t := c.text("type"); t != "" {
 		attrs = append(attrs, named("compare_type", mlir.Word(c.in.at, t))...)

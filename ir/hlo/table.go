@@ -95,7 +95,7 @@ func (c *converter) halves(opcode string) func(*converter, int) error {
 	case "-start":
 		return start(of)
 	case "-update":
-		return same
+		return goesOn
 	case "-done":
 		return done
 	}
