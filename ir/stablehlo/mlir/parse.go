@@ -49,6 +49,13 @@ func (c Chunk) Parse() (*Module, error) {
 	p.space()
 	m.At = p.Pos
 	p.body(m, 0)
+	names := map[string]bool{}
+	for _, f := range m.Funcs {
+		if p.Err == nil && names[f.Name] {
+			p.Failf(f.At, "function @%s is defined twice: a program is one module", f.Name)
+		}
+		names[f.Name] = true
+	}
 	if p.Err != nil {
 		return nil, p.Err
 	}
