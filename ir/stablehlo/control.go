@@ -64,6 +64,9 @@ func while(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.Regions))
 	}
 	trips, inner, known := im.trips(o, in)
+	if trips < 0 && !im.branch && im.cur.caps == nil {
+		return nil, im.errorf("the loop never ends: nothing that its condition reads changes")
+	}
 	turns := im.turns * max(trips, 1)
 	if !known || im.iterations+trips > maxIterations || (im.bodies(o)+inner)*turns > maxUnrolled {
 		if !known {
@@ -88,7 +91,8 @@ func (im *importer) bodies(o *mlir.Operation) int {
 }
 
 // trips is the number of iterations of a loop, and how many operations the loops in it are in its first
-// one; false if it does not follow from constants or is more than is unrolled. It computes nothing else.
+// one; false if it does not follow from constants or is more than is unrolled, below 0 if there is no end.
+// It computes nothing else.
 func (im *importer) trips(o *mlir.Operation, in []*value) (n, inner int, known bool) {
 	defer func(w *int) { im.work = w }(im.work)
 	for im.work = &inner; ; n++ {
@@ -100,11 +104,22 @@ func (im *importer) trips(o *mlir.Operation, in []*value) (n, inner int, known b
 		if !ok || more == 0 || n > maxIterations {
 			return n, inner, ok && more == 0
 		}
-		if in = im.foldRegion(o.Regions[1], in, len(im.calls)); len(in) != len(o.Regions[1].Args) {
+		next := im.foldRegion(o.Regions[1], in, len(im.calls))
+		if len(next) != len(o.Regions[1].Args) {
 			return 0, 0, false
 		}
-		im.work = nil
+		if slices.EqualFunc(in, next, sameNumber) {
+			return -1, 0, false
+		}
+		in, im.work = next, nil
 	}
+}
+
+// sameNumber reports whether as much is known of two values.
+func sameNumber(a, b *value) bool {
+	x, known := a.known()
+	y, too := b.known()
+	return known == too && x == y
 }
 
 // foldRegion is what follows from constants of the results of a block; nil if it is not well
