@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/internal/processgroups"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
@@ -33,6 +34,13 @@ func check(kind string) func(*importer, *mlir.Operation, []*value) ([]*value, er
 				return nil, err
 			}
 			in = append(in[:len(in):len(in)], l)
+		case "all_true":
+			if want = 1; len(in) == 1 {
+				var err error
+				if in, err = im.allTrue(in[0]); err != nil {
+					return nil, err
+				}
+			}
 		case "serialized_eq":
 			return nil, im.errorf("op not supported: %s", o.Name)
 		}
@@ -45,22 +53,10 @@ func check(kind string) func(*importer, *mlir.Operation, []*value) ([]*value, er
 		if !sameType(in[0].typ, in[1].typ) {
 			return nil, im.errorf("%s of %s and %s", o.Name, in[0].typ, in[1].typ)
 		}
+		if err := im.tolerances(o, &c); err != nil {
+			return nil, err
+		}
 		var err error
-		if a, ok := o.Attr("tolerance"); ok {
-			if c.Tolerance, err = strconv.ParseFloat(a.Text, 64); err != nil {
-				return nil, im.errorf("tolerance is no number")
-			}
-		}
-		for _, l := range []struct {
-			name string
-			to   *uint64
-		}{{"min_ulp_difference", &c.MinULP}, {"max_ulp_difference", &c.MaxULP}} {
-			if a, ok := o.Attr(l.name); ok {
-				if *l.to, err = strconv.ParseUint(a.Text, mlir.IntBase(a.Text), 64); err != nil {
-					return nil, im.errorf("%s is no number", l.name)
-				}
-			}
-		}
 		if c.Actual, err = im.source(in[0], 0); err != nil {
 			return nil, err
 		}
@@ -70,6 +66,40 @@ func check(kind string) func(*importer, *mlir.Operation, []*value) ([]*value, er
 		im.plan.Checks = append(im.plan.Checks, c)
 		return nil, nil
 	}
+}
+
+// tolerances reads by how much results may differ.
+func (im *importer) tolerances(o *mlir.Operation, c *Check) (err error) {
+	for _, a := range o.Attrs {
+		switch a.Name {
+		case "tolerance", "atol":
+			c.Tolerance, err = strconv.ParseFloat(a.Val.Text, 64)
+		case "rtol":
+			c.Relative, err = strconv.ParseFloat(a.Val.Text, 64)
+		case "min_ulp_difference":
+			c.MinULP, err = strconv.ParseUint(a.Val.Text, mlir.IntBase(a.Val.Text), 64)
+		case "max_ulp_difference":
+			c.MaxULP, err = strconv.ParseUint(a.Val.Text, mlir.IntBase(a.Val.Text), 64)
+		}
+		if err != nil {
+			return im.errorf("%s is no number", a.Name)
+		}
+	}
+	return nil
+}
+
+// allTrue are whether elements are not zero, and that they are not.
+func (im *importer) allTrue(v *value) ([]*value, error) {
+	x, err := im.ir(v)
+	if err != nil {
+		return nil, err
+	}
+	if dtypeOf(x) != ir.Bool {
+		if x, err = im.scalarOf(ir.OpNe, x, 0); err != nil {
+			return nil, err
+		}
+	}
+	return []*value{im.value(x), literalValue(&mlir.Literal{DType: ir.Bool, Shape: v.typ.Shape, Splat: true, Data: []byte{1}})}, nil
 }
 
 // runParallel imports interpreter.run_parallel: a stage whose ranks run one function, each

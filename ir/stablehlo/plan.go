@@ -37,7 +37,8 @@ type Source struct {
 type Check struct {
 	Kind             string // what stands behind "expect_"
 	Actual, Expected Source
-	Tolerance        float64 // of almost_eq and almost_eq_const
+	Tolerance        float64 // of almost_eq and almost_eq_const: absolute
+	Relative         float64 // and what is added of the expected value
 	MinULP, MaxULP   uint64  // of close
 	ID               string  // of serialized_eq
 	Line, Col        int32

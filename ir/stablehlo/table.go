@@ -174,7 +174,7 @@ func rules() map[string]rule {
 	for _, l := range []map[string]rule{elementRules(), tensorRules(), controlRules(), otherRules(), collectiveRules(), functions(), batchNorms()} {
 		maps.Copy(t, l)
 	}
-	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
+	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "all_true", "close", "serialized_eq"} {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
 		t["check."+k] = t["check.expect_"+k]
 	}

@@ -64,7 +64,7 @@ func equal(c *stablehlo.Check, dt ir.DType, a, e []byte) bool {
 		if x == y || math.IsNaN(x) && math.IsNaN(y) {
 			return true
 		}
-		return !math.IsInf(x, 0) && !math.IsInf(y, 0) && math.Abs(x-y) <= c.Tolerance
+		return !math.IsInf(x, 0) && !math.IsInf(y, 0) && math.Abs(x-y) <= c.Tolerance+c.Relative*math.Abs(y)
 	case "close":
 		d := ulps(dt, a, e)
 		return d >= c.MinULP && d <= c.MaxULP

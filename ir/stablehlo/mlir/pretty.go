@@ -109,6 +109,10 @@ func (p *Parser) item(o *Operation) {
 			o.Attrs = append(o.Attrs, Named{name, p.Parts()})
 			return
 		}
+		if p.sameLine() && digit(p.Peek()) { // atol 0.1
+			o.Attrs = append(o.Attrs, Named{name, p.Attr(false)})
+			return
+		}
 		p.Pos = at
 	}
 	o.Flags = append(o.Flags, p.Attr(false))

@@ -52,3 +52,17 @@ module {
     return
   }
 }
+
+// -----
+
+func.func @tolerances() {
+  %x = util.unfoldable_constant dense<[1.0, 200.0]> : tensor<2xf32>
+  %y = util.unfoldable_constant dense<[1.01, 201.0]> : tensor<2xf32>
+  check.expect_almost_eq(%x, %y, atol 1.0e-02, rtol 0.01) : tensor<2xf32>
+  check.expect_almost_eq_const(%x, dense<[1.5, 200.5]> : tensor<2xf32>, atol 0.6) : tensor<2xf32>
+  %p = stablehlo.compare LT, %x, %y : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>
+  check.expect_all_true(%p) : tensor<2xi1>
+  %n = stablehlo.constant dense<[-1, 2]> : tensor<2xi32>
+  check.expect_all_true(%n) : tensor<2xi32>
+  return
+}
