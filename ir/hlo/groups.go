@@ -116,6 +116,9 @@ var collectives = []string{"all-gather", "all-reduce", "reduce-scatter", "all-to
 // everyone is how many ranks there are by the sizes of a collective of all of them, 0 if these
 // do not tell.
 func (c *converter) everyone() int64 {
+	if len(c.in.operands) == 0 {
+		return 0
+	}
 	from, to := c.by[c.in.operands[0]].shape, c.in.shape
 	if to.many && len(to.tuple) > 0 {
 		to = to.tuple[0]
