@@ -32,7 +32,12 @@ func (e *emitter) op(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, wan
 		e.err = fmt.Errorf("spmd: %%%s: %s of a piece: %w", e.from.Name(), o, err)
 		return make([]*ir.Value, max(1, len(want)))
 	}
-	s := ir.NodeSpec{Op: o, Args: slices.Clone(args), Results: out, Group: g, Attrs: attrs}
+	return e.put(o, g, attrs, args, out)
+}
+
+// put emits an operation whose result types are known.
+func (e *emitter) put(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, results []ir.Type) []*ir.Value {
+	s := ir.NodeSpec{Op: o, Args: slices.Clone(args), Results: results, Group: g, Attrs: attrs}
 	if e.from != nil {
 		s.From, s.Pos = []*ir.Node{e.from}, e.from.Pos()
 		if o == e.from.Op() {

@@ -195,7 +195,7 @@ func drawn(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.V
 func opaque(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
 	for i, v := range c.n.Args() {
 		if p.err == nil && !args[i].Type().Equal(v.Type()) {
-			args[i] = p.one(ir.OpClone, nil, args[i:i+1], v.Type())
+			args[i] = p.put(ir.OpClone, nil, nil, args[i:i+1], []ir.Type{v.Type()})[0]
 		}
 	}
 	for i, v := range c.n.Results() {
