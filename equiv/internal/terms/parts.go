@@ -25,6 +25,10 @@ func catOfParts(z *Normalizer, t *term) (TermID, bool) {
 	return z.joined(intmath.Product(shape[:t.attrs.Int("dim", 0)]), t.args)
 }
 
+// maxWholes bounds the parts that are tried. Parts of parts of parts, as the stages of a sorting
+// network are, have exponentially many; those past the bound stay concatenations.
+const maxWholes = 1 << 16
+
 // joined is the term whose blocks are those of the parts, one after the other; false where
 // none is known but their concatenation.
 func (z *Normalizer) joined(outer int64, parts []TermID) (TermID, bool) {
@@ -39,7 +43,7 @@ func (z *Normalizer) joined(outer int64, parts []TermID) (TermID, bool) {
 	if !known {
 		z.deep++
 		id = -1
-		if z.deep < maxDeep {
+		if z.deep < maxDeep && len(z.wholes) < maxWholes {
 			if whole, ok := z.together(outer, parts); ok {
 				id = whole
 			}

@@ -110,3 +110,31 @@ func TestInteger(t *testing.T) {
 		t.Errorf("an input is %d", n)
 	}
 }
+
+// The stages of a sorting network do not make a term of every path through it.
+func TestStages(t *testing.T) {
+	const n, stages = 64, 24
+	v := newTable(false)
+	x := v.op(ir.OpInput, ir.Tensor(ir.F32, n), nil)
+	for k := range stages {
+		inner := int64(1) << (k % 6)
+		outer := n / 2 / inner
+		part, row := ir.Tensor(ir.F32, outer, inner), ir.Tensor(ir.F32, outer, 1, inner)
+		pairs := v.op(ir.OpView, ir.Tensor(ir.F32, outer, 2, inner), nil, x)
+		var halves, rows [2]ValueID
+		for i := range halves {
+			halves[i] = v.op(ir.OpClone, part, nil, v.op(ir.OpSelect, ir.Tensor(ir.F32, outer, inner).WithStrides([]int64{2 * inner, 1}), ir.A("dim", int64(1), "index", int64(i)), pairs))
+		}
+		less := v.op(ir.OpLt, ir.Tensor(ir.Bool, outer, inner), nil, halves[0], halves[1])
+		for i := range rows {
+			rows[i] = v.op(ir.OpView, row, nil, v.op(ir.OpWhere, part, nil, less, halves[i], halves[1-i]))
+		}
+		both := v.op(ir.OpCat, ir.Tensor(ir.F32, outer, 2, inner), ir.A("dim", int64(1)), rows[0], rows[1])
+		x = v.op(ir.OpView, ir.Tensor(ir.F32, n), nil, both)
+	}
+	z := New(v.Values, false, nil)
+	z.Norm(x)
+	if len(z.terms) > 1<<17 {
+		t.Errorf("%d terms of %d values", len(z.terms), x)
+	}
+}
