@@ -121,7 +121,9 @@ func (c libraryCall) cudnn() []mlir.Named {
 	config := c.config
 	backward, bias := strings.HasSuffix(c.target, "Backward"), strings.Contains(c.target, "Bias")
 	mask := setting(config, "mask_type")
-	byHead := strings.Contains(strings.ReplaceAll(strings.ReplaceAll(config, `\`, ""), " ", ""), `"lhs_batch_dimensions":["0","1"]`)
+	said := strings.ReplaceAll(strings.ReplaceAll(config, `\`, ""), " ", "")
+	// Scores are [b, h, s, s] in any case: only an operand has its heads third.
+	byHead := strings.Contains(said, `_batch_dimensions":["0","1"]`) && !strings.Contains(said, `_batch_dimensions":["0","2"]`)
 	switch {
 	case strings.Contains(c.target, "Dropout") || strings.Contains(c.target, "F8") || configured(config, "dropout_rate", 0) != 0,
 		mask != "NO_MASK" && mask != "CAUSAL", configured(config, "sliding_window_length", 0) > 0, configured(config, "fmha_scale", -1) <= 0:
