@@ -60,6 +60,7 @@ type Device struct {
 
 	life *lifecycle.Scope
 
+	spares   spares
 	mu       sync.Mutex // of those who change what follows
 	table    atomic.Pointer[table]
 	badSizes badSizes

@@ -126,7 +126,7 @@ func (t *badSizes) error() error {
 func (r *recording) room(words int) (driver.Ptr, error) {
 	need := uint64(8 * words)
 	if need > r.left {
-		at, err := r.d.own(r.life).Alloc(max(need, wordsBytes))
+		at, err := r.d.borrow(r.life, max(need, wordsBytes))
 		if err != nil {
 			return 0, err
 		}

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/ir"
@@ -169,6 +170,48 @@ func TestSizesInSteps(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// A rank closes a step while a kernel of a peer on the same device waits for it: to free memory would wait
+// for that kernel.
+func TestCloseBesidePeer(t *testing.T) {
+	if *onGPU {
+		t.Skip("it has a driver of its own")
+	}
+	const n, tokens, width = 2, 8, 4
+	s := lowered(t, experts(t, n, tokens, width, tokens), lower.Options{Kernels: true})
+	drv, o := newFake(t, 1), small(n)
+	o.ShareDevice = true
+	err := device.Local(t.Context(), drv, []int{0, 0}, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+		me := r.Info().Rank
+		in := routed(n, tokens, width, 0, me)
+		var steps [2]*rt.Step
+		for i := range steps {
+			var err error
+			if steps[i], err = rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true); err != nil {
+				return err
+			}
+			if _, err := steps[i].Time(ctx, 1); err != nil {
+				return err
+			}
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if me == 0 {
+			for drv.Waiting(0) == 0 {
+				time.Sleep(100 * time.Microsecond)
+			}
+			if err := steps[0].Close(); err != nil {
+				return err
+			}
+		}
+		_, err := steps[1].Run(ctx, in)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -99,7 +99,7 @@ func (t *timer) open(n int) error {
 	if t.c.exec == 0 || words(t.c.r.parts) > gatedWords {
 		return nil
 	}
-	if t.gate, err = d.own(t.life).Alloc(256); err != nil {
+	if t.gate, err = d.borrow(t.life, 256); err != nil {
 		return err
 	}
 	if err := d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), t.gate, 0, 1); err != nil {
