@@ -224,10 +224,8 @@ func (j *Job) options(r *rt.Rank, h *half) rt.Options {
 	if j.Symbols != nil {
 		maps.Copy(o.Symbols, j.Symbols[r.Info().Rank])
 	}
-	read := h.program.SizesRead()
-	for _, s := range h.program.Symbols {
-		v, before := h.sizes[s.Name]
-		if _, own := read[s.Name]; before && !own {
+	for _, s := range h.step.Module.Symbols {
+		if v, ok := h.sizes[s.Name]; ok && !s.Read {
 			o.Symbols[s.Name] = v
 		}
 	}

@@ -98,6 +98,14 @@ type Scratch struct {
 // multiprocessors, or two that are neighbours, and waits for ever if each holds a block that waits for it.
 const sharedBlocks = partsFor / 4
 
+// share is how many of so many blocks a rank has where it shares its device.
+func (sc Scratch) share(blocks int) int {
+	if sc.Sharing > 1 {
+		return max(1, min(blocks, sharedBlocks/sc.Sharing))
+	}
+	return blocks
+}
+
 // slot is the bytes of one source's slot for a packet protocol. One shot needs one
 // region only and takes both of a half together.
 func (sc Scratch) slot(a Algo, n int) uint64 {

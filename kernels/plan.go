@@ -185,10 +185,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	if l.Algo == Push { // every block has slots of its own
 		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushStaging)))
 	}
-	if sc.Sharing > 1 {
-		most = max(1, min(most, sharedBlocks/sc.Sharing))
-	}
-	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
+	l.Grid = max(1, min(sc.share(most), (int(work)+l.Block*per-1)/(l.Block*per)))
 }
 
 // name finds the kernel: specialised where one exists, with or without a segment table.

@@ -17,12 +17,7 @@ const (
 // uneven is the blocks of a group of n. A rank knows the sizes of its own pieces only, and
 // the grid has to be the same on every rank, so they do not matter. All blocks of all ranks
 // have to run at once, also where ranks share a device.
-func (sc Scratch) uneven(n int) int {
-	if sc.Sharing > 1 {
-		return max(1, min(32, 256/n, sharedBlocks/sc.Sharing))
-	}
-	return min(32, 256/n)
-}
+func (sc Scratch) uneven(n int) int { return sc.share(min(32, 256/n)) }
 
 // AllToAllV gives up to how many bytes pieces go by packets, and the bytes of the chunks of
 // larger ones, which are none where slots are too small for chunks.
