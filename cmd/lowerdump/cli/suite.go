@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/bench"
@@ -18,19 +19,21 @@ var holdsTests = regexp.MustCompile(`\b(check\.[a-z]|interpreter\.[a-z])`)
 // tests reports whether files are tests in StableHLO's text, or folders of them: programs
 // that hold their inputs. One or two files without expectations are a step.
 func (f *runFlags) tests(files []string) bool {
-	step := 0
 	for _, file := range files {
-		if isDir(file) {
-			continue
-		}
-		if !strings.HasSuffix(file, ".mlir") {
+		if !strings.HasSuffix(file, ".mlir") && !isDir(file) {
 			return false
 		}
-		if data, err := os.ReadFile(file); err == nil && !holdsTests.Match(data) {
-			step++
-		}
 	}
-	return len(files) > 0 && f.inputs == "" && (step < len(files) || step > 2)
+	switch {
+	case f.inputs != "":
+		return false
+	case len(files) > 2:
+		return true
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, err := os.ReadFile(file) // of a folder, too, that is an error
+		return err != nil || holdsTests.Match(data)
+	})
 }
 
 // runTests runs tests in StableHLO's text.
