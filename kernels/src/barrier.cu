@@ -14,7 +14,9 @@
 // the stream starts, and a kernel starts with no stale cached lines. So the
 // additions and the polls are relaxed: a release here would only wait for writes
 // of this kernel, of which there are none. A litmus run on the device (gpubench
-// -mode litmus) checks the assumption with real data behind barriers.
+// -mode litmus) checks the assumption with real data behind barriers. It does not
+// hold for what the copy unit (cp.async.bulk) stores in peers' memory: who sends so
+// has to release it (reducescatter_sent.cu).
 #include "prelude.h"
 
 DEV u64 counter(u64 ctl, u32 channel, u32 src) { return ctl + CTL_CHANNEL + 128 * channel + 4 * src; }

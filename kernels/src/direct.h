@@ -3,9 +3,11 @@
 //
 //   enter: block 0 tells every peer that this rank's kernel has started, so its
 //          earlier work is done and its tensors are ready; every block waits for
-//          all peers. The message is relaxed: it announces earlier kernels of the
-//          stream, whose end made their writes visible (see barrier.cu). The wait
-//          acquires, because this kernel goes on to read.
+//          all peers. The message is relaxed: it announces writes of earlier kernels
+//          of the stream to this rank's memory, which their end made visible (see
+//          barrier.cu). It releases what the copy unit wrote to peers' memory
+//          (reducescatter_sent.cu). The wait acquires, because this kernel goes on
+//          to read.
 //   leave: every block tells the same block of every peer that it is done with
 //          the peer's memory, and waits for it; when a rank's kernel has ended,
 //          all blocks of all peers are done with its memory.
@@ -23,13 +25,18 @@
 enum { REFRESH = 1 << 30 };
 
 // enter gives the call's number, or false when the group is aborted.
-DEV bool enter(const Args &a, u32 &e) {
+template <bool RELEASE = false> DEV bool enter(const Args &a, u32 &e) {
   u32 t = tid();
   e = ld1(a.ctl + CTL_LEPOCH + 4 * bid()) + 1;
   bool bad = ldsys(a.ctl + CTL_ABORT) != 0;
   if (t < a.n && !bad) {
-    if (bid() == 0)
-      addRelaxed(a.peer[t] + (a.ctl - a.peer[0]) + CTL_ENTRY + 4 * a.rank, 1);
+    if (bid() == 0) {
+      u64 to = a.peer[t] + (a.ctl - a.peer[0]) + CTL_ENTRY + 4 * a.rank;
+      if constexpr (RELEASE)
+        addRelease(to, 1);
+      else
+        addRelaxed(to, 1);
+    }
     u32 src = peerAt(a, t);
     bad = !waitCounter(a, a.ctl + CTL_ENTRY + 4 * src, e, src);
   }

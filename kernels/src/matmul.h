@@ -18,8 +18,7 @@
 //
 // D may belong to several ranks: each rank's rows are a part of the batch with a map of their own, which leads
 // to its memory, and the own ones are the last. The kernel waits for nobody. A kernel behind it
-// tells that it has ended, which is when its tiles have come, and adds up what came
-// (reducescatter_sent.cu).
+// releases what this one has sent, and adds up what came (reducescatter_sent.cu).
 #pragma once
 #include "gather.h"
 #include "wgmma.h"
