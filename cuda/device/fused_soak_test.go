@@ -21,20 +21,22 @@ import (
 // part of 1, so that every replay moves the columns of x by shift, exactly. What one replay reads too
 // early, or of the one before, is in x to the end.
 type fusedSoak struct {
-	rows, cols         int // of a rank
 	x, all, w, y, v, z rt.Tensor
 }
 
-const shiftW, shiftV = 1, 4 // columns that the operands move x by
+const (
+	soakRows, soakCols = 16, 64
+	shiftW, shiftV     = 1, 4 // columns that the operands move x by
+)
 
-func newFusedSoak(ranks, rows, cols int64) (g fusedSoak, m *rt.Module) {
+func newFusedSoak(ranks int64) (g fusedSoak, m *rt.Module) {
 	at := int64(0)
 	place := func(rows int64) rt.Tensor {
-		x := rt.C(at, rt.BF16, rows, cols)
+		x := rt.C(at, rt.BF16, rows, soakCols)
 		at += (x.Bytes() + 255) &^ 255
 		return x
 	}
-	g = fusedSoak{int(rows), int(cols), place(rows), place(ranks * rows), place(cols), place(ranks * rows), place(cols), place(ranks * rows)}
+	g = fusedSoak{x: place(soakRows), all: place(ranks * soakRows), w: place(soakCols), y: place(ranks * soakRows), v: place(soakCols), z: place(ranks * soakRows)}
 	m = &rt.Module{Name: "fused", World: int(ranks), Arena: at, Streams: []string{"compute", "comm.tp"}, Events: 4, Groups: []rt.Group{{Name: "tp", Ranks: [][]int{devices(int(ranks))}}}}
 	m.Inputs = []rt.Param{{Name: "x", Tensors: rt.Ts{g.x}}, {Name: "w", Tensors: rt.Ts{g.w}}, {Name: "v", Tensors: rt.Ts{g.v}}}
 	m.Outputs = []rt.Param{{Name: "xout", Tensors: rt.Ts{g.x}}}
@@ -67,11 +69,11 @@ func part(rank, ranks int) float64 {
 	return 1 / float64(int(2)<<rank)
 }
 
-// value is element i of x on a rank after so many replays: integers that have no digit to lose.
-func (g fusedSoak) value(rank, i, replays int) float64 {
-	row, col := i/g.cols, i%g.cols
-	from := (col - replays*(shiftW+shiftV)) % g.cols
-	return float64((7*row + 5*((from+g.cols)%g.cols) + 13*rank) % 61)
+// soakValue is element i of x on a rank after so many replays: integers that have no digit to lose.
+func soakValue(rank, i, replays int) float64 {
+	row, col := i/soakCols, i%soakCols
+	from := (col - replays*(shiftW+shiftV)) % soakCols
+	return float64((7*row + 5*((from+soakCols)%soakCols) + 13*rank) % 61)
 }
 
 // TestFusedSoak replays a captured step with a gather and a reduce_scatter within matmuls, while ranks come late
@@ -83,50 +85,31 @@ func TestFusedSoak(t *testing.T) {
 		replays = 20000
 	}
 	for _, ranks := range []int{2, 4} {
-		t.Run(fmt.Sprint(ranks), func(t *testing.T) { soakFused(t, ranks, 16, 64, replays) })
-	}
-}
-
-// TestFusedCold replays such a step once or twice in worlds that are new: memory that a GPU touches for the first
-// time takes what others send microseconds later than what tells of it.
-func TestFusedCold(t *testing.T) {
-	symmetricOnly(t)
-	rows, worlds := int64(96), 1
-	if *onGPU {
-		rows, worlds = 4096, 12
-	}
-	for _, ranks := range []int{2, 4} {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
-			for i := range worlds {
-				soakFused(t, ranks, rows>>(i%4), 256, 2)
+			var log collected
+			drv, devs, o := target(t, ranks)
+			if o.ShareDevice && ranks > 2 {
+				t.Skipf("%d ranks want a GPU each: their matmuls wait for each other", ranks)
+			}
+			o.Log = slog.New(&log)
+			o.Libraries = []device.OpenLibrary{openWgmma}
+			g, m := newFusedSoak(int64(ranks))
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+				return g.soak(ctx, r, m, replays)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			within := 0
+			for _, d := range log.list {
+				if strings.HasSuffix(d.form, "_gather") || strings.HasPrefix(d.form, "reduce_scatter_sent_") {
+					within++
+				}
+			}
+			if within != 2 {
+				t.Errorf("%d collectives within matmuls, want 2", within)
 			}
 		})
-	}
-}
-
-func soakFused(t *testing.T, ranks int, rows, cols int64, replays int) {
-	var log collected
-	drv, devs, o := target(t, ranks)
-	if o.ShareDevice && ranks > 2 {
-		t.Skipf("%d ranks want a GPU each: their matmuls wait for each other", ranks)
-	}
-	o.Log = slog.New(&log)
-	o.Libraries = []device.OpenLibrary{openWgmma}
-	g, m := newFusedSoak(int64(ranks), rows, cols)
-	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
-		return g.soak(ctx, r, m, replays)
-	})
-	if err != nil {
-		t.Fatalf("%d rows: %v", rows, err)
-	}
-	within := 0
-	for _, d := range log.list {
-		if strings.HasSuffix(d.form, "_gather") || strings.HasPrefix(d.form, "reduce_scatter_sent_") {
-			within++
-		}
-	}
-	if within != 2 {
-		t.Errorf("%d rows: %d collectives within matmuls, want 2", rows, within)
 	}
 }
 
@@ -137,13 +120,13 @@ func (g fusedSoak) soak(ctx context.Context, r *rt.Rank, m *rt.Module, replays i
 		x := p.Tensors[0]
 		v := rt.Value{DType: x.DType, Shape: x.Shape, Data: make([]byte, x.Bytes())}
 		for i := range len(v.Data) / 2 {
-			row, col, n := i/g.cols, i%g.cols, 0.0
+			row, col, n := i/soakCols, i%soakCols, 0.0
 			switch {
 			case p.Name == "x":
-				n = g.value(rank, i, 0)
-			case p.Name == "w" && col == (row+shiftW)%g.cols:
+				n = soakValue(rank, i, 0)
+			case p.Name == "w" && col == (row+shiftW)%soakCols:
 				n = 1
-			case p.Name == "v" && col == (row+shiftV)%g.cols:
+			case p.Name == "v" && col == (row+shiftV)%soakCols:
 				n = part(rank, m.World)
 			}
 			dtype.StoreFloat(dtype.BF16, v.Data[2*i:], n)
@@ -161,7 +144,7 @@ func (g fusedSoak) soak(ctx context.Context, r *rt.Rank, m *rt.Module, replays i
 	if err != nil {
 		return err
 	}
-	// A part that is lost is lost to the end, and most often at first: so the first replay is looked at.
+	// What a replay loses is lost to the end, and most easily at first, when memory is touched for the first time.
 	together, alone := rand.New(rand.NewPCG(3, 0)), rand.New(rand.NewPCG(4, uint64(rank)))
 	for done := 0; done < replays; {
 		n := 1
@@ -180,7 +163,7 @@ func (g fusedSoak) soak(ctx context.Context, r *rt.Rank, m *rt.Module, replays i
 				return err
 			}
 			for i := range len(data) / 2 {
-				if got, want := dtype.LoadFloat(dtype.BF16, data[2*i:]), g.value(rank, i, done); got != want {
+				if got, want := dtype.LoadFloat(dtype.BF16, data[2*i:]), soakValue(rank, i, done); got != want {
 					return fmt.Errorf("after %d replays: element %d is %v, want %v", done, i, got, want)
 				}
 			}
