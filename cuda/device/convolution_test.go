@@ -5,7 +5,6 @@ package device_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -196,34 +195,32 @@ func TestConvolutions(t *testing.T) {
 	}
 }
 
-// TestConvolutionTimes prints what the zoo's convolutions and their gradients take by
-// generated kernels and by cuDNN, and how far apart their results are.
-func TestConvolutionTimes(t *testing.T) {
-	if !*onGPU || *times == "" {
-		t.Skip("needs -gpu and -times")
+// BenchmarkConvolutions tells what the zoo's convolutions and their gradients take by
+// generated kernels and by cuDNN, and how far apart their results are. With -gpu only.
+func BenchmarkConvolutions(b *testing.B) {
+	if !*onGPU {
+		b.Skip("times of the fake driver say nothing")
 	}
 	for _, c := range slides {
-		if !slices.Contains(strings.Split(*times, ","), c.model) && *times != "all" {
-			continue
-		}
-		f := c.traced(t, "bfloat16")
-		in, err := interp.RandomInputs(f, 3, interp.RandomOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		own, generated := convolve(t, f, in, func(_ driver.Driver, o *device.Options) { o.Libraries = nil })
-		got, spans := convolve(t, f, in, func(driver.Driver, *device.Options) {})
-		for i, name := range []string{"y", "dx", "dw"} {
-			e, _ := farOff(got[i], own[i])
-			fmt.Printf("CONV %v %s off %.1e\n", c, name, e)
-		}
-		for _, form := range []map[string]rt.Span{generated, spans} {
-			for _, name := range slices.Sorted(maps.Keys(form)) {
-				x := form[name]
-				fmt.Printf("CONV %v %s %.4f ms: %s\n", c, x.Name, x.End-x.Start, x.Algo)
+		b.Run(fmt.Sprint(c), func(b *testing.B) {
+			f := c.traced(b, "bfloat16")
+			in, err := interp.RandomInputs(f, 3, interp.RandomOptions{})
+			if err != nil {
+				b.Fatal(err)
 			}
-		}
+			for b.Loop() {
+				own, generated := convolve(b, f, in, func(_ driver.Driver, o *device.Options) { o.Libraries = nil })
+				got, spans := convolve(b, f, in, func(driver.Driver, *device.Options) {})
+				for i, name := range []string{"y", "dx", "dw"} {
+					e, _ := farOff(got[i], own[i])
+					b.Logf("%s off %.1e", name, e)
+				}
+				for _, form := range []map[string]rt.Span{generated, spans} {
+					for _, name := range slices.Sorted(maps.Keys(form)) {
+						b.Logf("%s %.4f ms: %s", form[name].Name, form[name].End-form[name].Start, form[name].Algo)
+					}
+				}
+			}
+		})
 	}
 }
-
-var times = flag.String("times", "", "time the convolutions and grouped matmuls of these models, with commas between, or of all; with -gpu")

@@ -96,11 +96,11 @@ func TestGroupedMatmul(t *testing.T) {
 	}
 }
 
-// TestGroupedTimes prints what the zoo's grouped matmuls take, with groups of equal size and of
-// others, beside a matmul of as many operations.
-func TestGroupedTimes(t *testing.T) {
-	if !*onGPU || *times == "" {
-		t.Skip("needs -gpu and -times")
+// BenchmarkGrouped tells what the zoo's grouped matmuls take, with groups of equal size and of
+// others, beside a matmul of as many operations. With -gpu only.
+func BenchmarkGrouped(b *testing.B) {
+	if !*onGPU {
+		b.Skip("times of the fake driver say nothing")
 	}
 	for _, c := range []struct {
 		models, what string
@@ -115,17 +115,18 @@ func TestGroupedTimes(t *testing.T) {
 		{"gpt_oss", "dw of down", product{a: "bf16[512,4096:1,512]", b: "bf16[4096,1024]", out: "bf16[8,512,1024]"}, []string{"bf16[512,4096:1,512]", "bf16[4096,1024]", "bf16[512,1024]"}},
 		{"qwen3_moe", "down", product{a: "bf16[4096,512]", b: "bf16[8,512,1024:524288,1,512]", out: "bf16[4096,1024]"}, []string{"bf16[4096,512]", "bf16[512,1024:1,512]", "bf16[4096,1024]"}},
 	} {
-		if !slices.ContainsFunc(strings.Split(c.models, ","), func(m string) bool { return slices.Contains(strings.Split(*times, ","), m) }) && *times != "all" {
-			continue
-		}
 		for i, name := range []string{"even", "uneven"} {
 			p := c.p
 			p.ends = [][]int64{{512, 1024, 1536, 2048, 2560, 3072, 3584, 4096}, {700, 701, 1300, 1300, 2433, 3000, 3333, 4001}}[i]
-			f := p.function(t, c.beside...)
-			_, spans := convolve(t, f, p.inputs(t, f), func(driver.Driver, *device.Options) {})
-			for _, x := range spans {
-				fmt.Printf("GROUPED %s %s, %s: %s %.4f ms: %s\n", c.models, c.what, name, x.Name, x.End-x.Start, x.Algo)
-			}
+			b.Run(c.models+"/"+c.what+"/"+name, func(b *testing.B) {
+				f := p.function(b, c.beside...)
+				for b.Loop() {
+					_, spans := convolve(b, f, p.inputs(b, f), func(driver.Driver, *device.Options) {})
+					for _, x := range spans {
+						b.Logf("%s %.4f ms: %s", x.Name, x.End-x.Start, x.Algo)
+					}
+				}
+			})
 		}
 	}
 }

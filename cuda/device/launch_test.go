@@ -302,7 +302,7 @@ func TestEagerAfterReplays(t *testing.T) {
 // interpreted and emitted.
 type costs struct {
 	*launches
-	t             *testing.T
+	t             testing.TB
 	graph, buffer rt.Captured
 	words         []uint64
 	ctx           driver.Ctx
@@ -316,7 +316,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-func openCosts(t *testing.T, l *launches) *costs {
+func openCosts(t testing.TB, l *launches) *costs {
 	c := &costs{launches: l, t: t, in: l.inputs()}
 	if _, err := rt.RunModule(t.Context(), l.rank, l.mod, l.step, c.in, rt.Options{}); err != nil {
 		t.Fatal(err)
@@ -383,15 +383,15 @@ func (c *costs) eagerly(step func(x *rt.Exec)) (took float64) {
 	return took
 }
 
-// TestLaunchCost compares what an instruction costs the host, from Go, with the same
+// BenchmarkLaunchCost compares what an instruction costs the host, from Go, with the same
 // calls of the driver in a loop in C: as a command buffer, and eagerly. With -gpu only;
 // the times of the fake driver are its own.
-func TestLaunchCost(t *testing.T) {
+func BenchmarkLaunchCost(b *testing.B) {
 	if !*onGPU {
-		t.Skip("times of the fake driver say nothing")
+		b.Skip("times of the fake driver say nothing")
 	}
-	const rounds, reps = 101, 5
-	l := openLaunches(t, 32) // before this thread has one processor: what it starts may use others
+	const rounds = 101
+	l := openLaunches(b, 32) // before this thread has one processor: what it starts may use others
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var old, one unix.CPUSet
@@ -401,10 +401,10 @@ func TestLaunchCost(t *testing.T) {
 			defer unix.SchedSetaffinity(0, &old)
 		}
 	}
-	x := openCosts(t, l)
+	x := openCosts(b, l)
 	n := float64(len(x.prog.Instrs))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for rep := range reps {
+	for b.Loop() {
 		var inC, buffers, graphs, interpreted, emitted []float64
 		for range rounds {
 			inC = append(inC, x.inC())
@@ -414,11 +414,8 @@ func TestLaunchCost(t *testing.T) {
 			emitted = append(emitted, x.eagerly(x.emitted))
 		}
 		c, g, e, m := median(inC), median(buffers), median(interpreted), median(emitted)
-		t.Logf("rep %d, %d instructions: C %.3f us each; command buffer %.3f, over C %.4f; interpreted %.3f, over C %.3f; emitted %.3f, over C %.3f; a graph %.2f us in all",
-			rep, len(x.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, m/n, (m-c)/n, median(graphs))
-		if (g-c)/n > 0.3 {
-			t.Errorf("a command buffer costs %.3f us an instruction more than its calls in C", (g-c)/n)
-		}
+		b.Logf("%d instructions: C %.3f us each; command buffer %.3f, over C %.4f; interpreted %.3f, over C %.3f; emitted %.3f, over C %.3f; a graph %.2f us in all",
+			len(x.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, m/n, (m-c)/n, median(graphs))
 		runtime.GC()
 	}
 }

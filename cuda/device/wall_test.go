@@ -4,6 +4,7 @@ package device_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -16,47 +17,28 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// TestStepWall tells how much longer than on the device a replay takes until the host
+// BenchmarkStepWall tells how much longer than on the device a replay takes until the host
 // has seen its end, and what of a core that costs it, for steps of several lengths. With
 // -gpu only; the times of the fake driver are its own.
-func TestStepWall(t *testing.T) {
+func BenchmarkStepWall(b *testing.B) {
 	if !*onGPU {
-		t.Skip("times of the fake driver say nothing")
+		b.Skip("times of the fake driver say nothing")
 	}
-	const rounds = 300
-	ctx := t.Context()
 	for _, blocks := range []int{1, 4, 16, 64, 256, 1024} {
-		l := openLaunches(t, blocks)
-		if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, l.inputs(), rt.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ms, err := st.Time(ctx, 41)
-		if err != nil {
-			t.Fatal(err)
-		}
-		us, busy, err := walls(ctx, st, rounds)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := st.Close(); err != nil {
-			t.Fatal(err)
-		}
-		slices.Sort(ms)
-		t.Logf("%4d blocks: device %8.1f us; until the host knows median %+7.1f us, 90%% %+7.1f, most %+8.1f; host %.2f cores",
-			blocks, ms[20]*1e3, us[rounds/2]-ms[20]*1e3, us[rounds*9/10]-ms[20]*1e3, us[rounds-1]-ms[20]*1e3, busy)
+		b.Run(fmt.Sprint(blocks), func(b *testing.B) {
+			l := openLaunches(b, blocks)
+			if err := wall(b.Context(), b, l.rank, l.mod, l.step, l.inputs()); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }
 
-// TestStepWallOfTwo is TestStepWall for two ranks that communicate, on two GPUs.
-func TestStepWallOfTwo(t *testing.T) {
+// BenchmarkStepWallOfTwo is BenchmarkStepWall for two ranks that communicate, on two GPUs.
+func BenchmarkStepWallOfTwo(b *testing.B) {
 	if !*onGPU {
-		t.Skip("times of the fake driver say nothing")
+		b.Skip("times of the fake driver say nothing")
 	}
-	const rounds = 300
 	m, err := ir.Parse("wall.ir", `world 2
 group @g = [[0, 1]]
 
@@ -68,38 +50,44 @@ func @f(%x: f32[65536]) -> (f32[65536]) {
 }
 `)
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	s := lowered(t, m.Funcs()[0], lower.Options{Kernels: true})
-	drv, devs, o := target(t, 2)
+	s := lowered(b, m.Funcs()[0], lower.Options{Kernels: true})
+	drv, devs, o := target(b, 2)
 	if o.ShareDevice {
-		t.Skip("needs two GPUs")
+		b.Skip("needs two GPUs")
 	}
-	err = device.Local(t.Context(), drv, devs, rt.Config{}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+	err = device.Local(b.Context(), drv, devs, rt.Config{}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		in := []rt.Value{{DType: rt.F32, Shape: []int64{65536}, Data: make([]byte, 4*65536)}}
-		if _, err := rt.RunModule(ctx, r, s.Module, s.Run, in, rt.Options{}); err != nil {
-			return err
-		}
-		st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
-		if err != nil {
-			return err
-		}
-		ms, err := st.Time(ctx, 41)
-		if err != nil {
-			return err
-		}
-		us, busy, err := walls(ctx, st, rounds)
-		if err != nil {
-			return err
-		}
-		slices.Sort(ms)
-		t.Logf("rank %d: device %.1f us; until the host knows median %+.1f us, 90%% %+.1f, most %+.1f; hosts %.2f cores",
-			r.Info().Rank, ms[20]*1e3, us[rounds/2]-ms[20]*1e3, us[rounds*9/10]-ms[20]*1e3, us[rounds-1]-ms[20]*1e3, busy)
-		return st.Close()
+		return wall(ctx, b, r, s.Module, s.Run, in)
 	})
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
+}
+
+// wall reports for a step on this rank what a replay takes the device, how much later the host knows, and cores.
+func wall(ctx context.Context, b *testing.B, r *rt.Rank, m *rt.Module, step func(*rt.Exec), in []rt.Value) error {
+	const rounds = 300
+	if _, err := rt.RunModule(ctx, r, m, step, in, rt.Options{}); err != nil {
+		return err
+	}
+	st, err := rt.Prepare(ctx, r, m, step, rt.Options{}, true)
+	if err != nil {
+		return err
+	}
+	ms, err := st.Time(ctx, 41)
+	if err != nil {
+		return err
+	}
+	us, busy, err := walls(ctx, st, rounds)
+	if err != nil {
+		return err
+	}
+	on := median(ms) * 1e3
+	b.Logf("rank %d: device %8.1f us; until the host knows median %+7.1f us, 90%% %+7.1f, most %+8.1f; hosts %.2f cores",
+		r.Info().Rank, on, us[rounds/2]-on, us[rounds*9/10]-on, us[rounds-1]-on, busy)
+	return st.Close()
 }
 
 // walls gives the microseconds that replays took the host, sorted, and how many cores
