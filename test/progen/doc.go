@@ -22,7 +22,8 @@
 // on all ranks, with results in flight poisoned (within the rules of [step.Pair.Bounds] where the
 // pipeline reassociates); the result lowers; the program checker accepts it; and the
 // host device, and on request the CUDA device on the fake driver, give the bits of
-// the interpreter.
+// the interpreter. The tests of package lower/cudagen run the kernels that are generated for
+// such programs.
 //
 // # Reduction
 //
