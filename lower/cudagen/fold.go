@@ -452,7 +452,7 @@ func (g *generator) cumsum(v *ir.Value, at []index.Expr) (string, error) {
 	if dom == domF32 {
 		dom = domF64
 	}
-	if g.f.length == 1 && !g.f.dynamicLength { // known before the walk
+	if g.f.length == 1 { // known before the walk, or nothing is stored
 		return g.define(v, rounded(fmt.Sprintf("add_of((%s)0, %s)", dom, x.in(dom)), dom, v.Type().DType())), nil
 	}
 	s := g.fresh("s")

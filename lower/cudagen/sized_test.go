@@ -69,6 +69,8 @@ var sizedCases = []struct {
 	{name: "strided_index", text: `(%x: bf16[19,32:40,1], %i: i64[a:3]) -> (bf16[a,32]) { %y = index %x, %i {dims=[0]} : bf16[a,32]; return %y }`},
 	{name: "strided_scan", text: `(%x: bf16[a,30:1,37]) -> (bf16[a,30]) { %y = cumsum %x {dim=1} : bf16[a,30]; return %y }`},
 	{name: "strided_put", text: `(%x: f32[40,6:8,1], %z: f32[a,6:1,64], %i: i64[a:2]) -> (f32[40,6]) { %y = index_put %x, %z, %i {dims=[0]} : f32[40,6]; return %y }`},
+	{name: "cumsum_of_one", text: `(%x: f64[d]) -> (f64[d]) { %y = cumsum %x {dim=0} : f64[d]; return %y }`},
+	{name: "window_of_none", text: `(%x: u64[], %i: u64[]) -> (u64[]) { %y = reduce_window %x, %i {reduce="product", window=[]} : u64[]; return %y }`},
 	{name: "cumsum_rows", text: `(%x: f32[a,b]) -> (f32[a,b]) { %y = cumsum %x {dim=1} : f32[a,b]; return %y }`},
 	{name: "softmax", text: `(%x: bf16[a,b]) -> (bf16[a,b]) { %y = softmax %x {dim=1} : bf16[a,b]; return %y }`},
 	{name: "softmax_outer", text: `(%x: f32[a,b,3]) -> (f32[a,b,3]) { %y = softmax %x {dim=0} : f32[a,b,3]; return %y }`},
@@ -131,7 +133,7 @@ var lines = strings.NewReplacer(" { %", " {\n%", "; ", "\n", " }", "\n}")
 func sizedKernels(t *testing.T) (ks []*cudagen.Kernel, sts []*ir.Storages, fs []*ir.Func) {
 	t.Helper()
 	for _, c := range sizedCases {
-		text := fmt.Sprintf("world 1\nsym a hint 5 max %d\nsym b hint 6 max %d\nsym c hint 7 max %d\nfunc @f%s\n", sizedMax, sizedMax, sizedMax, lines.Replace(c.text))
+		text := fmt.Sprintf("world 1\nsym a hint 5 max %d\nsym b hint 6 max %d\nsym c hint 7 max %d\nsym d hint 1 max 1\nfunc @f%s\n", sizedMax, sizedMax, sizedMax, lines.Replace(c.text))
 		m, err := ir.Parse(c.name, text)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -162,7 +164,7 @@ func sizedTrials(t *testing.T, rounds int) []*trial {
 	var trials []*trial
 	for i, k := range ks {
 		for round := range rounds {
-			at := map[string]int64{}
+			at := map[string]int64{"d": int64(round & 1)}
 			for _, s := range []string{"a", "b", "c"} {
 				switch {
 				case round == 0:

@@ -59,7 +59,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 		}
 	}
 	if len(g.ins) > 1 {
-		g.top.Emit("%s  if (load(in1%s) != %s) continue;", pad, offsets[1], number)
+		g.top.Emit("%s  if (load(in1%s) == %s)", pad, offsets[1], number)
 	}
 	term := fmt.Sprintf("(%s)load(in0%s)", typ, offsets[0])
 	result := "found"
