@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 
@@ -75,6 +76,52 @@ func TestCloseDuringGet(t *testing.T) {
 	}
 	must(f.StreamWrite32(c, free, d.word, 1), f.StreamSync(c, s), <-closed)
 	must(f.StreamDestroy(c, s), f.StreamDestroy(c, free), f.MemFree(c, d.word))
+	if l := f.Leaks().String(); l != "" {
+		t.Error(l)
+	}
+}
+
+// TestGroupCloseAwaitsPads: a closed group's memory is another's at once, so it waits for what streams are still
+// to write there.
+func TestGroupCloseAwaitsPads(t *testing.T) {
+	fakeOnly(t)
+	f := fake.New(2)
+	w := got(symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
+	at := got(w.Alloc(4<<10, 256))(t)
+	for name, call := range map[string]func(m *symm.Member, s driver.Stream) error{
+		"write":  func(m *symm.Member, s driver.Stream) error { return m.WriteValue(s, 1, 3, 7) },
+		"memset": func(m *symm.Member, s driver.Stream) error { return m.Memset32(s, 1, 3, 2, 7) },
+		"put": func(m *symm.Member, s driver.Stream) error {
+			b := got(m.Rank.Buffer(at, symm.I32, 1<<10))(t)
+			pad := got(m.Pad(0))(t)
+			return m.Put(s, 1, got(b.Slice(0, 4))(t), pad)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := got(symm.NewGroup(t.Context(), w, []int{0, 1}, symm.GroupOptions{}))(t)
+			m := g.Members()[0]
+			c := m.Rank.Ctx
+			s := got(f.StreamCreate(c))(t)
+			hold := make(chan struct{})
+			var cmds driver.Commands
+			cmds.Call(driver.Main, f.RegisterCall(func([]uint64) error { <-hold; return nil }))
+			if err := errors.Join(f.Run(c, cmds.On(s)), call(m, s)); err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- g.Close() }()
+			if stall.Until(50, func() bool { return len(closed) > 0 }) {
+				t.Error("the group is closed, and the write is still to come")
+			}
+			close(hold)
+			if err := errors.Join(<-closed, f.StreamDestroy(c, s)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if l := f.Leaks().String(); l != "" {
 		t.Error(l)
 	}

@@ -107,7 +107,7 @@ type Member struct {
 	pad     padWatch
 	order   *Order // of collectives
 	orderMu sync.Mutex
-	// channels has the orders of user channels, made when they are first used.
+	// channels has the orders of directions, made when they are first used.
 	channels map[direction]*Order
 	broken   atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.

@@ -24,7 +24,8 @@ import (
 // wait for the captured call before them, in the same capture, and calls outside wait for
 // the call before them outside. Where a graph is launched is the caller's to order.
 //
-// User channels have an order for each direction of each channel.
+// User channels have an order for each direction of each channel. What is done to pads and buffers is in
+// no order but its stream's: one for each stream says when that has ended.
 
 // StreamOrderError means that a call cannot be put behind the group's last one, because
 // that one's stream is being captured and has nothing behind the call that could be
@@ -65,18 +66,22 @@ type mark struct {
 // Begin locks t and makes s wait for the call before. On an error t is not locked.
 func (t *Order) Begin(s driver.Stream) error {
 	t.mu.Lock()
-	if err := t.m.works(); err != nil {
-		t.mu.Unlock()
-		return err
+	err := t.m.works()
+	if err == nil {
+		err = t.turn(s)
 	}
+	if err != nil {
+		t.mu.Unlock()
+	}
+	return err
+}
+
+// turn makes s wait for the call before.
+func (t *Order) turn(s driver.Stream) error {
 	if t.seen && t.last == s && !t.many {
 		return nil
 	}
-	if err := t.change(s); err != nil {
-		t.mu.Unlock()
-		return err
-	}
-	return nil
+	return t.change(s)
 }
 
 // End marks the end of the call in s, and unlocks t.
@@ -110,7 +115,7 @@ func (t *Order) failed() { t.mu.Unlock() }
 // follows, too. What the driver said first is the caller's error.
 func (t *Order) EndFailed(s driver.Stream) { t.End(s) }
 
-// change is Begin's part for a stream that is not the last one's, or may not be.
+// change is turn's part for a stream that is not the last one's, or may not be.
 func (t *Order) change(s driver.Stream) (err error) {
 	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
 	if !t.seen && !t.many && !t.eager.any { // the first call
@@ -254,13 +259,31 @@ func (m *Member) inTurn(s driver.Stream, call func() error, orders ...*Order) er
 	return t.End(s)
 }
 
-// direction is one of a user channel's.
+// uponPads enqueues on s what is done to pads or buffers, also while the group is broken. Close waits for it.
+func (m *Member) uponPads(s driver.Stream, call func() error) error {
+	t, err := m.orderOf(direction{stream: s})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	if err = t.turn(s); err == nil {
+		err = call()
+	}
+	if err != nil {
+		t.failed()
+		return err
+	}
+	return t.End(s)
+}
+
+// direction is one of a user channel's, or a stream's to pads and buffers.
 type direction struct {
 	channel int
 	waits   bool
+	stream  driver.Stream
 }
 
-// orderOf gives the order of a direction of a user channel.
+// orderOf gives the order of a direction.
 func (m *Member) orderOf(d direction) (*Order, error) {
 	m.orderMu.Lock()
 	defer m.orderMu.Unlock()

@@ -94,7 +94,7 @@ func (m *Member) transfer(s driver.Stream, from, to Buffer) error {
 	if from.Count == 0 || from.At == to.At {
 		return nil
 	}
-	return m.Rank.World.drv.Copy(m.Rank.Ctx, s, to.At, from.At, from.Bytes())
+	return m.uponPads(s, func() error { return m.Rank.World.drv.Copy(m.Rank.Ctx, s, to.At, from.At, from.Bytes()) })
 }
 
 // WriteValue writes v into a word of a group rank's pad, this rank's or a peer's, when s
@@ -108,7 +108,7 @@ func (m *Member) WriteValue(s driver.Stream, rank, word int, v uint32) error {
 	if err != nil {
 		return err
 	}
-	return m.Rank.World.drv.StreamWrite32(m.Rank.Ctx, s, at, v)
+	return m.uponPads(s, func() error { return m.Rank.World.drv.StreamWrite32(m.Rank.Ctx, s, at, v) })
 }
 
 // WaitValue holds s until a word of this rank's pad has reached v, counted so that it may
@@ -155,7 +155,7 @@ func (m *Member) Memset32(s driver.Stream, rank, word, count int, v uint32) erro
 	if err != nil {
 		return err
 	}
-	return m.Rank.World.drv.Memset32(m.Rank.Ctx, s, at, v, uint64(count))
+	return m.uponPads(s, func() error { return m.Rank.World.drv.Memset32(m.Rank.Ctx, s, at, v, uint64(count)) })
 }
 
 // words is the address of count words of a group rank's pad, for a stream.

@@ -54,7 +54,7 @@ func (m *Member) userChannel(s driver.Stream, kind CallKind, kernel string, chan
 	var orders []*Order
 	for _, waits := range []bool{false, true} { // a barrier does both
 		if kind == callBarrier || waits == (kind == callWait) {
-			t, err := m.orderOf(direction{channel, waits})
+			t, err := m.orderOf(direction{channel: channel, waits: waits})
 			if err != nil {
 				return err
 			}
