@@ -146,7 +146,7 @@ func (d *Device) load() error {
 		}
 	}
 	for _, open := range slices.Concat(d.opts.Libraries, own()) {
-		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Matmuls: d.opts.Matmuls, Log: d.opts.Log})
+		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Matmuls: d.opts.Matmuls, Early: d.early, Log: d.opts.Log})
 		if errors.Is(err, library.ErrUnavailable) {
 			d.missing = append(d.missing, err)
 			continue

@@ -124,6 +124,7 @@ type LibraryEnv struct {
 	Compile func(name, source string, options ...string) ([]byte, error)
 	// Matmuls are the device's Options.Matmuls.
 	Matmuls *lt.Tuning
+	Early   bool         // kernels may be launched early: they wait for those before them
 	Log     *slog.Logger // may be nil
 }
 

@@ -47,7 +47,12 @@ func Standard(p Paths) []OpenLibrary {
 			if err != nil {
 				return nil, err
 			}
-			return wgmma.Open(e.Driver, e.Rank.Ctx, e.Rank.Info, set)
+			l, err := wgmma.Open(e.Driver, e.Rank.Ctx, e.Rank.Info, set)
+			if err != nil {
+				return nil, err
+			}
+			l.Early = e.Early
+			return l, nil
 		},
 		ownAttention(true),
 	}

@@ -224,7 +224,10 @@ func BenchmarkTiles(tb *testing.B) {
 		plans, names := []planner{srv.Plan}, []string{"cublaslt"}
 		add := func(t kernels.MatmulTile, early bool) {
 			names = append(names, fmt.Sprintf("%v band=16 early=%v", t, early))
-			plans = append(plans, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, t, early) })
+			plans = append(plans, func(c *library.Call) (library.Step, error) {
+				b.lib.Early = early
+				return b.lib.planTile(c, t)
+			})
 		}
 		for _, t := range tiles {
 			if p.Time(t, b.sms) <= 1.4*least {
@@ -270,7 +273,7 @@ func BenchmarkSustained(tb *testing.B) {
 		for _, t := range kernels.MatmulTiles() {
 			if *only != "" && slices.Contains(strings.Split(*only, ","), t.String()) {
 				names = append(names, t.String())
-				plans = append(plans, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, t, true) })
+				plans = append(plans, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, t) })
 			}
 		}
 		var name string

@@ -37,7 +37,7 @@ func (l *Library) PlanGather(c *library.Call, args *kernels.Args) (library.Step,
 	}
 	// A batch is a rank's rows.
 	p.Y.Stride, p.D.Stride = rows*p.Y.LD, rows*p.D.LD
-	return l.encode(m, true, [][]*driver.TensorMap{
+	return l.encode(m, [][]*driver.TensorMap{
 		{tensorMap(own.At, p.Y, p.K, rows, 1, m.A)}, {tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B)}, {tensorMap(c.Outs[1].At, p.D, p.M, rows, n, m.D)},
 		{tensorMap(gathered.At, p.Y, p.K, rows, n, m.A)},
 	}, m.Gather(args, uint64(own.At), uint64(gathered.At), uint64(2*rows*p.K)))
@@ -74,7 +74,7 @@ func (l *Library) PlanScatter(c *library.Call, to []driver.Ptr, rank int) (libra
 	for i := range to {
 		maps[i] = tensorMap(to[(first+i)%len(to)], p.D, p.M, rows, 1, m.D)
 	}
-	return l.encode(m, true, [][]*driver.TensorMap{
+	return l.encode(m, [][]*driver.TensorMap{
 		{tensorMap(c.Ins[0].At, p.Y, p.K, rows, n, m.A)}, {tensorMap(c.Ins[1].At, p.X, p.M, p.K, 1, m.B)}, maps,
 	}, binary.LittleEndian.AppendUint32(nil, uint32(first)))
 }

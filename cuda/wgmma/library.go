@@ -18,6 +18,7 @@ import (
 
 // Library serves "matmul" on one device. It implements library.Library.
 type Library struct {
+	Early   bool // kernels begin as the one before them ends; Open sets it
 	drv     driver.Driver
 	ctx     driver.Ctx
 	sms     int
@@ -36,7 +37,7 @@ func Open(drv driver.Driver, ctx driver.Ctx, info driver.DeviceInfo, images *ker
 	if 10*info.Major+info.Minor != capability {
 		return nil, fmt.Errorf("%w: matmuls by wgmma need compute capability 9.0, %s has %d.%d", library.ErrUnavailable, info.Name, info.Major, info.Minor)
 	}
-	return &Library{drv: drv, ctx: ctx, sms: info.SMs, images: images, modules: map[string]driver.Module{}, funcs: map[string]driver.Func{},
+	return &Library{Early: true, drv: drv, ctx: ctx, sms: info.SMs, images: images, modules: map[string]driver.Module{}, funcs: map[string]driver.Func{},
 		load: library.NewLoader(drv, ctx)}, nil
 }
 
@@ -57,7 +58,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
 	}
-	return l.launch(c, p, m, true)
+	return l.launch(c, p, m)
 }
 
 // upTo is how many multiprocessors a call may have.
@@ -83,19 +84,19 @@ func shapeOf(p *lt.Problem) kernels.MatmulShape {
 }
 
 // launch makes the step of a matmul.
-func (l *Library) launch(c *library.Call, p *lt.Problem, m *kernels.Matmul, early bool) (library.Step, error) {
+func (l *Library) launch(c *library.Call, p *lt.Problem, m *kernels.Matmul) (library.Step, error) {
 	at := [2]driver.Ptr{c.Ins[0].At, c.Ins[1].At}
 	if p.Swapped {
 		at[0], at[1] = at[1], at[0]
 	}
-	return l.encode(m, early, [][]*driver.TensorMap{
+	return l.encode(m, [][]*driver.TensorMap{
 		{tensorMap(at[1], p.Y, p.K, p.N, p.Batch, m.A)}, {tensorMap(at[0], p.X, p.M, p.K, p.Batch, m.B)}, {tensorMap(c.Outs[0].At, p.D, p.M, p.N, p.Batch, m.D)},
 	})
 }
 
 // encode makes the step of a kernel whose parameters are three lists of maps, the tiles, further lists, and
 // more. There is no map where a list has nil.
-func (l *Library) encode(m *kernels.Matmul, early bool, maps [][]*driver.TensorMap, more ...[]byte) (library.Step, error) {
+func (l *Library) encode(m *kernels.Matmul, maps [][]*driver.TensorMap, more ...[]byte) (library.Step, error) {
 	params := make([][]byte, len(maps))
 	for i, list := range maps {
 		for _, t := range list {
@@ -115,7 +116,7 @@ func (l *Library) encode(m *kernels.Matmul, early bool, maps [][]*driver.TensorM
 		return nil, err
 	}
 	s := &step{name: m.Name}
-	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, early, append(slices.Insert(params, 3, m.Tiles()), more...)...)
+	s.cmds.LaunchCluster(driver.Main, f, m.Grid, m.Block, m.Cluster, m.Shared, l.Early, append(slices.Insert(params, 3, m.Tiles()), more...)...)
 	return s, l.load.Load(f, &s.cmds)
 }
 

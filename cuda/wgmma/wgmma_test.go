@@ -219,7 +219,7 @@ func TestShapes(t *testing.T) {
 }
 
 // planTile is Plan by a tile that the test chooses.
-func (l *Library) planTile(c *library.Call, t kernels.MatmulTile, early bool) (library.Step, error) {
+func (l *Library) planTile(c *library.Call, t kernels.MatmulTile) (library.Step, error) {
 	p, err := problemOf(c)
 	if err != nil {
 		return nil, err
@@ -233,20 +233,14 @@ func (l *Library) planTile(c *library.Call, t kernels.MatmulTile, early bool) (l
 	if err != nil {
 		return nil, err
 	}
-	return l.launch(c, p, m, early)
+	return l.launch(c, p, m)
 }
 
 // planBehind is Plan of a matmul that begins when what is before it has ended.
 func (l *Library) planBehind(c *library.Call) (library.Step, error) {
-	p, err := problemOf(c)
-	if err != nil {
-		return nil, err
-	}
-	m, err := kernels.NewMatmul(shapeOf(p), l.sms)
-	if err != nil {
-		return nil, err
-	}
-	return l.launch(c, p, m, false)
+	l.Early = false
+	defer func() { l.Early = true }()
+	return l.Plan(c)
 }
 
 // Every tile, in every layout, with edges in all directions.
@@ -265,7 +259,7 @@ func TestTiles(t *testing.T) {
 						continue
 					}
 					b.t = t
-					b.checkBy(rng, s, 16, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, tile, false) })
+					b.checkBy(rng, s, 16, func(c *library.Call) (library.Step, error) { return b.lib.planTile(c, tile) })
 				}
 			}
 		})
@@ -289,29 +283,41 @@ func TestEarly(t *testing.T) {
 	w, one, two := x, x, x
 	w.At = b.buffer(by)
 	var results [][]byte
+	var asked []int // launches that may be early
 	for _, early := range []bool{false, true} {
 		one.At, two.At = b.buffer(in), b.buffer(in)
+		b.lib.Early = early
 		var cmds driver.Commands
 		for i := range 40 {
 			tile := kernels.MatmulTiles()[i%len(kernels.MatmulTiles())]
 			if !*onGPU && i%10 != 0 || 64*tile.Split > n {
 				continue
 			}
-			st, err := b.lib.planTile(&library.Call{Op: "matmul", Ins: []library.Tensor{one, w}, Outs: []library.Tensor{two}}, tile, early)
+			st, err := b.lib.planTile(&library.Call{Op: "matmul", Ins: []library.Tensor{one, w}, Outs: []library.Tensor{two}}, tile)
 			if err != nil {
 				t.Fatal(err)
 			}
 			st.AddTo(&cmds)
 			one, two = two, one
 		}
+		words, n := cmds.On(b.s), 0
+		for i := 0; i < len(words); i += int(words[i] >> 8) {
+			if words[i]&0xff == driver.OpLaunchCluster && words[i+4]>>32 != 0 {
+				n++
+			}
+		}
+		asked = append(asked, n)
 		got := make([]byte, len(in))
-		if err := errors.Join(b.drv.Run(b.ctx, cmds.On(b.s)), b.drv.CopyOut(b.ctx, b.s, got, one.At), b.drv.MemFree(b.ctx, one.At), b.drv.MemFree(b.ctx, two.At)); err != nil {
+		if err := errors.Join(b.drv.Run(b.ctx, words), b.drv.CopyOut(b.ctx, b.s, got, one.At), b.drv.MemFree(b.ctx, one.At), b.drv.MemFree(b.ctx, two.At)); err != nil {
 			t.Fatal(err)
 		}
 		results = append(results, got)
 	}
 	if !bytes.Equal(results[0], results[1]) {
 		t.Error("early launches give another result")
+	}
+	if asked[0] != 0 || asked[1] == 0 {
+		t.Errorf("%d launches are early where none may be, %d where all may", asked[0], asked[1])
 	}
 	if err := b.drv.MemFree(b.ctx, w.At); err != nil {
 		t.Fatal(err)
