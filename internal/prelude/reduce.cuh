@@ -80,7 +80,7 @@ template <int stride> FN i64 nth_row(i64 row) {
   return row < 0 || (unsigned)row % stride != 0 ? -1 : (unsigned)row / stride; // there are fewer than 2^31
 }
 
-#ifdef __CUDA_ARCH__
+#ifdef AT_ONCE
 template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
 template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
 FN online exchange(online x, int m) { return online{exchange(x.top, m), exchange(x.sum, m)}; }

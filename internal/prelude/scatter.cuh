@@ -51,7 +51,7 @@ struct Entries {
   FN_MEMBER int operator()(int k) const { return list[k]; }
 };
 
-#ifdef __CUDA_ARCH__
+#ifdef AT_ONCE
 // sort_digit writes those of n entries that are there to a list, by a digit of some bits and
 // else in order. It returns how many they are; if more than capacity it writes none.
 template <int threads, int digit, class Get> FN int sort_digit(int* to, Get get, int n, int shift, int capacity) {

@@ -42,6 +42,9 @@ typedef f8<8, 0, 127, 3> f8e8m0fnu;
 #if defined(__CUDA_ARCH__) && !defined(EXACT_MATH)
 #define FAST_MATH // the device's approximations
 #endif
+#ifdef __CUDA_ARCH__
+#define AT_ONCE // a block's threads run at once, as they do for whoever defines it without a device
+#endif
 #ifndef LANES // threads that share a row; one where a block is run thread after thread
 #define LANES(n) n
 #endif

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen"
 )
@@ -22,7 +23,7 @@ const blockShim = `
 #include <setjmp.h>
 #include <thread>
 #include <ucontext.h>
-#define __CUDA_ARCH__ 700
+#define AT_ONCE
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -37,6 +38,10 @@ static thread_local Barrier block, warps[32];
 static thread_local ucontext_t fibers[1024], home;
 static thread_local bool ended[1024];
 static thread_local unsigned alive, fiber_count;
+static unsigned launches;
+// after is the fiber whose turn comes then: in every other launch that of the thread before, so that what is read
+// without a barrier behind what another thread writes is read before it, or what is written too early is read.
+static unsigned after(unsigned t) { return launches % 2 ? (t + fiber_count - 1) % fiber_count : (t + 1) % fiber_count; }
 static void (*body)();
 // A fiber begins in a context, which is a system call for the signal mask, and goes on by a jump, which is none.
 static thread_local jmp_buf points[1024];
@@ -49,7 +54,7 @@ static void go(unsigned next) {
 static void yield() {
   const unsigned me = threadIdx.x;
   unsigned next = me;
-  do next = (next + 1) % fiber_count; while (ended[next] && next != me);
+  do next = after(next); while (ended[next] && next != me);
   threadIdx.x = next;
   if (next != me && !_setjmp(points[me])) go(next);
   threadIdx.x = me;
@@ -77,7 +82,7 @@ static void fiber() {
   leave(block);
   if (--alive == 0) setcontext(&home);
   unsigned next = me;
-  while (ended[next]) next = (next + 1) % fiber_count;
+  while (ended[next]) next = after(next);
   threadIdx.x = next;
   go(next);
 }
@@ -105,6 +110,7 @@ static void run_block(unsigned index, unsigned rank, unsigned threads) {
 template <class K> static void launch(unsigned clusters, unsigned grid, unsigned threads, const K& kernel) {
   static const K* at;
   at = &kernel;
+  ++launches;
   body = [] { (*at)(); };
   pthread_barrier_init(&cluster, 0, clusters);
   for (unsigned first = 0; first < grid; first += clusters) {
@@ -145,19 +151,8 @@ template <class T> static T lane_of(T x, int lane) {
 template <class T> static T __shfl_xor_sync(unsigned, T x, int m) { return lane_of(x, threadIdx.x % 32 ^ m); }
 template <class T> static T __shfl_up_sync(unsigned, T x, int m) { return lane_of(x, (int)threadIdx.x % 32 < m ? threadIdx.x % 32 : threadIdx.x % 32 - m); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
-static void atomicMax(int* p, int k) { abort(); }
+static void atomicMax(int* p, int k) { *p = k > *p ? k : *p; }
 static void atomicOr(unsigned* p, unsigned k) { __atomic_fetch_or(p, k, __ATOMIC_RELAXED); }
-static float __fadd_rn(float a, float b) { return a + b; }
-static float __fsub_rn(float a, float b) { return a - b; }
-static float __fmul_rn(float a, float b) { return a * b; }
-static float __fdiv_rn(float a, float b) { return a / b; }
-static double __dadd_rn(double a, double b) { return a + b; }
-static double __dmul_rn(double a, double b) { return a * b; }
-static double __ddiv_rn(double a, double b) { return a / b; }
-static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
-static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
-static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8); return u; }
-static double __longlong_as_double(long long u) { double x; memcpy(&x, &u, 8); return x; }
 `
 
 var clusterOf = regexp.MustCompile(` CLUSTER\((\d+)\) `)
@@ -236,6 +231,39 @@ func TestBlocks(t *testing.T) {
 	if shared == 0 || shared == len(trials)-len(clusters) {
 		t.Errorf("%d of %d kernels share elements", shared, len(trials))
 	}
+	compare(t, trials, runBlocks(t, trials), false)
+}
+
+// together runs the kernels whose threads work together with all of a block's threads at once.
+func together(t *testing.T, trials []*trial, flags ...string) {
+	t.Helper()
+	var some []*trial
+	for _, tr := range trials {
+		if tr.k.Lanes > 1 {
+			tr := *tr
+			tr.together = true
+			some = append(some, &tr)
+		}
+	}
+	compare(t, some, runBlocks(t, some, append([]string{"-O0"}, flags...)...), false)
+}
+
+// shared is by how many units in the last place a sum may be off that is made of several threads' shares.
+func shared(d dtype.DType) int64 {
+	switch {
+	case d == dtype.F64:
+		return 1 << 20
+	case d == dtype.F32:
+		return 4
+	case d.IsFloat():
+		return 1
+	}
+	return 0
+}
+
+// runBlocks is runOnHost with all threads of a block at once, and all blocks of a cluster.
+func runBlocks(t *testing.T, trials []*trial, flags ...string) []byte {
+	t.Helper()
 	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
 	text := programOf(blockShim+cudagen.Prelude()+strings.Replace(harness, run, "#define RUN(clusters, k, grid, block, lanes, ...) launch(clusters, grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1), trials)
 	for _, tr := range trials {
@@ -245,5 +273,5 @@ func TestBlocks(t *testing.T) {
 		}
 		text = strings.Replace(text, "RUN("+tr.k.Name+",", "RUN("+blocks+", "+tr.k.Name+",", 1)
 	}
-	compare(t, trials, runText(t, text, trials, "-fno-sanitize=all", "-U_FORTIFY_SOURCE", "-O1", "-pthread"), false)
+	return runText(t, text, trials, append([]string{"-fno-sanitize=all", "-U_FORTIFY_SOURCE", "-O1", "-pthread"}, flags...)...)
 }

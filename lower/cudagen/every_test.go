@@ -83,7 +83,9 @@ func TestEveryOperation(t *testing.T) {
 	t.Logf("%d kernels of %d operations", len(trials)+len(wide), len(ran))
 	compiles(t, append(slices.Clone(trials), wide...))
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	together(t, trials, "-DEXACT_MATH")
 	compare(t, wide, runOnHost(t, wide, "-DEXACT_MATH"), false)
+	together(t, wide, "-DEXACT_MATH")
 }
 
 // example is the kernel of a line with another element type in place of f32; nil if

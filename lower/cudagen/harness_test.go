@@ -22,14 +22,15 @@ import (
 
 // A trial is one kernel with inputs and what the host's kernels make of them.
 type trial struct {
-	name string
-	k    *cudagen.Kernel
-	st   *ir.Storages
-	ins  []buffer // one for each input of the function
-	want []want   // parallel to k.Outs
-	over []int    // parallel to k.Outs: the input that is donated to it, -1 for none
-	args []int64  // sizes that the kernel takes
-	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place; -1: a share of the result's largest element
+	name     string
+	k        *cudagen.Kernel
+	st       *ir.Storages
+	ins      []buffer // one for each input of the function
+	want     []want   // parallel to k.Outs
+	over     []int    // parallel to k.Outs: the input that is donated to it, -1 for none
+	args     []int64  // sizes that the kernel takes
+	together bool     // threads of a block run at once
+	ulp      int64    // largest distance allowed without EXACT_MATH, in units of the last place; -1: a share of the result's largest element
 }
 
 type buffer struct {
@@ -314,8 +315,11 @@ func compare(t *testing.T, trials []*trial, got []byte, exact bool) {
 				t.Fatalf("%s: the output ends early", tr.name)
 			}
 			limit := tr.ulp
-			if exact {
+			switch {
+			case exact:
 				limit = 0
+			case tr.together && limit >= 0:
+				limit = max(limit, shared(w.t.DType))
 			}
 			if limit < 0 {
 				if e, most := deviation(w, got); !(e <= most) {

@@ -45,6 +45,7 @@ func TestRandomPrograms(t *testing.T) {
 		}
 		compiles(t, trials)
 		compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), false)
+		together(t, trials, "-DEXACT_MATH")
 		all += len(trials)
 	}
 	t.Logf("%d kernels", all)

@@ -139,6 +139,7 @@ func TestRandomRegions(t *testing.T) {
 		t.Fatalf("%d regions of %d programs were run, %d were not", len(trials), seeds, skipped)
 	}
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	together(t, trials, "-DEXACT_MATH")
 }
 
 // Every region that the pass forms in traced steps becomes a kernel, and so does
@@ -292,5 +293,6 @@ func TestTracedNumbers(t *testing.T) {
 	}
 	compiles(t, trials)
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	together(t, trials, "-DEXACT_MATH")
 	compare(t, trials, runOnHost(t, trials), false)
 }

@@ -102,4 +102,5 @@ func TestRandomRows(t *testing.T) {
 		t.Error("too few kernels are of long chains")
 	}
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	together(t, trials, "-DEXACT_MATH")
 }

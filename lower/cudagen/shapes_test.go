@@ -90,4 +90,5 @@ func TestEveryShape(t *testing.T) {
 		}
 	}
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH", "-Og"), true)
+	together(t, trials, "-DEXACT_MATH")
 }

@@ -307,6 +307,7 @@ func TestRandomSizedRegions(t *testing.T) {
 		t.Fatalf("%d programs, %d regions", programs, regional)
 	}
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	together(t, trials, "-DEXACT_MATH")
 }
 
 // symbolic reports whether a size of n is known at run time only.
