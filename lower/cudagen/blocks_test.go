@@ -17,6 +17,7 @@ import (
 // system, whose thread-local memory is what blocks share.
 const blockShim = `
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
@@ -39,24 +40,40 @@ static thread_local ucontext_t fibers[1024], home;
 static thread_local bool ended[1024];
 static thread_local unsigned alive, fiber_count;
 static unsigned launches;
-// after is the fiber whose turn comes then: in every other launch that of the thread before, so that what is read
-// without a barrier behind what another thread writes is read before it, or what is written too early is read.
-static unsigned after(unsigned t) { return launches % 2 ? (t + fiber_count - 1) % fiber_count : (t + 1) % fiber_count; }
+static thread_local struct { Barrier* at; unsigned turn; } waits[1024];
+static bool runs(unsigned t) { return !ended[t] && (!waits[t].at || waits[t].at->turn != waits[t].turn); }
+// next is the fiber whose turn comes. Launches have four orders by turns: thread after thread, the same
+// backwards, and each warp as far as it gets, the next one first or the one before. What is read while another
+// thread may write it is read before that in some, and behind it in others.
+static unsigned next() {
+  const unsigned me = threadIdx.x, n = fiber_count, lane = me % 32, warp = me / 32, count = n / 32;
+  for (unsigned i = 0; i < n; ++i) {
+    const unsigned j = i - 31; // of other warps
+    unsigned t;
+    switch (launches % 4) {
+    case 0: t = (me + 1 + i) % n; break;
+    case 1: t = (me + n - 1 - i) % n; break;
+    case 2: t = i < 31 ? warp * 32 + (lane + 1 + i) % 32 : i == n - 1 ? me : (warp + 1 + j / 32) % count * 32 + j % 32; break;
+    case 3: t = i < 31 ? warp * 32 + (lane + 31 - i) % 32 : i == n - 1 ? me : (warp + count - 1 - j / 32) % count * 32 + 31 - j % 32;
+    }
+    if (runs(t)) return t;
+  }
+  fprintf(stderr, "threads wait for each other\n");
+  abort();
+}
 static void (*body)();
 // A fiber begins in a context, which is a system call for the signal mask, and goes on by a jump, which is none.
 static thread_local jmp_buf points[1024];
 static thread_local bool begun[1024];
-static void go(unsigned next) {
-  if (begun[next]) _longjmp(points[next], 1);
-  begun[next] = true;
-  setcontext(fibers + next);
+static void go(unsigned t) {
+  if (begun[t]) _longjmp(points[t], 1);
+  begun[t] = true;
+  setcontext(fibers + t);
 }
 static void yield() {
-  const unsigned me = threadIdx.x;
-  unsigned next = me;
-  do next = after(next); while (ended[next] && next != me);
-  threadIdx.x = next;
-  if (next != me && !_setjmp(points[me])) go(next);
+  const unsigned me = threadIdx.x, to = next();
+  threadIdx.x = to;
+  if (to != me && !_setjmp(points[me])) go(to);
   threadIdx.x = me;
 }
 static void release(Barrier& b) {
@@ -68,7 +85,8 @@ static void wait(Barrier& b) {
   const unsigned turn = b.turn;
   ++b.arrived;
   release(b);
-  while (b.turn == turn) yield();
+  waits[threadIdx.x] = {&b, turn};
+  if (b.turn == turn) yield();
 }
 static void leave(Barrier& b) {
   --b.expected;
@@ -81,10 +99,8 @@ static void fiber() {
   leave(warps[me / 32]);
   leave(block);
   if (--alive == 0) setcontext(&home);
-  unsigned next = me;
-  while (ended[next]) next = after(next);
-  threadIdx.x = next;
-  go(next);
+  threadIdx.x = next();
+  go(threadIdx.x);
 }
 static thread_local char origin; // of a block's memory
 static char* origins[8];
@@ -98,6 +114,7 @@ static void run_block(unsigned index, unsigned rank, unsigned threads) {
   for (unsigned w = 0; w < threads / 32; ++w) warps[w] = {32, 0, 0};
   for (unsigned t = 0; t < threads; ++t) {
     ended[t] = begun[t] = false;
+    waits[t] = {0, 0};
     getcontext(fibers + t);
     fibers[t].uc_stack.ss_sp = stacks + t * 32768;
     fibers[t].uc_stack.ss_size = 32768;
