@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ static thread_local struct { Barrier* at; unsigned turn; } waits[1024];
 static bool runs(unsigned t) { return !ended[t] && (!waits[t].at || waits[t].at->turn != waits[t].turn); }
 // next is the fiber whose turn comes. Launches have four orders by turns: thread after thread, the same
 // backwards, and each warp as far as it gets, the next one first or the one before. What is read while another
-// thread may write it is read before that in some, and behind it in others.
+// thread may write it is read before that in some, and behind it in others. Trials run in each (runBlocks).
 static unsigned next() {
   const unsigned me = threadIdx.x, n = fiber_count, lane = me % 32, warp = me / 32, count = n / 32;
   for (unsigned i = 0; i < n; ++i) {
@@ -202,6 +203,36 @@ func @f(%x: f32[5,6], %v: f32[17000,6], %i: i64[17000]) -> (f32[5,6]) {
 }
 `}
 
+// again are functions whose threads fold or scan one time after the other in the same shared memory: a norm of
+// long rows, one of columns, and running sums of long lines.
+var again = []string{`world 1
+
+func @f(%x: f32[3,5000]) -> (f32[3,5000]) {
+  %m = mean %x {dims=[1], keepdim=true} : f32[3,1]
+  %d = sub %x, %m : f32[3,5000]
+  %s = mul %d, %d : f32[3,5000]
+  %v = mean %s {dims=[1], keepdim=true} : f32[3,1]
+  %n = mul %d, %v : f32[3,5000]
+  return %n
+}
+`, `world 1
+
+func @f(%x: f32[300,40]) -> (f32[300,40]) {
+  %m = mean %x {dims=[0], keepdim=true} : f32[1,40]
+  %d = sub %x, %m : f32[300,40]
+  %s = mul %d, %d : f32[300,40]
+  %v = mean %s {dims=[0], keepdim=true} : f32[1,40]
+  %n = mul %d, %v : f32[300,40]
+  return %n
+}
+`, `world 1
+
+func @f(%x: f32[2,5000]) -> (f32[2,5000]) {
+  %y = cumsum %x {dim=1} : f32[2,5000]
+  return %y
+}
+`}
+
 // Updates of narrow rows and of few rows give the interpreter's numbers where the threads of
 // a block share them: few updates and many, out of order, of one row and of all.
 func TestBlocks(t *testing.T) {
@@ -245,10 +276,21 @@ func TestBlocks(t *testing.T) {
 		}
 		trials = append(trials, tr)
 	}
-	if shared == 0 || shared == len(trials)-len(clusters) {
+	for k, text := range again {
+		m, err := ir.Parse("again", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := newTrial(fmt.Sprintf("again%d", k), m.Funcs()[0], -1, uint64(k), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trials = append(trials, tr)
+	}
+	if shared == 0 || shared == 12 {
 		t.Errorf("%d of %d kernels share elements", shared, len(trials))
 	}
-	compare(t, trials, runBlocks(t, trials), false)
+	runBlocks(t, trials)
 }
 
 // together runs the kernels whose threads work together with all of a block's threads at once.
@@ -262,7 +304,7 @@ func together(t *testing.T, trials []*trial, flags ...string) {
 			some = append(some, &tr)
 		}
 	}
-	compare(t, some, runBlocks(t, some, append([]string{"-O0"}, flags...)...), false)
+	runBlocks(t, some, append([]string{"-O0"}, flags...)...)
 }
 
 // shared is by how many units in the last place a sum may be off that is made of several threads' shares.
@@ -278,17 +320,23 @@ func shared(d dtype.DType) int64 {
 	return 0
 }
 
-// runBlocks is runOnHost with all threads of a block at once, and all blocks of a cluster.
-func runBlocks(t *testing.T, trials []*trial, flags ...string) []byte {
+// runBlocks runs and compares trials with all threads of a block at once, and all blocks of a cluster, in
+// all orders of turns.
+func runBlocks(t *testing.T, trials []*trial, flags ...string) {
 	t.Helper()
-	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
-	text := programOf(blockShim+cudagen.Prelude()+strings.Replace(harness, run, "#define RUN(clusters, k, grid, block, lanes, ...) launch(clusters, grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1), trials)
+	const orders = 4
+	all := make([]*trial, 0, orders*len(trials))
 	for _, tr := range trials {
+		all = append(all, slices.Repeat([]*trial{tr}, orders)...)
+	}
+	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
+	text := programOf(blockShim+cudagen.Prelude()+strings.Replace(harness, run, "#define RUN(clusters, k, grid, block, lanes, ...) launch(clusters, grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1), all)
+	for _, tr := range all {
 		blocks := "1"
 		if at := clusterOf.FindStringSubmatch(tr.k.Body); at != nil {
 			blocks = at[1]
 		}
 		text = strings.Replace(text, "RUN("+tr.k.Name+",", "RUN("+blocks+", "+tr.k.Name+",", 1)
 	}
-	return runText(t, text, trials, append([]string{"-fno-sanitize=all", "-U_FORTIFY_SOURCE", "-O1", "-pthread"}, flags...)...)
+	compare(t, all, runText(t, text, all, append([]string{"-fno-sanitize=all", "-U_FORTIFY_SOURCE", "-O1", "-pthread"}, flags...)...), false)
 }
