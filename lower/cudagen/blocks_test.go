@@ -327,7 +327,11 @@ func runBlocks(t *testing.T, trials []*trial, flags ...string) {
 	const orders = 4
 	all := make([]*trial, 0, orders*len(trials))
 	for _, tr := range trials {
-		all = append(all, slices.Repeat([]*trial{tr}, orders)...)
+		n := orders
+		if clusterOf.MatchString(tr.k.Body) { // threads of the system, which take long to make
+			n = 1
+		}
+		all = append(all, slices.Repeat([]*trial{tr}, n)...)
 	}
 	run := "#define RUN(k, grid, block, lanes, ...) \\\n"
 	text := programOf(blockShim+cudagen.Prelude()+strings.Replace(harness, run, "#define RUN(clusters, k, grid, block, lanes, ...) launch(clusters, grid, block, [&] { k(__VA_ARGS__); })\n#define SERIAL(k, grid, block, lanes, ...) \\\n", 1), all)
