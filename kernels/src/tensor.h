@@ -52,7 +52,8 @@ DEV void stShared4(u32 a, const float *f) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(a), "f"(f[0]), "f"(f[1]), "f"(f[2]), "f"(f[3]) : "memory");
 }
 // waitEarlier waits for what comes before a kernel that was launched early. letNext lets the next
-// such kernel begin when all blocks have said so.
+// such kernel begin when all blocks have said so. All blocks wait before they say so: the next kernel waits for
+// the end of this one alone, and would else overtake what comes before it.
 DEV void waitEarlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 DEV void letNext() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEV void mbarArrive(u32 bar) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory"); }
