@@ -293,12 +293,17 @@ func TestBlocks(t *testing.T) {
 	runBlocks(t, trials)
 }
 
+// listing are the kernels that list rows without sorting them; TestBlocks has those that sort.
+func listing(trials []*trial) []*trial {
+	return slices.DeleteFunc(slices.Clone(trials), func(tr *trial) bool { return !strings.Contains(tr.k.Body, "list_rows<") })
+}
+
 // together runs the kernels whose threads work together with all of a block's threads at once.
 func together(t *testing.T, trials []*trial, flags ...string) {
 	t.Helper()
 	var some []*trial
 	for _, tr := range trials {
-		if tr.k.Lanes > 1 {
+		if tr.k.Lanes > 1 || strings.Contains(tr.k.Body, "list_rows<") {
 			tr := *tr
 			tr.together = true
 			some = append(some, &tr)

@@ -118,6 +118,7 @@ func TestGolden(t *testing.T) {
 	compiles(t, trials)
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
 	compare(t, trials, runOnHost(t, trials), false)
+	together(t, listing(trials), "-DEXACT_MATH")
 }
 
 // With -gpu=FOLDER the test leaves kernels0.cu, inputs0 and so on there, in parts that
