@@ -204,7 +204,8 @@ func @f(%x: f32[5,6], %v: f32[17000,6], %i: i64[17000]) -> (f32[5,6]) {
 `}
 
 // again are functions whose threads fold or scan one time after the other in the same shared memory: a norm of
-// long rows, one of columns, and running sums of long lines.
+// long rows, one of columns, running sums of long lines; and those that fill it for each other: a scatter that finds
+// the last writers, a grouped matmul of several tiles in depth, and a sort.
 var again = []string{`world 1
 
 func @f(%x: f32[3,5000]) -> (f32[3,5000]) {
@@ -230,6 +231,24 @@ func @f(%x: f32[300,40]) -> (f32[300,40]) {
 func @f(%x: f32[2,5000]) -> (f32[2,5000]) {
   %y = cumsum %x {dim=1} : f32[2,5000]
   return %y
+}
+`, `world 1
+
+func @f(%x: f32[3,700], %i: i64[3,900], %v: f32[3,900]) -> (f32[3,700]) {
+  %y = scatter %x, %i, %v {dim=1} : f32[3,700]
+  return %y
+}
+`, `world 1
+
+func @f(%x: f32[60,100], %w: f32[3,100,70], %e: i64[3]) -> (f32[60,70]) {
+  %y = grouped_matmul %x, %w, %e : f32[60,70]
+  return %y
+}
+`, `world 1
+
+func @f(%x: f32[2,1000]) -> (f32[2,1000], i64[2,1000]) {
+  %y:2 = topk %x {dim=1, k=1000} : f32[2,1000], i64[2,1000]
+  return %y#0, %y#1
 }
 `}
 
@@ -298,12 +317,15 @@ func listing(trials []*trial) []*trial {
 	return slices.DeleteFunc(slices.Clone(trials), func(tr *trial) bool { return !strings.Contains(tr.k.Body, "list_rows<") })
 }
 
+// shares finds kernels whose threads work together.
+var shares = regexp.MustCompile(`LANES\(([2-9]|\d\d+)\)|(list|sort)_rows<`)
+
 // together runs the kernels whose threads work together with all of a block's threads at once.
 func together(t *testing.T, trials []*trial, flags ...string) {
 	t.Helper()
 	var some []*trial
 	for _, tr := range trials {
-		if tr.k.Lanes > 1 || strings.Contains(tr.k.Body, "list_rows<") {
+		if shares.MatchString(tr.k.Body) {
 			tr := *tr
 			tr.together = true
 			some = append(some, &tr)
