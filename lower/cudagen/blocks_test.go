@@ -257,57 +257,45 @@ func @f(%x: f32[2,1000]) -> (f32[2,1000], i64[2,1000]) {
 func TestBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	some := func(of ...int) int { return of[r.IntN(len(of))] }
+	const lists = 12
 	var trials []*trial
+	add := func(kind string, k int, text string, ulp int64) (body string) {
+		m, err := ir.Parse(kind, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := newTrial(fmt.Sprint(kind, k), m.Funcs()[0], ulp, uint64(k), nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, m)
+		}
+		trials = append(trials, tr)
+		return tr.k.Body
+	}
 	shared := 0
-	for k := range 12 {
+	for k := range lists {
 		rows, row, places := some(1, 2, 3, 33, 127, 256), some(1, 3, 6, 8, 16, 24), some(64, 65, 1000, 4097, 9000)
 		dt := []string{"f32", "bf16", "i64", "u8"}[k%4]
 		update := []string{"index_add %x, %i, %v {dim=0}", "index_put %x, %v, %i {accumulate=true, dims=[0]}", "index_put %x, %v, %i {accumulate=false, dims=[0]}"}[k%3]
 		x := fmt.Sprintf("%s[%d,%d]", dt, rows, row)
-		m, err := ir.Parse("list", fmt.Sprintf("world 1\n\nfunc @f(%%x: %s, %%v: %s[%d,%d], %%i: i64[%d]) -> (%s) {\n  %%y = %s : %s\n  %%z = neg %%y : %s\n  return %%z\n}\n", x, dt, places, row, places, x, update, x, x))
-		if err != nil {
-			t.Fatal(err)
-		}
 		ulp := int64(0)
 		if dt == "f32" || dt == "bf16" {
 			ulp = -1
 		}
-		tr, err := newTrial(fmt.Sprintf("block%d", k), m.Funcs()[0], ulp, uint64(k), nil)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, m)
-		}
-		if strings.Contains(tr.k.Body, "SHARES(") {
+		text := fmt.Sprintf("world 1\n\nfunc @f(%%x: %s, %%v: %s[%d,%d], %%i: i64[%d]) -> (%s) {\n  %%y = %s : %s\n  %%z = neg %%y : %s\n  return %%z\n}\n", x, dt, places, row, places, x, update, x, x)
+		if strings.Contains(add("block", k, text, ulp), "SHARES(") {
 			shared++
 		}
-		trials = append(trials, tr)
+	}
+	if shared == 0 || shared == lists {
+		t.Errorf("%d of %d kernels share elements", shared, lists)
 	}
 	for k, text := range clusters {
-		m, err := ir.Parse("cluster", text)
-		if err != nil {
-			t.Fatal(err)
+		if body := add("cluster", k, text, -1); !clusterOf.MatchString(body) {
+			t.Errorf("blocks share nothing:\n%s", body)
 		}
-		tr, err := newTrial(fmt.Sprintf("cluster%d", k), m.Funcs()[0], -1, uint64(k), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(tr.k.Body, " CLUSTER(") {
-			t.Errorf("blocks share nothing:\n%s", tr.k.Body)
-		}
-		trials = append(trials, tr)
 	}
 	for k, text := range again {
-		m, err := ir.Parse("again", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := newTrial(fmt.Sprintf("again%d", k), m.Funcs()[0], -1, uint64(k), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		trials = append(trials, tr)
-	}
-	if shared == 0 || shared == 12 {
-		t.Errorf("%d of %d kernels share elements", shared, len(trials))
+		add("again", k, text, -1)
 	}
 	runBlocks(t, trials)
 }
@@ -317,15 +305,15 @@ func listing(trials []*trial) []*trial {
 	return slices.DeleteFunc(slices.Clone(trials), func(tr *trial) bool { return !strings.Contains(tr.k.Body, "list_rows<") })
 }
 
-// shares finds kernels whose threads work together.
-var shares = regexp.MustCompile(`LANES\(([2-9]|\d\d+)\)|(list|sort)_rows<`)
+// cooperates finds kernels whose threads work together.
+var cooperates = regexp.MustCompile(`LANES\(([2-9]|\d\d+)\)|(list|sort)_rows<`)
 
 // together runs the kernels whose threads work together with all of a block's threads at once.
 func together(t *testing.T, trials []*trial, flags ...string) {
 	t.Helper()
 	var some []*trial
 	for _, tr := range trials {
-		if shares.MatchString(tr.k.Body) {
+		if cooperates.MatchString(tr.k.Body) {
 			tr := *tr
 			tr.together = true
 			some = append(some, &tr)
@@ -334,8 +322,8 @@ func together(t *testing.T, trials []*trial, flags ...string) {
 	runBlocks(t, some, append([]string{"-O0"}, flags...)...)
 }
 
-// shared is by how many units in the last place a sum may be off that is made of several threads' shares.
-func shared(d dtype.DType) int64 {
+// sumUnits is by how many units in the last place a sum may be off that is made of several threads' shares.
+func sumUnits(d dtype.DType) int64 {
 	switch {
 	case d == dtype.F64:
 		return 1 << 20

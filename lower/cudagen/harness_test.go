@@ -319,7 +319,7 @@ func compare(t *testing.T, trials []*trial, got []byte, exact bool) {
 			case exact:
 				limit = 0
 			case tr.together && limit >= 0:
-				limit = max(limit, shared(w.t.DType))
+				limit = max(limit, sumUnits(w.t.DType))
 			}
 			if limit < 0 {
 				if e, most := deviation(w, got); !(e <= most) {

@@ -62,8 +62,8 @@ func trialsOf(t *testing.T, f *ir.Func, name string, seed uint64) (trials []*tri
 		t.Fatal(err)
 	}
 	launches := regions(t, f)
-	for _, n := range f.Order() {
-		if n.Op().Class() == ir.ClassMemory && !n.Meta().Has(passes.FusionKey) && n.Op() != ir.OpShard && n.Op() != ir.OpRand && n.Op() != ir.OpCall {
+	for _, n := range singles(f) {
+		if n.Op() != ir.OpRand && n.Op() != ir.OpCall {
 			launches = append(launches, []*ir.Node{n})
 		}
 	}

@@ -41,6 +41,16 @@ func regions(t *testing.T, f *ir.Func) [][]*ir.Node {
 	return out
 }
 
+// singles lists the launches of one node, but for shards: what those copy depends on the rank.
+func singles(f *ir.Func) (out []*ir.Node) {
+	for _, n := range f.Order() {
+		if n.Op().Class() == ir.ClassMemory && !n.Meta().Has(passes.FusionKey) && n.Op() != ir.OpShard {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 func fused(t *testing.T, m *ir.Module, pipeline string) *passes.Report {
 	t.Helper()
 	p, err := standard.Table().Parse(pipeline)
@@ -185,18 +195,14 @@ func generates(t *testing.T, file string, f *ir.Func, s passes.StepReport) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	single := 0
-	for _, n := range f.Order() {
-		if n.Op().Class() != ir.ClassMemory || n.Meta().Has(passes.FusionKey) || n.Op() == ir.OpShard { // what a shard copies depends on the rank
-			continue
-		}
-		single++
+	one := singles(f)
+	for _, n := range one {
 		if _, err := cudagen.Generate("one", st, []*ir.Node{n}); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
 	t.Logf("%s: %d launches in %d regions, %d alone; saved %.1f MiB, refused for time %v, for memory %v", file,
-		int(s.Stat("fused")), len(all), single, s.Stat("saved-bytes")/(1<<20), s.Stat("refused-time"), s.Stat("refused-memory"))
+		int(s.Stat("fused")), len(all), len(one), s.Stat("saved-bytes")/(1<<20), s.Stat("refused-time"), s.Stat("refused-memory"))
 }
 
 // tracedTrials are the regions of traced steps, each by itself, under names that begin with a
