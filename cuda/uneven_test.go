@@ -317,3 +317,60 @@ func TestUnevenLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// Ranks that disagree on the size of a piece end with an error that says so, however it travels, and
+// the one that expects less finds nothing behind it.
+func TestUnevenDisagrees(t *testing.T) {
+	const n = 2
+	r := newRigT(t, n)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), smallGroup(r.w.Shares(), n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	packets, chunk := g.Scratch().AllToAllV(n)
+	large := 9 * 32 * uint64(chunk)
+	rng := rand.New(rand.NewPCG(19, 1))
+	for _, c := range []struct{ sent, expected uint64 }{
+		{100, 96}, {96, 100}, {0, 8}, {8, 0}, {packets, packets + 1}, {packets + 1, packets}, {large, large + 1}, {large + 16, large}, {large, 0}, {0, large}, {3, 3},
+	} {
+		u := r.newUneven(g, [][]uint64{{5, 700}, {max(c.sent, c.expected), 9}}, rng, 16)
+		u.send[1][0].Bytes, u.recv[0][1].Bytes = c.sent, c.expected
+		u.data[1][0] = u.data[1][0][:c.expected]
+		for _, m := range g.Members() {
+			p := got(m.PrepareAllToAllV(u.send[m.Index], u.recv[m.Index]))(t)
+			if err := p.Enqueue(r.streams[m.Index]); err != nil && !errors.Is(err, symm.ErrMismatch) && !gaveUp(err) {
+				t.Fatal(err)
+			}
+		}
+		var errs [n]error
+		for _, m := range g.Members() {
+			errs[m.Index] = m.Check(t.Context(), r.streams[m.Index])
+		}
+		if c.sent == c.expected {
+			if err := errors.Join(errors.Join(errs[:]...), u.check()); err != nil {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		var differ *symm.MismatchError
+		want := fmt.Sprintf("rank 0: all_to_all_uneven: bytes from rank 1 to rank 0 differ: %d expected on rank 0, %d sent on rank 1", c.expected, c.sent)
+		if !errors.As(errs[0], &differ) || differ.Error() != want {
+			t.Errorf("%+v: rank 0: %v, want %s", c, errs[0], want)
+		}
+		if errs[1] != nil && !errors.Is(errs[1], symm.ErrMismatch) {
+			t.Errorf("%+v: rank 1: %v", c, errs[1])
+		}
+		if err := g.Rejoin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		piece := u.recv[0][1]
+		after := r.read(0, uint64(piece.At-r.w.Addr(0, 0))+c.expected, max(c.sent, c.expected)-c.expected)
+		if !bytes.Equal(after, bytes.Repeat([]byte{0xa5}, len(after))) {
+			t.Errorf("%+v: bytes behind the piece were written", c)
+		}
+		if err := u.free(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -249,14 +249,19 @@ func (a *Args) Find(unit uint32, size uint64) (seg int, off uint64) {
 	return seg, uint64(unit-a.Segs[seg].unit0) * size
 }
 
-// Record is the error record of a rank, written once by the first wait that
-// passed its deadline.
+// Codes of a Record.
+const (
+	CodeTimeout  = 1 // a wait passed its deadline
+	CodeMismatch = 2 // a peer sends another number of bytes than this rank expects
+)
+
+// Record is the error record of a rank, written once by the first wait that found something wrong.
 type Record struct {
 	Seq, Op           uint32
 	Rank, Peer, Block uint32
-	Want, Seen        uint32
-	ElapsedNanos      uint64
-	State, Code       uint32 // 2 and 1 (timeout) in a complete record
+	Want, Seen        uint64 // bytes of a mismatch, else what the wait was for and what was there
+	ElapsedNanos      uint64 // of a timeout
+	State, Code       uint32 // 2 in a complete record
 }
 
 // ParseRecord reads a record from the bytes at CtlRecord of a control or host
@@ -266,7 +271,12 @@ func ParseRecord(b []byte) (r Record, ok bool) {
 		return r, false
 	}
 	w := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
-	r = Record{State: w(0), Code: w(1), Seq: w(2), Op: w(3), Rank: w(4), Peer: w(5), Block: w(6), Want: w(7), Seen: w(8)}
-	r.ElapsedNanos = uint64(w(10)) | uint64(w(11))<<32
+	r = Record{State: w(0), Code: w(1), Seq: w(2), Op: w(3), Rank: w(4), Peer: w(5), Block: w(6), Want: uint64(w(7)), Seen: uint64(w(8))}
+	if r.Code == CodeMismatch {
+		r.Want |= uint64(w(10)) << 32
+		r.Seen |= uint64(w(11)) << 32
+	} else {
+		r.ElapsedNanos = uint64(w(10)) | uint64(w(11))<<32
+	}
 	return r, r.State == 2
 }

@@ -249,12 +249,12 @@ func TestUnevenLayout(t *testing.T) {
 			if _, err := PlanAllToAllV(more, n, 0, sc); err == nil {
 				t.Fatalf("%d bytes were planned", more.Send[1])
 			}
-			slot := []span{{0, 2 * a.Region, "packets"}}
-			var chunks []span
+			size := span{a.Slot - 16, a.Slot, "size"}
+			slot, chunks := []span{{0, 2 * a.Region, "packets"}, size}, []span{size}
 			if per > 0 {
 				chunked++
 				for b := range uint64(l.Grid) {
-					counts := span{a.Slot - (uint64(l.Grid)-b)*16, a.Slot - (uint64(l.Grid)-b-1)*16, "counts"}
+					counts := span{size.lo - (uint64(l.Grid)-b)*16, size.lo - (uint64(l.Grid)-b-1)*16, "counts"}
 					slot, chunks = append(slot, counts), append(chunks, counts)
 					for i := range uint64(AllToAllVDepth) {
 						at := (b*AllToAllVDepth + i) * uint64(per)

@@ -23,8 +23,9 @@ func (sc Scratch) uneven(n int) int { return sc.share(min(32, 256/n)) }
 // larger ones, which are none where slots are too small for chunks.
 func (sc Scratch) AllToAllV(n int) (packets uint64, chunk uint32) {
 	slot := sc.slot(LL, n)
+	slot -= min(slot, 16) // the last packet is the size of the piece
 	grid := uint64(sc.uneven(n))
-	counts := 16 * grid // the last packets of a slot count chunks
+	counts := 16 * grid // packets before it count chunks
 	if slot < counts+16*grid*AllToAllVDepth {
 		return slot / 2, 0
 	}

@@ -100,17 +100,27 @@ func (m *Member) Failure() error {
 	}
 	if hostmem.Load32(m.host+kernels.CtlRecord) == 2 {
 		rec, _ := kernels.ParseRecord(hostmem.Bytes(m.host, hostPageBytes)[kernels.CtlRecord:])
-		detail := "" // of a channel that says more
-		if kind, _, _ := Called(rec.Seq); !kind.signals() {
-			detail = fmt.Sprintf("block %d", rec.Block)
-		}
-		late := m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos), detail)
-		if m.fail(late) == error(late) {
-			m.spread(late)
+		if why := m.reported(rec); m.fail(why) == why {
+			m.spread(why)
 		}
 		return *m.broken.Load()
 	}
 	return nil
+}
+
+// reported is the error of a record.
+func (m *Member) reported(rec kernels.Record) error {
+	kind, _, n := Called(rec.Seq)
+	if rec.Code == kernels.CodeMismatch {
+		rank, peer := m.Group.jobRank(m.Index), m.Group.jobRank(int(rec.Peer))
+		return &MismatchError{Op: m.Called(rec.Seq), What: fmt.Sprintf("bytes from rank %d to rank %d", peer, rank), Rank: rank, Peer: peer,
+			RankValue: fmt.Sprintf("%d expected", rec.Want), PeerValue: fmt.Sprintf("%d sent", rec.Seen), Group: m.Group.name, Step: uint64(n)}
+	}
+	detail := "" // of a channel that says more
+	if !kind.signals() {
+		detail = fmt.Sprintf("block %d", rec.Block)
+	}
+	return m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos), detail)
 }
 
 // spread tells all other members why the group is broken.

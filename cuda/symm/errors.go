@@ -11,6 +11,7 @@ import (
 var (
 	ErrTimeout  = rendezvous.ErrTimeout
 	ErrCanceled = rendezvous.ErrCanceled
+	ErrMismatch = rendezvous.ErrMismatch
 	ErrClosed   = rendezvous.ErrClosed
 )
 

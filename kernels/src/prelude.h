@@ -204,7 +204,7 @@ DEV void fenceSys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // ---- waiting ----------------------------------------------------------------
 
 enum { SPINS = 1024 };
-enum { CODE_TIMEOUT = 1 };
+enum { CODE_TIMEOUT = 1, CODE_MISMATCH = 2 };
 
 struct Wait {
   u64 start; // %globaltimer of the first slow look, 0 before
@@ -225,13 +225,14 @@ DEV void abortAll(const Args &a) {
 }
 
 // report writes the error record once per rank and aborts the whole group.
-// Words: claimed, code, seq, op, rank, peer, block, want, seen, 0, elapsed ns.
-DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
+// Words: claimed, code, seq, op, rank, peer, block, want, seen, 0, more: of a timeout the
+// nanoseconds, of a mismatch the upper halves of want and seen.
+DEV void report(const Args &a, u32 code, u32 peer, u32 want, u32 seen, u64 more) {
   if (swapFirst(cold(a.ctl) + CTL_RECORD, 0, 1) == 0) {
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
       u64 r = cold(i ? a.host : a.ctl) + CTL_RECORD;
-      stsys(r + 4, CODE_TIMEOUT);
+      stsys(r + 4, code);
       stsys(r + 8, a.seq);
       stsys(r + 12, a.op);
       stsys(r + 16, a.rank);
@@ -239,8 +240,8 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
       stsys(r + 24, bid());
       stsys(r + 28, want);
       stsys(r + 32, seen);
-      stsys(r + 40, (u32)elapsed);
-      stsys(r + 44, (u32)(elapsed >> 32));
+      stsys(r + 40, (u32)more);
+      stsys(r + 44, (u32)(more >> 32));
       stRelease(r, 2);
     }
   }
@@ -278,7 +279,7 @@ template <bool QUIT> DEV bool look(const Args &a, Wait &w, u32 peer, u32 want, u
     if (ldsys(a.host + CTL_ABORT) != 0)
       abortAll(a);
     else if (a.timeout != 0 && t - w.start > a.timeout)
-      report(a, peer, want, seen, t - w.start);
+      report(a, CODE_TIMEOUT, peer, want, seen, t - w.start);
     else
       return false;
   }

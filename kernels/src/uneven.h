@@ -1,5 +1,6 @@
-// The uneven all_to_all: pieces of any size, each pair of ranks its own. It sends at least one
-// packet to every peer, so that the protocol's rule holds for peers that exchange nothing.
+// The uneven all_to_all: pieces of any size, each pair of ranks its own. It sends every peer
+// the size of its piece, so that the protocol's rule holds for peers that exchange nothing,
+// and so that ranks that disagree on a size end with an error.
 #pragma once
 #include "flagged.h"
 #include "packet.h"
@@ -19,7 +20,7 @@ struct ArgsV {
 // of chunks staged, the receiver takes it and raises the count of those taken. Both are
 // packets, words of count and epoch, so they need no reset; block b's pair of a slot is
 // b-th of the packets at its end, staged first. A slot is written by one peer: what it
-// staged, and what it took of ours.
+// staged, and what it took of ours. Its last packet is the size of the piece.
 //
 // Staged bytes may look like packets of any epoch, so the receiver leaves zeros in the
 // place of what it takes. It does before it says that it took it, or before its kernel
@@ -83,7 +84,8 @@ DEV Chunk chunk(const Args &a, u64 bytes, u32 t) {
 
 // place is where chunk t of this block lies in a slot, and counts where its two counts do.
 DEV u64 place(const Args &a, u64 slot, u32 t) { return slot + (u64)(bid() * DEPTH + t % DEPTH) * a.per; }
-DEV u64 counts(const Args &a, u64 slot) { return slot + a.slot - (nblocks() - bid()) * 16; }
+DEV u64 size(const Args &a, u64 slot) { return slot + a.slot - 16; }
+DEV u64 counts(const Args &a, u64 slot) { return size(a, slot) - (nblocks() - bid()) * 16; }
 enum { STAGED = 0, TAKEN = 8 };
 
 DEV void say(u64 addr, u32 count, u32 e) {
@@ -148,14 +150,23 @@ template <bool LARGE> DEV void wipeSlots(const ArgsV &p, u64 half) {
   const Args &a = p.a;
 #pragma unroll 1
   for (u32 r = 0; r < a.n; r++) {
-    u64 slot = a.peer[0] + half + r * a.slot, end = a.slot / 16 - (LARGE ? nblocks() : 0), own = DEPTH * a.per / 16;
+    u64 slot = a.peer[0] + half + r * a.slot, end = a.slot / 16 - 1 - (LARGE ? nblocks() : 0), own = DEPTH * a.per / 16;
     if (LARGE && tid() == 0)
       st4(counts(a, slot), V4{0, 0, 0, 0});
     if (LARGE && p.recv[r] > a.region)
       wipe(slot, bid() * own + tid(), bid() + 1 == nblocks() ? end : (bid() + 1) * own, nthreads());
     else
-      wipe(slot, (p.recv[r] == 0 ? 1 : (p.recv[r] + 7) / 8) + bid() * nthreads() + tid(), end, nblocks() * nthreads());
+      wipe(slot, (p.recv[r] + 7) / 8 + bid() * nthreads() + tid(), end, nblocks() * nthreads());
   }
+}
+
+// agreed waits for the size of the piece from a peer and ends the group if this rank expects another.
+DEV void agreed(const ArgsV &p, u64 at, u32 e, u32 peer) {
+  u64 sent = receiveOne(p.a, at, e, peer), want = p.recv[peer];
+  if (sent == want)
+    return;
+  report(p.a, CODE_MISMATCH, peer, (u32)want, (u32)sent, want >> 32 | (sent >> 32) << 32);
+  quit(p.a);
 }
 
 DEV bool aligned8(u64 x) { return (x & 7) == 0; }
@@ -169,6 +180,10 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
   quitIf(a, gone);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   u64 half = a.scratch + ((e & 1) ? a.half : 0);
+  const u32 about = stride - first; // the last threads, which have least to do, exchange sizes
+  const bool tells = about < a.n;
+  if (tells)
+    st2x8sys(size(a, a.peer[about] + half + a.rank * a.slot), flagged(p.send[peerAt(a, about)], e));
   for (u32 k = 0; k < a.n; k++) {
     u32 d = peerAt(a, k);
     u64 src = p.src[d], bytes = p.send[d];
@@ -177,17 +192,19 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
         carry<OWN>(p.dst[d], src, bytes, first, stride);
       continue;
     }
-    for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
+    for (u64 i = first; i * 8 < bytes; i += stride) {
       u64 left = bytes - i * 8;
-      u64 v = bytes == 0 ? 0 : (aligned8(src) && left >= 8 ? ld8(src + i * 8) : ld8any(src + i * 8, left));
+      u64 v = aligned8(src) && left >= 8 ? ld8(src + i * 8) : ld8any(src + i * 8, left);
       if (k != 0)
         st2x8sys(a.peer[k] + half + a.rank * a.slot + i * 16, flagged(v, e));
-      else if (aligned8(p.dst[d]) && left >= 8 && bytes != 0)
+      else if (aligned8(p.dst[d]) && left >= 8)
         st8(p.dst[d] + i * 8, v);
       else
         st8any(p.dst[d] + i * 8, left, v);
     }
   }
+  if (tells)
+    agreed(p, size(a, a.peer[0] + half + peerAt(a, about) * a.slot), e, peerAt(a, about));
   if (LARGE && !chunks(p, half, e)) {
     left(a);
     return;
@@ -197,10 +214,10 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
     u64 dst = p.dst[r], bytes = p.recv[r];
     if (LARGE && bytes > a.region)
       continue;
-    for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
+    for (u64 i = first; i * 8 < bytes; i += stride) {
       u64 left = bytes - i * 8, d;
       d = receiveOne(a, a.peer[0] + half + r * a.slot + i * 16, e, r);
-      if (aligned8(dst) && left >= 8 && bytes != 0)
+      if (aligned8(dst) && left >= 8)
         st8(dst + i * 8, d);
       else
         st8any(dst + i * 8, left, d);

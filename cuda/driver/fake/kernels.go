@@ -201,27 +201,36 @@ func (b *block) poll(peer, want uint32, ready func() (bool, uint32)) error {
 		if !host && (b.a.Timeout == 0 || elapsed <= b.a.Timeout) {
 			continue
 		}
-		if !host && atomic.CompareAndSwapUint32((*uint32)(hostmem.Pointer(uintptr(b.a.Ctl+kernels.CtlRecord))), 0, 1) {
-			b.report(peer, want, seen, elapsed)
+		if host {
+			return b.abortAll()
 		}
-		for k := uint32(0); k < b.a.N; k++ {
-			setWord(b.peerCtl(k)+kernels.CtlAbort, 1)
-		}
-		return errFakeAborted
+		return b.report(kernels.CodeTimeout, peer, want, seen, elapsed)
 	}
 }
 
-func (b *block) report(peer, want, seen uint32, elapsed uint64) {
+func (b *block) abortAll() error {
+	for k := uint32(0); k < b.a.N; k++ {
+		setWord(b.peerCtl(k)+kernels.CtlAbort, 1)
+	}
+	return errFakeAborted
+}
+
+// report writes the error record once per rank and aborts the whole group.
+func (b *block) report(code, peer, want, seen uint32, more uint64) error {
+	if !atomic.CompareAndSwapUint32((*uint32)(hostmem.Pointer(uintptr(b.a.Ctl+kernels.CtlRecord))), 0, 1) {
+		return b.abortAll()
+	}
 	for _, at := range []uint64{b.a.Ctl, b.a.Host} {
 		if at == 0 {
 			continue
 		}
 		r := at + kernels.CtlRecord
-		for i, v := range []uint32{1, b.a.Seq, b.a.Op, b.a.Rank, peer, b.bid, want, seen, 0, uint32(elapsed), uint32(elapsed >> 32)} {
+		for i, v := range []uint32{code, b.a.Seq, b.a.Op, b.a.Rank, peer, b.bid, want, seen, 0, uint32(more), uint32(more >> 32)} {
 			setWord(r+4+4*uint64(i), v)
 		}
 		setWord(r, 2)
 	}
+	return b.abortAll()
 }
 
 func (b *block) waitCounter(at uint64, want, peer uint32) error {

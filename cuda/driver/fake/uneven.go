@@ -3,6 +3,8 @@
 package fake
 
 import (
+	"encoding/binary"
+
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -23,6 +25,9 @@ func (b *block) uneven(t kernels.Table, large bool) error {
 	u := &uneven{block: b, t: t, large: large}
 	u.e, u.half = b.epoch(kernels.CtlFlagged)
 	u.send()
+	if err := u.agreed(); err != nil {
+		return err
+	}
 	if large {
 		if err := u.chunks(); err != nil {
 			return err
@@ -54,10 +59,15 @@ func unit(bytes, i uint64) uint64 { return min(8, bytes-min(bytes, i*8)) }
 func (u *uneven) send() {
 	for k := uint32(0); k < u.a.N; k++ {
 		d := u.rankAt(k)
+		if k > 0 && u.bid == 0 {
+			var size [16]byte
+			binary.LittleEndian.PutUint64(size[:], u.t.Send[d])
+			u.sendFlagged(u.size(u.theirs(k)), size, u.e)
+		}
 		if k > 0 && u.chunky(u.t.Send[d]) {
 			continue
 		}
-		for i := uint64(u.bid); i*8 < u.t.Send[d] || i == 0; i += uint64(u.grid) {
+		for i := uint64(u.bid); i*8 < u.t.Send[d]; i += uint64(u.grid) {
 			var v [16]byte
 			n := unit(u.t.Send[d], i)
 			copy(v[:n], bytesAt(driver.Ptr(u.t.Src[d]+i*8), n))
@@ -70,6 +80,23 @@ func (u *uneven) send() {
 	}
 }
 
+// agreed waits for the sizes of pieces and ends the group if this rank expects others.
+func (u *uneven) agreed() error {
+	if u.bid != 0 { // those behind it run when it has ended
+		return nil
+	}
+	return u.peers(func(_, r uint32) error {
+		v, err := u.receiveFlagged(u.size(u.mine(r)), r, u.e)
+		if err != nil {
+			return err
+		}
+		if sent, want := binary.LittleEndian.Uint64(v[:]), u.t.Recv[r]; sent != want {
+			return u.report(kernels.CodeMismatch, r, uint32(want), uint32(sent), want>>32|sent>>32<<32)
+		}
+		return nil
+	})
+}
+
 //go:norace
 func (u *uneven) receive() error {
 	for k := uint32(1); k < u.a.N; k++ {
@@ -77,7 +104,7 @@ func (u *uneven) receive() error {
 		if u.chunky(u.t.Recv[r]) {
 			continue
 		}
-		for i := uint64(u.bid); i*8 < u.t.Recv[r] || i == 0; i += uint64(u.grid) {
+		for i := uint64(u.bid); i*8 < u.t.Recv[r]; i += uint64(u.grid) {
 			v, err := u.receiveFlagged(u.mine(r)+i*16, r, u.e)
 			if err != nil {
 				return err
@@ -98,11 +125,13 @@ func (u *uneven) chunk(piece uint64, i uint32) (off, bytes uint64) {
 	return off, min(piece-off, uint64(u.a.Per))
 }
 
-// place is where chunk i is in a slot, and counts where the two counts do.
+// place is where chunk i is in a slot, and counts where the two counts are; size is where the size of
+// the piece is.
 func (u *uneven) place(slot uint64, i uint32) uint64 {
 	return slot + (uint64(u.bid)*kernels.AllToAllVDepth+uint64(i%kernels.AllToAllVDepth))*uint64(u.a.Per)
 }
-func (u *uneven) counts(slot uint64) uint64 { return slot + u.a.Slot - 16*uint64(u.grid-u.bid) }
+func (u *uneven) size(slot uint64) uint64   { return slot + u.a.Slot - 16 }
+func (u *uneven) counts(slot uint64) uint64 { return u.size(slot) - 16*uint64(u.grid-u.bid) }
 
 const staged, taken = 0, 8 // counts
 
@@ -184,7 +213,7 @@ func (u *uneven) take(i uint32) error {
 func (u *uneven) resetSlots() {
 	grid, bid := uint64(u.grid), uint64(u.bid)
 	for r := uint32(0); r < u.a.N; r++ {
-		end, own := u.a.Slot/16, kernels.AllToAllVDepth*uint64(u.a.Per)/16
+		end, own := u.a.Slot/16-1, kernels.AllToAllVDepth*uint64(u.a.Per)/16
 		if u.large {
 			end -= grid
 			u.reset(u.counts(u.mine(r)), 0, 1, 1)
@@ -197,6 +226,6 @@ func (u *uneven) resetSlots() {
 			u.reset(u.mine(r), bid*own, last, 1)
 			continue
 		}
-		u.reset(u.mine(r), max(1, (u.t.Recv[r]+7)/8)+bid, end, grid)
+		u.reset(u.mine(r), (u.t.Recv[r]+7)/8+bid, end, grid)
 	}
 }
