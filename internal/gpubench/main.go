@@ -3,6 +3,7 @@
 //	gpubench -mode bench -out F      what the planner chooses; one JSON line a figure
 //	gpubench -mode links             what the links carry
 //	gpubench -mode litmus            whether barriers order the data of other kernels
+//	gpubench -mode cold              whether barriers order what is sent to memory never touched before
 //	gpubench -mode soak              100,000 calls of all protocols, each of them checked
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
 //	gpubench -mode large             every form of the collectives from 16 MiB on
@@ -89,7 +90,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "soak", "comma-separated: bench, links, litmus, soak, bucket, host, large, overlap, skew, calibrate, matmuls")
+	flag.StringVar(&o.mode, "mode", "soak", "comma-separated: bench, links, litmus, cold, soak, bucket, host, large, overlap, skew, calibrate, matmuls")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -228,7 +229,7 @@ func runOn(drv driver.Driver, o options) error {
 		}
 		defer b.out.Close()
 	}
-	modes := map[string]func() error{"bench": b.bench, "links": b.links, "litmus": b.litmus,
+	modes := map[string]func() error{"bench": b.bench, "links": b.links, "litmus": b.litmus, "cold": b.cold,
 		"soak": b.soak, "bucket": b.bucket, "host": b.host, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate, "matmuls": b.matmuls}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
