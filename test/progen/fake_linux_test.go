@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -22,24 +23,9 @@ func FakeCUDA(graph bool) Device {
 		if err != nil {
 			return nil, err
 		}
-		s, err := hostrun.OfProgram(c.Program)
-		if err != nil {
-			return nil, err
-		}
 		world := c.Program.World
 		drv := fake.New(world)
-		devs := make([]int, world)
-		for i := range devs {
-			devs[i] = i
-		}
-		outs := results(len(c.Symbols), world)
-		cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
-		err = device.Local(ctx, drv, devs, cfg, smallOptions(world, images), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
-			if graph {
-				return c.replay(ctx, r, s, outs)
-			}
-			return c.onRank(ctx, r, s, outs)
-		})
+		outs, err := c.onDevices(ctx, drv, smallOptions(world, images), graph)
 		if closed := drv.Close(); err == nil {
 			err = closed
 		}
@@ -48,6 +34,47 @@ func FakeCUDA(graph bool) Device {
 		}
 		return outs, err
 	}
+}
+
+// GPUs is FakeCUDA on the GPUs of this machine, and how many there are.
+func GPUs() (func(graph bool) Device, int, error) {
+	drv, err := driver.Open("")
+	if err != nil {
+		return nil, 0, err
+	}
+	infos, err := drv.Devices()
+	if err != nil {
+		return nil, 0, err
+	}
+	images, err := kernels.NewSet()
+	return func(graph bool) Device {
+		return func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
+			o := smallOptions(c.Program.World, images)
+			o.Workspace = 32 << 20
+			return c.onDevices(ctx, drv, o, graph)
+		}
+	}, len(infos), err
+}
+
+// onDevices runs a program on the first devices of a driver.
+func (c *Compiled) onDevices(ctx context.Context, drv driver.Driver, o device.Options, graph bool) ([][][]interp.Tensor, error) {
+	s, err := hostrun.OfProgram(c.Program)
+	if err != nil {
+		return nil, err
+	}
+	devs := make([]int, c.Program.World)
+	for i := range devs {
+		devs[i] = i
+	}
+	outs := results(len(c.Symbols), c.Program.World)
+	cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
+	err = device.Local(ctx, drv, devs, cfg, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+		if graph {
+			return c.replay(ctx, r, s, outs)
+		}
+		return c.onRank(ctx, r, s, outs)
+	})
+	return outs, err
 }
 
 // replay captures the step anew for every assignment and runs it twice: the second run

@@ -48,6 +48,7 @@ type Runs struct {
 	Validate bool                 // package equiv proves what every pass did
 	Only     bool                 // the passes run, and nothing else
 	CUDA     Device               // nil: not
+	Near     bool                 // the device's arithmetic is its own: results are near the interpreter's
 	Report   func(*passes.Report) // takes what the passes did; nil: nobody
 	Patience time.Duration        // how long a check may take, see checkInTime; 0: as long as it does
 }
@@ -101,7 +102,7 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 	if fail != nil || after == nil {
 		return fail
 	}
-	bounds, err := c.bounds(f)
+	bounds, err := c.bounds(f, runs.Near)
 	if err != nil {
 		return failf("interpreter", "%v", err)
 	}
@@ -229,9 +230,11 @@ func (bandwidth) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (floa
 }
 
 // bounds says of every output how near the results have to come; nil: bits.
-func (c *Case) bounds(f *ir.Func) ([]step.Bound, error) {
+func (c *Case) bounds(f *ir.Func, near bool) ([]step.Bound, error) {
 	kind := step.Reassociated
 	switch {
+	case near:
+		kind = step.OtherRoundings
 	case strings.Contains(c.Pipeline, "excess-precision=true"):
 		kind = step.FewerRoundings
 	case !strings.Contains(c.Pipeline, "reassociate=true"):

@@ -24,6 +24,7 @@ var (
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
 	validate = flag.Bool("progen.validate", true, "prove what every pass did")
+	onGPUs   = flag.Bool("progen.gpu", false, "compile for CUDA and run on the GPUs of this machine: programs of as many ranks as there are, without calls of the user's")
 	only     = flag.Bool("progen.only", false, "passes that rewrite graphs, and the proofs of what they did, alone: many times as fast")
 	workers  = flag.Int("progen.workers", 2, "programs at the same time")
 	repeat   = flag.Int("progen.repeat", 1, "how often TestCase runs its program")
@@ -50,6 +51,12 @@ func TestRandomPrograms(t *testing.T) {
 		t.Logf("go test ./test/progen -run TestRandomPrograms -progen.time=%v -progen.seed=%d", *duration, first)
 	}
 	h := &hunt{t: t, table: standard.Table(), first: first, programs: count, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
+	if *onGPUs {
+		var err error
+		if h.gpus, h.devices, err = GPUs(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var wg sync.WaitGroup
 	for range *workers {
 		wg.Go(h.work)
@@ -101,6 +108,8 @@ type hunt struct {
 	first    uint64
 	programs int
 	begin    time.Time
+	gpus     func(graph bool) Device // nil: all is as on any machine
+	devices  int
 
 	mu                              sync.Mutex
 	next, pipelines, runs, findings int
@@ -131,6 +140,10 @@ const patience = 5 * time.Minute
 
 // program runs one program behind three pipelines.
 func (h *hunt) program(c Case) {
+	if h.gpus != nil {
+		h.onGPUs(c)
+		return
+	}
 	r := rand.New(rand.NewPCG(c.Seed, 0x91be))
 	for range 3 {
 		if c.Pipeline = Pipeline(h.table, r); *only {
@@ -163,6 +176,23 @@ func (h *hunt) program(c Case) {
 			cancel()
 			h.t.Logf("seed %d, reduced: %v\n-passes=%s, assignments %v\n%s", c.Seed, why, small.Pipeline, small.Symbols, small.Text)
 		}
+	}
+}
+
+// onGPUs runs one program on GPUs, call by call or captured.
+func (h *hunt) onGPUs(c Case) {
+	if m, failed := c.read(); failed == nil && (m.World > h.devices || strings.Contains(c.Text, " call ") || strings.Contains(c.Text, "async_call")) {
+		return
+	}
+	c.Pipeline = "cuda"
+	f := c.checkInTime(h.t.Context(), Runs{CUDA: h.gpus(c.Seed%2 == 0), Near: true, Patience: patience})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runs++
+	if f != nil {
+		h.findings++
+		h.seen[kindOf(f)]++
+		h.t.Errorf("seed %d: %s", c.Seed, f)
 	}
 }
 
