@@ -44,7 +44,7 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
 
     Without costs and record nothing is computed, and the step's results are zeros.
     """
-    recorder = _Recorder(out, costs, record, costs or record)
+    recorder = _Recorder(out, costs, record, costs or record, ones=backward)
     torch._dynamo.reset()
     for k, sizes in (dynamic or {}).items():
         for d, most in sizes.items():
@@ -132,11 +132,16 @@ def fsdp(model, group=None, reduce_dtype=None):
         if isinstance(module, torch.nn.RNNBase):
             module._flat_weight_refs = [None] * len(module._flat_weights_names)  # it need not see that they change
             module.register_forward_pre_hook(_gather_list)
+            module.register_forward_hook(_forget_list)
     return model
 
 
 def _gather_list(rnn, _):
     rnn._flat_weights = [getattr(rnn, name) for name in rnn._flat_weights_names]  # what it computes with
+
+
+def _forget_list(rnn, *_):
+    rnn._flat_weights = [None] * len(rnn._flat_weights_names)  # else the step would return them
 
 
 class _ByName(torch.nn.ModuleDict):
@@ -180,8 +185,9 @@ class _Gather(torch.autograd.Function):
 class _Recorder:
     """A backend of torch.compile: AOT autograd's forward and backward graphs, written as they come."""
 
-    def __init__(self, out, costs, record, run):
+    def __init__(self, out, costs, record, run, ones=False):
         self.out, self.costs, self.record, self.run = out, costs, record, run
+        self.ones = ones  # every result that the caller sees has a gradient of ones
         self.files, self.graphs = {}, 0  # files: a set in order
         self.most = {}  # upper bounds of open sizes by what they are now
 
@@ -287,6 +293,8 @@ class _Step:
             save({})
         if recorder.record:
             call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph, w.values)
+        if half == "bw" and recorder.ones:
+            call = _Seeded(call, graph, save)
         return _boxed(call)
 
     def pass_through(self, constants, backward):
@@ -381,6 +389,28 @@ class _Timed(fx.Interpreter):
             times.append(begin.elapsed_time(end))
         self.ms[n.name] = round(min(times), 6)
         return result
+
+
+class _Seeded:
+    """Runs a backward graph. What the caller does not see, such as a tensor that a module keeps, has no gradient: zeros in its place."""
+
+    def __init__(self, call, graph, save):
+        self.call, self.graph, self.save = call, graph, save
+
+    def __call__(self, *args):
+        save, self.save = self.save, None
+        inputs = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
+        unseen = [n for n, a in zip(inputs, args) if n.name.startswith("tangents_") and isinstance(a, torch.Tensor) and not a.any()]
+        if save is not None and unseen:
+            with self.graph.graph.inserting_after(inputs[-1]):
+                for n in unseen:
+                    t = n.meta["val"]
+                    zeros = self.graph.graph.call_function(torch.ops.aten.full.default, (list(t.shape), 0), {"dtype": t.dtype, "device": t.device})
+                    zeros.meta["val"] = t.new_zeros(t.shape)
+                    n.replace_all_uses_with(zeros)
+            self.graph.recompile()
+            save({})
+        return self.call(*args)
 
 
 class _Recorded:
