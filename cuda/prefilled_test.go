@@ -94,6 +94,18 @@ func (r *prefilledT) prefill(t dtype.DType) error {
 	return nil
 }
 
+// sized is where the peers say that they send what recv has.
+func (r *prefilledT) sized(recv []coll.Piece) {
+	sc, n := r.g.Scratch(), r.g.Size()
+	epoch := r.word(sc.Ctl+kernels.CtlFlagged) + 1
+	slot := sc.FlaggedHalf / uint64(n) &^ 15
+	for k, p := range recv {
+		size := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(p.Bytes)), epoch)
+		size = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(size, uint32(p.Bytes>>32)), epoch)
+		r.write(r.rank, sc.Flagged+uint64(epoch&1)*sc.FlaggedHalf+uint64(k+1)*slot-16, size)
+	}
+}
+
 // one enqueues something on the rank alone and waits for it.
 func (r *prefilledT) one(enqueue func(m *coll.Member, s driver.Stream) error) error {
 	m, s := r.g.Members()[r.rank], r.streams[r.rank]
@@ -289,6 +301,7 @@ func (r *prefilledT) uneven(t *testing.T) {
 		}
 		want = append(want, part...)
 	}
+	r.sized(recv)
 	err := r.one(func(m *coll.Member, s driver.Stream) error {
 		p, err := m.PrepareAllToAllV(send, recv)
 		if err != nil {
@@ -328,6 +341,7 @@ func (r *prefilledT) chunks(t *testing.T) {
 	send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
 	send[peer] = coll.Piece{At: r.w.Addr(r.rank, src), Bytes: size}
 	recv[peer] = coll.Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
+	r.sized(recv)
 	err := r.one(func(m *coll.Member, s driver.Stream) error {
 		p, err := m.PrepareAllToAllV(send, recv)
 		if err != nil {
