@@ -269,8 +269,12 @@ func (g *generator) before() *index.Scope {
 }
 
 // nested writes a loop, or a block, that computes what is at an index before the statements
-// for the element at hand. Within it fill computes single elements again.
+// for the element at hand. Within it fill computes single elements again. An index that is read
+// for each element is not known there.
 func (g *generator) nested(at []index.Expr, head string, fill func(s *index.Scope) error) error {
+	if g.elem != nil && slices.ContainsFunc(at, func(e index.Expr) bool { return !e.KnownAround(g.elem) }) {
+		return errWide
+	}
 	outer := g.before()
 	s := index.NewScope(outer)
 	savedBody := g.body

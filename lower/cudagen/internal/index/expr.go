@@ -323,11 +323,17 @@ func (e Expr) DependsOn(a *Atom) bool {
 
 // KnownBefore reports whether the variables of e are declared in scopes less deep than
 // depth. What they stand for may have a meaning further inside only.
-func (e Expr) KnownBefore(depth int) bool {
+func (e Expr) KnownBefore(depth int) bool { return e.known(depth, nil) }
+
+// KnownAround reports whether the variables of e, but for a, are declared around a's scope.
+func (e Expr) KnownAround(a *Atom) bool { return e.known(a.Scope.Depth, a) }
+
+func (e Expr) known(depth int, but *Atom) bool {
 	for _, t := range e.terms {
 		switch {
+		case t.a == but:
 		case t.a.op != 0:
-			if !t.a.arg.KnownBefore(depth) {
+			if !t.a.arg.known(depth, but) {
 				return false
 			}
 		case t.a.Front != nil:
