@@ -294,7 +294,7 @@ class _Step:
         if recorder.record:
             call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph, w.values)
         if half == "bw" and recorder.ones:
-            call = _Seeded(call, graph, save)
+            call = _Seeded(call, w, save)
         return _boxed(call)
 
     def pass_through(self, constants, backward):
@@ -394,22 +394,25 @@ class _Timed(fx.Interpreter):
 class _Seeded:
     """Runs a backward graph. What the caller does not see, such as a tensor that a module keeps, has no gradient: zeros in its place."""
 
-    def __init__(self, call, graph, save):
-        self.call, self.graph, self.save = call, graph, save
+    def __init__(self, call, writer, save):
+        self.call, self.writer, self.save = call, writer, save
 
     def __call__(self, *args):
         save, self.save = self.save, None
-        inputs = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
-        unseen = [n for n, a in zip(inputs, args) if n.name.startswith("tangents_") and isinstance(a, torch.Tensor) and not a.any()]
-        if save is not None and unseen:
-            with self.graph.graph.inserting_after(inputs[-1]):
-                for n in unseen:
-                    t = n.meta["val"]
-                    zeros = self.graph.graph.call_function(torch.ops.aten.full.default, (list(t.shape), 0), {"dtype": t.dtype, "device": t.device})
-                    zeros.meta["val"] = t.new_zeros(t.shape)
-                    n.replace_all_uses_with(zeros)
-            self.graph.recompile()
-            save({})
+        if save is not None:
+            graph, nodes = self.writer.graph, self.writer.nodes
+            inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
+            unseen = [n for n, a in zip(inputs, args) if n.name.startswith("tangents_") and isinstance(a, torch.Tensor) and not a.any()]
+            for n in unseen:
+                t = n.meta["val"]
+                with graph.graph.inserting_after(inputs[-1]):
+                    zeros = graph.graph.call_function(torch.ops.aten.full.default, (list(t.shape), 0), {"dtype": t.dtype, "device": t.device})
+                zeros.meta["val"] = t.new_zeros(t.shape)
+                n.replace_all_uses_with(zeros)
+                nodes.insert(next(k for k, m in enumerate(nodes) if m.op not in ("placeholder", "get_attr")), zeros)
+            if unseen:
+                graph.recompile()
+                save({})
         return self.call(*args)
 
 
