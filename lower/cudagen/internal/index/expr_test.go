@@ -173,6 +173,10 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s is known before depths 0, 1, 2: %v", c.e, known)
 		}
 	}
+	read := x.NewAtom("p", 9, 1, loop)
+	if !row.Expr().Add(1, q).KnownAround(col) || read.Expr().Add(1, q).KnownAround(col) {
+		t.Error("around a loop's variable its own scope is not known, but what is made of that variable is")
+	}
 	a := x.NewAtom("j", 9, 1, NewScope(loop))
 	a.Front = x.top
 	if !a.Expr().KnownBefore(1) {
