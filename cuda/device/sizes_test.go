@@ -282,3 +282,70 @@ func TestHostReadsSizes(t *testing.T) {
 		return nil
 	})
 }
+
+// Ranks whose tensors disagree on how many rows go where end with an error that says so, in a step that
+// reads the sizes from memory.
+func TestSizesDisagree(t *testing.T) {
+	symmetricOnly(t)
+	const n = 2
+	m, err := ir.Parse("rows.ir", `world 2
+group @g = [[0, 1]]
+sym u0 hint 2 max 8
+sym u1 hint 2 max 8
+sym v0 hint 2 max 8
+sym v1 hint 2 max 8
+func @f(%x: f32[3,4], %mine: i64[2], %theirs: i64[2]) -> (f32[v0+v1,4]) {
+  %a = read_size %mine {symbols=["u0", "u1"]} : i64[2]
+  %b = read_size %theirs {symbols=["v0", "v1"]} : i64[2]
+  %s = all_to_all %x on @g {in_splits=["u0,u1"], out_splits=["v0,v1"]} : async f32[v0+v1,4]
+  %y = wait_tensor %s : f32[v0+v1,4]
+  return %y
+}
+`)
+	if err == nil {
+		err = m.Verify()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := lowered(t, m.Func("f"), lower.Options{Kernels: true})
+	ints := func(a ...int64) rt.Value {
+		v := rt.Value{DType: rt.I64, Shape: rt.Dims{n}}
+		for _, i := range a {
+			v.Data = binary.LittleEndian.AppendUint64(v.Data, uint64(i))
+		}
+		return v
+	}
+	x := rt.Value{DType: rt.F32, Shape: rt.Dims{3, 4}, Data: make([]byte, 48)}
+	for _, c := range []struct {
+		from   int // the rank whose piece for rank 0 is of another size
+		theirs rt.Value
+		want   string
+	}{
+		{1, ints(2, 3), "bytes from rank 1 to rank 0 differ: 48 expected on rank 0, 16 sent on rank 1"},
+		{0, ints(1, 1), "bytes from rank 0 to rank 0 differ: 16 expected on rank 0, 32 sent on rank 0"},
+		{0, ints(7, 1), "bytes from rank 0 to rank 0 differ: 112 expected on rank 0, 32 sent on rank 0"},
+	} {
+		drv, devs, o := target(t, n)
+		var errs [n]error
+		device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			in := []rt.Value{x, ints(2, 1), c.theirs}
+			if r.Info().Rank == 1 {
+				in = []rt.Value{x, ints(1, 2), ints(1, 2)}
+			}
+			st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
+			if err == nil {
+				_, err = st.Run(ctx, in)
+			}
+			errs[r.Info().Rank] = err
+			return err
+		})
+		var differ *rt.MismatchError
+		if !errors.As(errs[0], &differ) || differ.Peer != c.from || !strings.Contains(errs[0].Error(), c.want) {
+			t.Errorf("rank 0: %v, want %s", errs[0], c.want)
+		}
+		if errs[1] != nil && !errors.Is(errs[1], rt.ErrMismatch) {
+			t.Errorf("rank 1: %v", errs[1])
+		}
+	}
+}

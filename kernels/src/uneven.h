@@ -160,12 +160,13 @@ template <bool LARGE> DEV void wipeSlots(const ArgsV &p, u64 half) {
   }
 }
 
-// agreed waits for the size of the piece from a peer and ends the group if this rank expects another.
-DEV void agreed(const ArgsV &p, u64 at, u32 e, u32 peer) {
-  u64 sent = receiveOne(p.a, at, e, peer), want = p.recv[peer];
+// agreed waits for the size of the piece from a rank and ends the group if this one expects another.
+DEV void agreed(const ArgsV &p, u64 half, u32 e, u32 r) {
+  u64 want = p.recv[r];
+  u64 sent = r == p.a.rank ? p.send[r] : receiveOne(p.a, size(p.a, p.a.peer[0] + half + r * p.a.slot), e, r);
   if (sent == want)
     return;
-  report(p.a, CODE_MISMATCH, peer, (u32)want, (u32)sent, want >> 32 | (sent >> 32) << 32);
+  report(p.a, CODE_MISMATCH, r, (u32)want, (u32)sent, want >> 32 | (sent >> 32) << 32);
   quit(p.a);
 }
 
@@ -180,13 +181,14 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
   quitIf(a, gone);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   u64 half = a.scratch + ((e & 1) ? a.half : 0);
-  const u32 about = stride - first; // the last threads, which have least to do, exchange sizes
-  const bool tells = about < a.n;
-  if (tells)
+  const u32 about = stride - 1 - first; // the last threads, which have least to do, exchange sizes
+  if (about > 0 && about < a.n)
     st2x8sys(size(a, a.peer[about] + half + a.rank * a.slot), flagged(p.send[peerAt(a, about)], e));
   for (u32 k = 0; k < a.n; k++) {
     u32 d = peerAt(a, k);
     u64 src = p.src[d], bytes = p.send[d];
+    if (k == 0 && p.recv[d] < bytes)
+      bytes = p.recv[d];
     if (LARGE && bytes > a.region) {
       if (k == 0)
         carry<OWN>(p.dst[d], src, bytes, first, stride);
@@ -203,8 +205,8 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
         st8any(p.dst[d] + i * 8, left, v);
     }
   }
-  if (tells)
-    agreed(p, size(a, a.peer[0] + half + peerAt(a, about) * a.slot), e, peerAt(a, about));
+  if (about < a.n)
+    agreed(p, half, e, peerAt(a, about));
   if (LARGE && !chunks(p, half, e)) {
     left(a);
     return;
