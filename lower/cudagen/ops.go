@@ -109,8 +109,6 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 	switch n.Op() {
 	case ir.OpConvert, ir.OpReadSize:
 		return in[0].in(dom), dom, nil
-	case ir.OpBitcast:
-		return call("from_bits_"+ctype(types[0]), call("bits_"+ctype(types[1]), in[0].text)), storageDomain(types[0]), nil
 	case ir.OpWhere:
 		if t := types[1]; t != dtype.Bool && t != dtype.U8 {
 			return "", "", unsupported(n, "a condition of type %s", t)

@@ -23,7 +23,11 @@ func (g *generator) value(v *ir.Value, at []index.Expr) (string, error) {
 	n := v.Def()
 	if !g.r.Given(v) {
 		if n.Op().IsView() {
-			return g.throughView(v, at)
+			in, err := g.throughView(v, at)
+			if err != nil {
+				return "", err
+			}
+			return g.value(n.Arg(0), in)
 		}
 		if n.Op() == ir.OpClone {
 			return g.value(n.Arg(0), at)
@@ -131,7 +135,7 @@ func (g *generator) load(v *ir.Value, off index.Expr) string {
 }
 
 // throughView turns an index of a view into one of what it is a view of.
-func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
+func (g *generator) throughView(v *ir.Value, at []index.Expr) ([]index.Expr, error) {
 	n := v.Def()
 	x := n.Arg(0)
 	shape := sizes(x)
@@ -164,9 +168,9 @@ func (g *generator) throughView(v *ir.Value, at []index.Expr) (string, error) {
 	case ir.OpSelect:
 		in = slices.Insert(slices.Clone(at), dimOf(n), index.Constant(n.Attrs().Int("index", 0)))
 	default:
-		return "", unsupported(n, "a view by strides of a computed tensor")
+		return nil, unsupported(n, "a view by strides of a computed tensor")
 	}
-	return g.value(x, in)
+	return in, nil
 }
 
 // broadcast is the index of an operand of the given shape for an index of the result.
@@ -214,6 +218,8 @@ func (g *generator) compute(v *ir.Value, at []index.Expr) (string, error) {
 		return g.softmax(v, at)
 	case ir.OpCumsum:
 		return g.cumsum(v, at)
+	case ir.OpBitcast:
+		return g.bitcast(v, at)
 	}
 	if !n.Op().Info().Elementwise {
 		return "", unsupported(n, "no form of it computes single elements")
@@ -253,6 +259,35 @@ func (g *generator) renamed(v, of *ir.Value, at []index.Expr) (string, error) {
 		return "", err
 	}
 	return g.define(v, t), nil
+}
+
+// bitcast gives bits another type.
+func (g *generator) bitcast(v *ir.Value, at []index.Expr) (string, error) {
+	bits, err := g.bits(v.Def().Arg(0), at)
+	if err != nil {
+		return "", err
+	}
+	return g.define(v, "from_bits_"+ctype(v.Type().DType())+"("+bits+")"), nil
+}
+
+// bits are those of v at an index. Types that they had in between are passed over: held as a number of
+// another width, a NaN keeps that it is one and no more.
+func (g *generator) bits(v *ir.Value, at []index.Expr) (string, error) {
+	v = g.r.same(v)
+	if n := v.Def(); !g.r.Given(v) {
+		switch {
+		case n.Op().IsView():
+			in, err := g.throughView(v, at)
+			if err != nil {
+				return "", err
+			}
+			return g.bits(n.Arg(0), in)
+		case n.Op() == ir.OpClone, n.Op() == ir.OpBitcast:
+			return g.bits(n.Arg(0), at)
+		}
+	}
+	t, err := g.value(v, at)
+	return "bits_" + ctype(v.Type().DType()) + "(" + t + ")", err
 }
 
 // dimOf is the dimension along which n works, from 0.
