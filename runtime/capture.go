@@ -19,6 +19,8 @@ type Capturer interface {
 	EndCapture(ctx context.Context, graph bool) (Captured, error)
 	// DropCapture forgets what was collected; what was planned for it stays planned.
 	DropCapture()
+	// PlanCapture is DropCapture once every call has been planned as it runs by itself.
+	PlanCapture() error
 	// Mark puts a mark into a stream of the step that is being collected.
 	Mark(s Stream) error
 	// Barrier waits until all ranks of the world have called it as often as this one.
@@ -109,6 +111,10 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 		if q.Async { // replays begin after it
 			x.recorded[q.Event] = "inbound"
 		}
+	}
+	// What peers wait for in collectives that the callers started must have begun everywhere.
+	if err := dev.Barrier(ctx); err != nil {
+		return nil, err
 	}
 	if err := dev.BeginCapture(); err != nil {
 		return nil, err
@@ -325,19 +331,22 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 		return err
 	}
 	y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded), ways: all}
-	step(y)
-	dev.DropCapture()
-	if y.err == nil {
-		if x.l.planned == nil {
-			x.l.planned = map[string]bool{}
-		}
-		x.l.planned[key] = true
+	if step(y); y.err != nil {
+		dev.DropCapture()
+		return y.err
 	}
-	if first && y.err == nil {
+	if err := dev.PlanCapture(); err != nil {
+		return err
+	}
+	if x.l.planned == nil {
+		x.l.planned = map[string]bool{}
+	}
+	x.l.planned[key] = true
+	if first {
 		// Nor does a kernel of this rank wait while a peer still loads code.
 		return dev.Barrier(ctx)
 	}
-	return y.err
+	return nil
 }
 
 // traced runs f with the device's calls timed, if the run asks for it.

@@ -51,6 +51,8 @@ type backend interface {
 // Library serves "attention" and "attention_backward" of bf16 and f16, and "convolution" of
 // f32, too. It implements library.Library.
 type Library struct {
+	drv     driver.Driver
+	ctx     driver.Ctx
 	b       backend
 	o       Options
 	engines map[string]*engine // by key
@@ -72,7 +74,7 @@ func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
 	if o.Compile == nil {
 		o.Compile = func(string, string, ...string) ([]byte, error) { return nil, nvrtc.ErrNoCompiler }
 	}
-	return &Library{b: b, o: o, engines: map[string]*engine{}, steps: map[*step]bool{}, load: library.NewLoader(drv, r.Ctx),
+	return &Library{drv: drv, ctx: r.Ctx, b: b, o: o, engines: map[string]*engine{}, steps: map[*step]bool{}, load: library.NewLoader(drv, r.Ctx),
 		code: library.NewCode(drv, r.Ctx, o.Compile, nil)}, nil
 }
 
@@ -89,7 +91,8 @@ func (l *Library) Close() error {
 		e.low.free()
 	}
 	l.steps, l.engines = nil, nil
-	return errors.Join(l.code.Close(), l.b.close())
+	// cudnnDestroy waits for all work of the context.
+	return errors.Join(l.code.Close(), l.drv.Shared().SyncContext(l.ctx, l.b.close))
 }
 
 // request is a call as the graph that computes it and the addresses of what it works on.

@@ -149,6 +149,25 @@ func (d *Device) DropCapture() {
 	}
 }
 
+// PlanCapture plans the collectives whose form was left open, each alone, and forgets what was
+// collected. It implements runtime.Capturer.
+func (d *Device) PlanCapture() error {
+	if d.rec == nil {
+		return d.call("capture", errors.New("no capture was begun"))
+	}
+	r := d.endRecording()
+	r.life.EndInCall() // it has not run
+	for _, it := range r.items {
+		if k := it.coll; k != nil {
+			plan := func() (*plan, error) { return d.planCollective(k.g, &k.c, alone, nil) }
+			if _, err := d.planned(d.collectiveKey(&k.c, alone, nil), plan, k.c.Outs, k.c.Ins); err != nil {
+				return d.call(k.c.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
 // captured is a collected step.
 type captured struct {
 	d      *Device

@@ -64,21 +64,29 @@ func (lib) Function(c Ctx, m Module, name string) (Func, error) {
 	return Func(f), err
 }
 
-// libLimits lets threads change the limits of a context one after the other.
-var libLimits sync.Mutex
+// libLimits has a lock for each context, under which one thread at a time changes its limits.
+var libLimits sync.Map // of *sync.Mutex, by Ctx
 
 // allowLocal raises the local memory that the context has for each thread to what f needs. Where
-// it has less, the driver makes it larger at f's launch, which waits for all kernels that run.
+// it has less, the driver makes it larger at f's launch, which waits for all kernels that run; so
+// does this, while a kernel of another context may wait for what the caller of another is to launch.
 func allowLocal(c Ctx, f C.handle) error {
 	const localBytes, stackSize = 3, 0
-	libLimits.Lock()
-	defer libLimits.Unlock()
 	var need C.int
-	var has C.size_t
 	if err := in(c, "cuFuncGetAttribute", func() C.int { return C.cc_function_get(&need, localBytes, f) }); err != nil {
 		return err
 	}
-	if err := in(c, "cuCtxGetLimit", func() C.int { return C.cc_ctx_limit(&has, stackSize) }); err != nil || C.size_t(need) <= has {
+	var has C.size_t
+	limit := func() error {
+		return in(c, "cuCtxGetLimit", func() C.int { return C.cc_ctx_limit(&has, stackSize) })
+	}
+	if err := limit(); err != nil || C.size_t(need) <= has {
+		return err
+	}
+	l, _ := libLimits.LoadOrStore(c, new(sync.Mutex))
+	l.(*sync.Mutex).Lock()
+	defer l.(*sync.Mutex).Unlock()
+	if err := limit(); err != nil || C.size_t(need) <= has { // meanwhile
 		return err
 	}
 	err := in(c, "cuCtxSetLimit", func() C.int { return C.cc_ctx_set_limit(stackSize, C.size_t(need)) })

@@ -14,10 +14,14 @@ type Driver struct {
 	Loads int // graphs that were instantiated
 	Runs  int // command buffers that were run outside of captures
 
+	shared    driver.Shared
 	capturing bool
 	streams   int
 	graphs    int
 }
+
+// Shared is the driver's own.
+func (d *Driver) Shared() *driver.Shared { return &d.shared }
 
 // Check fails the test if streams or graphs are left.
 func (d *Driver) Check(t testing.TB) {
