@@ -23,6 +23,7 @@ import operator
 import os
 import struct
 import unittest.mock
+import warnings
 import zlib
 
 import torch
@@ -37,13 +38,27 @@ __all__ = ["export", "backend", "fsdp", "pretend"]
 def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, record=False, dynamic=None):
     """Traces fn(*args, **kwargs), a module or a function, and writes OUT.*; returns the files' names.
 
-    backward: also trace the backward step, with gradients of one for every differentiable result.
+    backward: also trace the backward step, with gradients of one for every differentiable result,
+        of both parts of a complex one.
     costs: measure every operator and collective; the arguments are on a GPU.
     record: write every rank's inputs and results, OUT.fw.rankR.in.safetensors and so on, for
         lowerdump run -inputs and -expect.
 
     Without costs and record nothing is computed, and the step's results are zeros.
     """
+    files, alone = _trace(fn, args, out, kwargs, backward, costs, record, dynamic)
+    if not alone:  # copies of the results are
+        def copied(*args, **kwargs):
+            return torch.utils._pytree.tree_map(lambda r: r.clone() if isinstance(r, torch.Tensor) and r.requires_grad else r, fn(*args, **kwargs))
+
+        files, alone = _trace(copied, args, out, kwargs, backward, costs, record, dynamic)
+        if not alone:
+            raise NotImplementedError("the backward step takes gradients that are not ones, although no two results share memory")
+    return files
+
+
+def _trace(fn, args, out, kwargs, backward, costs, record, dynamic):
+    """The files of a step, and whether each of its results has a gradient of its own: those that share memory, with each other or with inputs, have one in common."""
     recorder = _Recorder(out, costs, record, costs or record, ones=backward)
     torch._dynamo.reset()
     for k, sizes in (dynamic or {}).items():
@@ -55,12 +70,18 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
     cells = torch.backends.mkldnn.flags(enabled=False)  # RNNs become the steps of their cells
     with torch.enable_grad() if backward else torch.no_grad(), config, cells:
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
-        if backward:
-            leaves = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor) and r.requires_grad]
-            if not leaves:
-                raise ValueError("no result of the step requires a gradient: pass backward=False, or let parameters require gradients")
-            torch.autograd.backward(leaves, [torch.ones_like(r) for r in leaves])
-    return list(recorder.files)
+        if not backward:
+            return list(recorder.files), True
+        every = torch.utils._pytree.tree_leaves(results)
+        leaves = [r for r in every if isinstance(r, torch.Tensor) and r.requires_grad]
+        if not leaves:
+            raise ValueError("no result of the step requires a gradient: pass backward=False, or let parameters require gradients")
+        torch.autograd.backward(leaves, [torch.full_like(r, 1 + 1j if r.is_complex() else 1) for r in leaves])
+    recorder.check(fn)
+    for r in every if recorder.unseen else []:
+        if not isinstance(r, (torch.Tensor, int, float, complex, str, type(None))):
+            raise TypeError("a result is in a %s, which torch.utils._pytree does not know: return tensors, tuples or dicts" % type(r).__name__)
+    return list(recorder.files), not recorder.shared and not any(r.is_leaf or r._base is not None and r._base.is_leaf for r in leaves)
 
 
 def backend(out, costs=False):
@@ -188,6 +209,8 @@ class _Recorder:
     def __init__(self, out, costs, record, run, ones=False):
         self.out, self.costs, self.record, self.run = out, costs, record, run
         self.ones = ones  # every result that the caller sees has a gradient of ones
+        self.unseen, self.shared = [], []  # gradients that are zeros, and such as are neither zeros nor ones
+        self.inputs = []
         self.files, self.graphs = {}, 0  # files: a set in order
         self.most = {}  # upper bounds of open sizes by what they are now
 
@@ -199,11 +222,22 @@ class _Recorder:
         name = self.out if self.graphs == 0 else "%s.%d" % (self.out, self.graphs)
         self.graphs += 1
         step = _Step(self, name, module, inputs)
+        self.check(module)
         table = {op: how for op, how in select_decomp_table().items() if op is not torch.ops.aten.roll.default}  # modulo open sizes
         return aot_autograd(
             fw_compiler=lambda graph, _: step.write(graph, "fw"), bw_compiler=lambda graph, _: step.write(graph, "bw"),
             partition_fn=step.partition, decompositions={**table, **_solutions()},
         )(module, inputs)
+
+
+    def check(self, fn):
+        """Refuses what no graph has of the parameters of a step."""
+        parameters = list(fn.named_parameters()) if isinstance(fn, torch.nn.Module) else []
+        for name, p in parameters + self.inputs:
+            if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+                raise NotImplementedError("%s has a hook on its gradient, which is in no graph: remove it" % name)
+            if any(at.is_partial() for at in getattr(p.grad if p.is_leaf else None, "placements", ())):
+                warnings.warn("the gradient of %s is a sum that is still spread over ranks: reduce it" % name)
 
 
 def _solutions():
@@ -236,11 +270,14 @@ class _Step:
         for x, source in zip(owned + list(inputs), sources):
             if not isinstance(x, torch.Tensor):
                 continue
+            recorder.inputs.append((source or "an input", x))
             parameter = isinstance(x, torch.nn.Parameter)
             self.roles.append("parameter" if parameter else "data")
             if not parameter and (source is None or "_buffers[" in source):
-                self.values[len(self.roles) - 1] = x
+                with unset_fake_temporarily():  # the step may change it
+                    self.values[len(self.roles) - 1] = x.detach().clone()
         self.saved = {}  # what each output of the forward graph is to the backward graph
+        self.passed = False  # backward's constants through forward
         self.data = {}  # buffers and lifted constants by name
 
     def partition(self, joint, *args, **kwargs):
@@ -269,7 +306,7 @@ class _Step:
 
         def save(ms):
             document = w.document("%s.%s" % (self.name.rsplit("/", 1)[-1], half), ms)  # on all ranks: they agree on groups
-            _agree(document)
+            _agree(document, w.values)
             if rank != 0:
                 return
             if half == "fw":
@@ -277,7 +314,7 @@ class _Step:
             self.save(document, "%s.%s.graph.json.gz" % (self.name, half))
             if half == "fw":
                 self.document = document
-            elif w.values:
+            elif w.values and not self.passed:
                 self.pass_through(w.values, document)
             if w.values:
                 self.data.update(w.values)
@@ -286,19 +323,21 @@ class _Step:
 
         if half == "fw":
             self.saved = w.outputs()
-        call = graph.forward if recorder.run else _zeros(graph)
+        changed = torch._guards.TracingContext.get().fw_metadata.mutated_inp_runtime_indices if half == "fw" else []
+        call = graph.forward if recorder.run else _zeros(graph, changed)
         if recorder.costs:
             call = _Timed(graph, save)
         else:
             save({})
         if recorder.record:
             call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph, w.values)
-        if half == "bw" and recorder.ones:
+        if half == "bw":
             call = _Seeded(call, w, save)
         return _boxed(call)
 
     def pass_through(self, constants, backward):
         """Makes backward's lifted constants inputs of forward, which hands them on: backward has no inputs of its own but tangents."""
+        self.passed = True
         nodes, output = self.document["nodes"], self.document["nodes"][-1]
         inputs = sum(n["kind"] == "input" for n in nodes)
         nodes[inputs:inputs] = [{k: v for k, v in n.items() if k != "from"} for n in backward["nodes"] if n["name"] in constants]
@@ -335,8 +374,8 @@ def _boxed(call):
     return run
 
 
-def _zeros(graph):
-    """Stands for a graph: results of its shapes, without computing them."""
+def _zeros(graph, kept):
+    """Stands for a graph: results of its shapes, without computing them. The first are what becomes of the inputs at the places kept: they stay what they are."""
     values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in list(graph.graph.nodes)[-1].args[0]]
 
     def now(sizes):
@@ -350,7 +389,7 @@ def _zeros(graph):
             return one(t)
         return torch.empty_strided(now(t.shape), now(t.stride()), dtype=t.dtype, device=t.device).zero_() if isinstance(t, torch.Tensor) else t
 
-    return lambda *args: [zero(v) for v in values]
+    return lambda *args: [args[k].detach().clone() for k in kept] + [zero(v) for v in values[len(kept):]]
 
 
 class _Timed(fx.Interpreter):
@@ -392,7 +431,7 @@ class _Timed(fx.Interpreter):
 
 
 class _Seeded:
-    """Runs a backward graph. What the caller does not see, such as a tensor that a module keeps, has no gradient: zeros in its place."""
+    """Runs a backward graph, whose file is about gradients of one. What the caller does not see, such as a tensor that a module keeps, has none: zeros in its place."""
 
     def __init__(self, call, writer, save):
         self.call, self.writer, self.save = call, writer, save
@@ -400,15 +439,20 @@ class _Seeded:
     def __call__(self, *args):
         save, self.save = self.save, None
         if save is not None:
-            graph, nodes = self.writer.graph, self.writer.nodes
+            graph, nodes, recorder = self.writer.graph, self.writer.nodes, self.writer.step.recorder
             inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
-            unseen = [n for n, a in zip(inputs, args) if n.name.startswith("tangents_") and isinstance(a, torch.Tensor) and not a.any()]
+            given = [(n, a) for n, a in zip(inputs, args) if n.name.startswith("tangents_") and isinstance(a, torch.Tensor) and a.numel()]
+            odd = [(n, a) for n, a in given if not ((torch.view_as_real(a) if a.is_complex() else a) == 1).all()]
+            if odd and not recorder.ones:
+                warnings.warn("%s.bw.graph.json.gz is about gradients of one, and the step has had others: compile all that leads to the loss" % self.writer.step.name)
+            unseen = [n for n, a in odd if recorder.ones and not a.any()]
+            recorder.unseen += unseen
+            recorder.shared += [n for n, a in odd if n not in unseen]
             for n in unseen:
-                t = n.meta["val"]
                 with graph.graph.inserting_after(inputs[-1]):
-                    zeros = graph.graph.call_function(torch.ops.aten.full.default, (list(t.shape), 0), {"dtype": t.dtype, "device": t.device})
-                zeros.meta["val"] = t.new_zeros(t.shape)
-                n.replace_all_uses_with(zeros)
+                    zeros = graph.graph.call_function(torch.ops.aten.mul.Tensor, (n, 0))
+                zeros.meta["val"] = n.meta["val"]
+                n.replace_all_uses_with(zeros, delete_user_cb=lambda user: user is not zeros)
                 nodes.insert(next(k for k, m in enumerate(nodes) if m.op not in ("placeholder", "get_attr")), zeros)
             if unseen:
                 graph.recompile()
@@ -582,6 +626,8 @@ class _Writer:
         known = half == "fw" and len(inputs) == len(step.roles)
         self.roles = dict(zip(inputs, step.roles)) if known else {}
         self.values = {n.name: step.values[k] for k, n in enumerate(inputs) if known and k in step.values}
+        if half == "fw" and step.values and not known:
+            raise NotImplementedError("the step has %d inputs, its graph %d: buffers that share memory, or parameters of several tensors, cannot be told apart" % (len(step.roles), len(inputs)))
         for n in self.nodes:
             if n.op == "get_attr":
                 if half == "bw":
@@ -613,32 +659,33 @@ class _Writer:
 
     def checks(self):
         """What the trace takes for granted of its sizes: expressions that must not be negative."""
-        from sympy import Eq, Ge, Gt, Integer, Le, Lt
+        from sympy import Eq, Ge, Gt, Integer, Le, Lt, Ne
 
         out = []
         env = next(iter(self.symbols.values()))[1]
         later = [a.expr for asserts in env.deferred_runtime_asserts.values() for a in asserts]  # of sizes that tensors hold
         for e in [env.simplify(guard.expr) for guard in env.guards] + later:
-            if not isinstance(e, (Eq, Ge, Gt, Le, Lt)) or not {str(s) for s in e.free_symbols} <= set(self.symbols):
+            if not {str(s) for s in e.free_symbols} <= set(self.symbols):
                 continue
             if any(abs(int(n)) >= 1 << 60 for n in e.atoms(Integer)):  # an open end of a slice, which all sizes are less than
                 continue
             try:
                 a, b = _expression(e.lhs, env), _expression(e.rhs, env)
-            except NotImplementedError:
+            except (NotImplementedError, AttributeError):  # not even a relation
+                warnings.warn("the trace holds for sizes with %s only, which the file does not say" % e)
                 continue
             more, less = "%s-(%s)" % (a, b), "%s-(%s)" % (b, a)
-            out += {Ge: [more], Gt: [more + "-1"], Le: [less], Lt: [less + "-1"], Eq: [more, less]}[type(e)]
+            out += {Ge: [more], Gt: [more + "-1"], Le: [less], Lt: [less + "-1"], Eq: [more, less], Ne: ["(%s)*(%s)-1" % (more, more)]}[type(e)]
         return list(dict.fromkeys(out))
 
     def symbol(self, symbol, env):
-        hint, bounds = env.var_to_val.get(symbol), [self.step.recorder.most.get(env.var_to_val.get(symbol)), env.bound_sympy(symbol).upper]
+        hint = (getattr(env, "backed_var_to_val", None) or env.var_to_val).get(symbol)
+        bounds = [self.step.recorder.most.get(hint), env.bound_sympy(symbol).upper]
         bounds = [int(b) for b in bounds if b is not None and b < 1 << 50]
         if not bounds:
             raise ValueError("the size %s has no upper bound: say it by dynamic=, or torch._check(size <= N)" % symbol)
         least = env.bound_sympy(symbol).lower
         least = int(least) if least > 0 else 0  # what an integer is asserted to be at most may have no lower bound
-        least -= least == 2  # PyTorch takes every open size for at least 2, and the program holds for 1
         return {"hint": min([*bounds] + ([] if hint is None else [int(hint)])), **({"min": least} if least > 0 else {}), "max": min(bounds)}
 
     def node(self, n, ms):
@@ -651,6 +698,8 @@ class _Writer:
             at.update(target="output", inputs=list(dict.fromkeys(a.name for a in args if isinstance(a, fx.Node))), args=_text((args,)), kwargs="")
         else:
             args, inputs = tuple(n.args), n.all_input_nodes
+            if n.target is torch.ops.aten.as_strided.default and len(args) > 3 and _kind(args[0]) == "input" and args[0].meta["val"].storage_offset() != 0:
+                raise NotImplementedError("%s: as_strided of an input that begins within its storage%s" % (n.name, _where(n)))
             if args and _is_list(args[0]):  # an item of one of several lists, whose tensors the file has in a row
                 lists, k = args[0].args
                 args, inputs = (lists, sum(map(len, lists.meta["val"][:k])) + args[1]), [lists]
@@ -787,11 +836,12 @@ def _of_all(value):
     return every
 
 
-def _agree(document):
-    """Refuses what only some ranks have traced, such as numbers made of a rank: the program that is written is rank 0's."""
+def _agree(document, values):
+    """Refuses what only some ranks have traced, such as numbers made of a rank, or have as constants: the program that is written is rank 0's."""
     if not dist.is_initialized() or dist.get_backend() == "fake":
         return
     mine = [" ".join([n["name"], n["target"], n["args"], n["kwargs"]]) for n in document["nodes"] if n["kind"] != "collective"]  # groups' names differ
+    mine += ["the constant %s with checksum %08x" % (name, zlib.crc32(_bytes(t))) for name, t in values.items()]
     first = _of_all([zlib.crc32(m.encode()) for m in mine])
     at = next((k for k in range(max(map(len, first))) if len({r[k] if k < len(r) else None for r in first}) > 1), None)
     if at is None:
@@ -818,6 +868,12 @@ def _partition(name):
     return found
 
 
+def _bytes(t):
+    with unset_fake_temporarily():  # backends are called while tensors are faked
+        t = t.detach().cpu().contiguous()
+        return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
+
+
 def _write_safetensors(path, tensors):
     kinds = {
         torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
@@ -830,9 +886,7 @@ def _write_safetensors(path, tensors):
                 t = torch.view_as_real(t.detach().resolve_conj())
         if t.dtype not in kinds:
             raise TypeError("tensor %s is %s, which concert does not have" % (name, t.dtype))
-        with unset_fake_temporarily():  # backends are called while tensors are faked
-            t = t.detach().cpu().contiguous()
-            blob = ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
+        blob = _bytes(t)
         header[name] = {"dtype": kinds[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(blob)]}
         blobs.append(blob)
         at += len(blob)
