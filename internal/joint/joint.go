@@ -12,7 +12,6 @@ package joint
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -80,7 +79,11 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 			continue
 		}
 		saved := slots[sources[k]].Value
-		first = min(first, slices.Index(outs, saved))
+		last := len(outs) - 1 // a result may be taken as well: then it is there twice
+		for outs[last] != saved {
+			last--
+		}
+		first = min(first, last)
 		v := fwVals[saved.ID()]
 		if !v.Type().Equal(n.Result(0).Type()) {
 			v = j.to.Append(ir.NodeSpec{Op: ir.OpClone, Name: n.Name() + "_layout", Args: []*ir.Value{v}, Results: []ir.Type{n.Result(0).Type()}}).Result(0)

@@ -53,6 +53,32 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A result that backward takes as well stays one.
+func TestJoinTakenResult(t *testing.T) {
+	m, err := ir.Parse("pair.ir", `world 1
+func @f(%x: f32[4] !{role="parameter"}) -> (f32[4], f32[4], f32[4]) {
+  %y = tanh %x : f32[4]
+  %z = exp %y : f32[4]
+  return %z, %y, %z
+}
+func @b(%y: f32[4] !{role="saved"}, %z: f32[4] !{role="saved"}, %t: f32[4] !{role="tangent"}) -> (f32[4]) {
+  %a = mul %t, %z : f32[4]
+  %g = mul %a, %y : f32[4]
+  return %g
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := Join("step", m.Func("f"), m.Func("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := j.Func("step").Return(); r.Meta().Int("forward", 0) != 1 || len(r.Args()) != 2 || r.Arg(0).Name() != "z" {
+		t.Errorf("got %s", j)
+	}
+}
+
 func TestJoinErrors(t *testing.T) {
 	a, err := step.Load(graphs, "tiny_fsdp2")
 	if err != nil {

@@ -665,7 +665,7 @@ class _Writer:
         env = next(iter(self.symbols.values()))[1]
         later = [a.expr for asserts in env.deferred_runtime_asserts.values() for a in asserts]  # of sizes that tensors hold
         for e in [env.simplify(guard.expr) for guard in env.guards] + later:
-            if not {str(s) for s in e.free_symbols} <= set(self.symbols):
+            if not e.free_symbols or not {str(s) for s in e.free_symbols} <= set(self.symbols):
                 continue
             if any(abs(int(n)) >= 1 << 60 for n in e.atoms(Integer)):  # an open end of a slice, which all sizes are less than
                 continue
