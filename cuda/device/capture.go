@@ -371,7 +371,8 @@ func (c *captured) take() error {
 		if err := d.brokenNCCL(g); err != nil {
 			return err
 		}
-		g.dirty, g.last = true, c.r.main
+		g.last = c.r.main
+		g.ran.Store(true)
 	}
 	return nil
 }

@@ -188,9 +188,10 @@ func (n *overNCCL) look(waited time.Duration) {
 	}
 }
 
-// busy reports whether there are collectives whose completion has not been observed.
+// busy reports whether there may be collectives that have not ended: some have been enqueued. That
+// one wait has ended says nothing of what other streams have.
 func (n *overNCCL) busy() bool {
-	return n.warmsUp.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
+	return n.warmsUp.Load() || slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.ran.Load() })
 }
 
 // explainNCCL is the failure of a communicator, with what the other ranks say of it.
@@ -226,10 +227,9 @@ func (n *overNCCL) abort(err error) {
 // ended with undefined results.
 func (n *overNCCL) settled() {
 	for _, g := range n.d.table.Load().groups {
-		if g.nc == nil || !g.dirty {
+		if g.nc == nil {
 			continue
 		}
-		g.dirty = false
 		if err := g.nc.c.Err(); err != nil {
 			n.d.fail(n.d.explainNCCL(err))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device/internal/domain"
@@ -26,7 +27,7 @@ type group struct {
 	log     *progress.Log // nil in a subgroup of one
 	scratch driver.Ptr    // on this rank; the same offset on all
 	room    uint64        // bytes of scratch
-	dirty   bool          // has run collectives that are not checked yet; asked where NCCL serves
+	ran     atomic.Bool   // whether it has had collectives
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream
@@ -151,11 +152,13 @@ func (d *Device) DropGroup(name string) error {
 // turns within each (program.CheckStages).
 func (d *Device) takeTurn(g *group, st *stream) error {
 	if g.nc != nil && !g.nc.crossStage {
-		g.last, g.dirty = st, true
+		g.last = st
+		g.ran.Store(true)
 		g = d.over.Load().turn
 	}
 	last := g.last
-	g.last, g.dirty = st, true
+	g.last = st
+	g.ran.Store(true)
 	if last == nil || last == st || g.turn == 0 { // nothing is shared between calls of a group of one
 		return nil
 	}

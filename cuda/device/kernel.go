@@ -357,7 +357,6 @@ func (d *Device) signal(op string, s rt.Stream, peer, slot int) error {
 	if peer < 0 || peer >= d.spec.World || peer == d.spec.Rank || slot < 0 || slot >= symm.UserChannels || g.m == nil {
 		return d.call(op, fmt.Errorf("rank %d of %d, slot %d of %d", peer, d.spec.World, slot, symm.UserChannels))
 	}
-	g.dirty = true
 	return d.emit(st, &plan{name: op, call: func(st *stream) error {
 		if op == "signal" {
 			return g.m.Signal(st.h, slot, peer)
