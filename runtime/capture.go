@@ -19,8 +19,12 @@ type Capturer interface {
 	EndCapture(ctx context.Context, graph bool) (Captured, error)
 	// DropCapture forgets what was collected; what was planned for it stays planned.
 	DropCapture()
-	// PlanCapture is DropCapture once every call has been planned as it runs by itself.
-	PlanCapture() error
+	// PlanCapture is DropCapture once every call has been planned as it runs by itself. It gives what
+	// Compare takes.
+	PlanCapture() (calls string, err error)
+	// Compare waits until all ranks of the world have called it as often as this one. A *MismatchError
+	// says that they are about to run other collectives, or of other sizes.
+	Compare(ctx context.Context, calls string) error
 	// Mark puts a mark into a stream of the step that is being collected.
 	Mark(s Stream) error
 	// Barrier waits until all ranks of the world have called it as often as this one.
@@ -316,36 +320,42 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 		return nil
 	}
 	key := fmt.Sprint(x.syms) // maps print in order of keys
-	if x.l.planned[key] {
+	calls, planned := x.l.planned[key]
+	if planned && (len(x.m.Symbols) == 0 || x.m.Joint != "") {
 		return nil
 	}
-	// What peers wait for in collectives that the callers started must have begun
-	// everywhere. Sizes differ by rank, so that later plans are each rank's own.
-	first := x.l.planned == nil
-	if first {
+	if x.l.planned == nil {
+		// What peers wait for in collectives that the callers started must have begun everywhere.
 		if err := dev.Barrier(ctx); err != nil {
 			return err
 		}
 	}
-	if err := dev.BeginCapture(); err != nil {
-		return err
+	together := x.l.planned == nil || x.m.Joint == "" // stages have sizes of their own
+	if !planned {
+		if err := dev.BeginCapture(); err != nil {
+			return err
+		}
+		y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded), ways: all}
+		if step(y); y.err != nil {
+			dev.DropCapture()
+			return y.err
+		}
+		var err error
+		if calls, err = dev.PlanCapture(); err != nil {
+			return err
+		}
 	}
-	y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded), ways: all}
-	if step(y); y.err != nil {
-		dev.DropCapture()
-		return y.err
-	}
-	if err := dev.PlanCapture(); err != nil {
-		return err
+	if together {
+		// Sizes differ by rank, but not those of what they communicate. Nor does a kernel of this rank
+		// wait while a peer still loads code.
+		if err := dev.Compare(ctx, calls); err != nil {
+			return err
+		}
 	}
 	if x.l.planned == nil {
-		x.l.planned = map[string]bool{}
+		x.l.planned = map[string]string{}
 	}
-	x.l.planned[key] = true
-	if first {
-		// Nor does a kernel of this rank wait while a peer still loads code.
-		return dev.Barrier(ctx)
-	}
+	x.l.planned[key] = calls
 	return nil
 }
 

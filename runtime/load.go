@@ -73,7 +73,7 @@ type loaded struct {
 	calls   []*called                  // of emitted code, by place in the step
 	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
 	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
-	planned map[string]bool            // sizes that the device has planned the step for; see plan
+	planned map[string]string          // what the device has planned the step to communicate, by sizes; see plan
 	across  map[string]bool            // by group: of a stage, whether ranks of others are in it
 }
 

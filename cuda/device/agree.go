@@ -82,6 +82,22 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 	if err != nil {
 		return err
 	}
+	return d.alike("capture of", own, texts, func(g *group, pos int, open string, places []string) {
+		for k, c := range r.open[g] {
+			c.overlapped = c.overlapped || open[k] == formOverlapped
+			if c.exchangesAddresses() {
+				places = c.takeAddresses(pos, places)
+			}
+			if open[k] != formWithin {
+				c.within = nil
+			}
+		}
+	})
+}
+
+// alike compares what the ranks have collected, op says for what, and shows what each has said to take:
+// the forms of collectives and places of results.
+func (d *Device) alike(op, own string, texts []string, take func(g *group, pos int, forms string, places []string)) error {
 	mine := strings.Split(own, " ")
 	for i, g := range d.table.Load().groups {
 		digest, forms, dsts := parseSummary(mine[i])
@@ -96,17 +112,9 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 			}
 			other, open, places := parseSummary(said)
 			if other != digest || len(open) != len(forms) || len(places) != len(dsts) {
-				return &rt.MismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
+				return &rt.MismatchError{Op: fmt.Sprintf("%s collectives on %q", op, g.name), What: "calls or their sizes", Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
 			}
-			for k, c := range r.open[g] {
-				c.overlapped = c.overlapped || open[k] == formOverlapped
-				if c.exchangesAddresses() {
-					places = c.takeAddresses(pos, places)
-				}
-				if open[k] != formWithin {
-					c.within = nil
-				}
-			}
+			take(g, pos, open, places)
 		}
 	}
 	return nil

@@ -151,21 +151,39 @@ func (d *Device) DropCapture() {
 
 // PlanCapture plans the collectives whose form was left open, each alone, and forgets what was
 // collected. It implements runtime.Capturer.
-func (d *Device) PlanCapture() error {
-	if d.rec == nil {
-		return d.call("capture", errors.New("no capture was begun"))
+func (d *Device) PlanCapture() (calls string, err error) {
+	if err := d.enter(); err != nil {
+		return "", err
 	}
+	defer d.leave()
+	if d.rec == nil {
+		return "", d.call("capture", errors.New("no capture was begun"))
+	}
+	own := d.rec.summary()
 	r := d.endRecording()
 	r.life.EndInCall() // it has not run
 	for _, it := range r.items {
 		if k := it.coll; k != nil {
 			plan := func() (*plan, error) { return d.planCollective(k.g, &k.c, alone, nil) }
 			if _, err := d.planned(d.collectiveKey(&k.c, alone, nil), plan, k.c.Outs, k.c.Ins); err != nil {
-				return d.call(k.c.Name(), err)
+				return "", d.call(k.c.Name(), err)
 			}
 		}
 	}
-	return nil
+	return own, nil
+}
+
+// Compare compares what the ranks have planned. It implements runtime.Capturer.
+func (d *Device) Compare(ctx context.Context, calls string) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	texts, err := d.compare(ctx, calls)
+	if err != nil {
+		return joinError(&d.spec, err)
+	}
+	return d.alike("run of", calls, texts, func(*group, int, string, []string) {})
 }
 
 // captured is a collected step.

@@ -28,10 +28,9 @@
 // with a barrier. Before that the ranks of each group compare what they have
 // captured, since steps that differ would deadlock (agree.go).
 //
-// Two cases are left to the deadline of waits. Sizes differ by rank, so each rank plans alone for
-// those that come later (runtime.RunModule). And worlds of one process that share GPUs know nothing
-// of each other: while one opens, plans or closes, the driver may wait for a kernel of another,
-// whose peer waits for the driver. Give each a process, or run one at a time.
+// One case is left to the deadline of waits: worlds of one process that share GPUs know nothing of each
+// other. While one opens, plans or closes, the driver may wait for a kernel of another, whose peer
+// waits for the driver. Give each a process, or run one at a time.
 //
 // # Transport
 //
