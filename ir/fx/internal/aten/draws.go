@@ -161,12 +161,12 @@ func dropout(c *call) error {
 	shape, dt := x.Type().Shape(), x.Type().DType()
 	switch {
 	case !train || f == 0:
-		return c.Settle(x, c.Full(attr.Bool(true), ir.Bool, shape))
+		return c.Settle(x, c.Full(attr.Int(1), ir.Bool, shape))
 	case !(f > 0 && f <= 1):
 		c.Reject("p", c.Arg("p"), "a probability of %v", f)
 		return c.Err
 	case f == 1:
-		return c.Settle(c.With(ir.OpMul, x, 0), c.Full(attr.Bool(false), ir.Bool, shape))
+		return c.Settle(c.With(ir.OpMul, x, 0), c.Full(attr.Int(0), ir.Bool, shape))
 	}
 	kept := c.With(ir.OpGe, c.uniform(shape), f)
 	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(traced.AccType(dt), x), 1/(1-f)), c.In(traced.AccType(dt), kept))

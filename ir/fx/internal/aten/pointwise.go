@@ -162,6 +162,9 @@ func clamp(c *call) error {
 			return traced.ErrForm
 		}
 		if v, ok := c.Num(key); ok {
+			if f, _ := v.AsFloat(); f != f { // nothing lies within
+				return c.Settle(c.Full(v, x.Type().DType(), x.Type().Shape()))
+			}
 			l = l.With(key, v)
 		}
 	}
@@ -209,13 +212,28 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 		ta, tb := c.IsTensor(a), c.IsTensor(b)
 		switch {
 		case ta && tb:
-			return c.EmitErr(op, l, c.Tensor(a), c.Tensor(b))
+			x, y := c.Tensor(a), c.Tensor(b)
+			if c.Err != nil {
+				return c.Err
+			}
+			t, err := c.Trace.TypeOf(0)
+			if err != nil {
+				return err
+			}
+			if dt := common(x, y); kindOf(dt) == 2 || !t.DType().IsFloat() { // else numbers become floats of the result's type
+				x, y = c.rounded(dt, x), c.rounded(dt, y)
+			}
+			return c.EmitErr(op, l, x, y)
 		case ta:
 			s, ok := c.Num(b)
 			if !ok {
 				c.Want(b, "a tensor or a number", c.Arg(b))
 			}
-			return c.EmitErr(op, l.With("scalar", s), c.Tensor(a))
+			x := c.Tensor(a)
+			if c.Err != nil {
+				return c.Err
+			}
+			return c.EmitErr(op, l.With("scalar", asElement(op, s, x.Type().DType())), x)
 		case !tb:
 			c.Want(a, "a tensor", c.Arg(a))
 			return c.Err
@@ -234,8 +252,89 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 		case !commutes(op):
 			return traced.ErrForm
 		}
-		return c.EmitErr(op, l.With("scalar", s), c.Tensor(b))
+		x := c.Tensor(b)
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.EmitErr(op, l.With("scalar", asElement(op, s, x.Type().DType())), x)
 	}
+}
+
+// kindOf orders types by what they promote: bool, integers, floats.
+func kindOf(dt ir.DType) int {
+	switch {
+	case dt == ir.Bool:
+		return 0
+	case dt.IsFloat():
+		return 2
+	}
+	return 1
+}
+
+// common is the type to which PyTorch converts both operands before it computes: of the higher kind,
+// those that have dimensions before those that have none. Where they are two floats or two integers
+// of which neither holds the other, it is a third: 0, for nothing is lost then.
+func common(x, y *ir.Value) ir.DType {
+	a, b := x.Type().DType(), y.Type().DType()
+	if ka, kb := kindOf(a), kindOf(b); ka != kb {
+		if ka > kb {
+			return a
+		}
+		return b
+	}
+	if da, db := x.Type().Rank() > 0, y.Type().Rank() > 0; da != db {
+		if da {
+			return a
+		}
+		return b
+	}
+	switch {
+	case holds(a, b):
+		return a
+	case holds(b, a):
+		return b
+	}
+	return ir.DType(0)
+}
+
+// holds reports whether every number of type b is one of type a.
+func holds(a, b ir.DType) bool {
+	switch {
+	case a == b || b == ir.Bool:
+		return true
+	case a.IsFloat() && b.IsFloat():
+		return a.Size() > b.Size() && a.Size() > 2 || a.Size() == 2 && b.Size() == 1
+	case a.IsFloat():
+		return b.Size() == 1 && a.Size() > 1 || b.Size() < a.Size() && a.Size() >= 4
+	case b.IsFloat() || a == ir.Bool:
+		return false
+	}
+	return a.Size() > b.Size() && (!a.IsUnsigned() || b.IsUnsigned())
+}
+
+// rounded is x as PyTorch has it when it computes in type dt: of that type, where numbers of x are not.
+func (c *call) rounded(dt ir.DType, x *ir.Value) *ir.Value {
+	from := x.Type().DType()
+	if dt == ir.DType(0) || holds(dt, from) || kindOf(from) == 1 && dt.IsFloat() && dt.Size() >= 4 { // in which it is computed anyway
+		return x
+	}
+	return c.In(dt, x)
+}
+
+// asElement is a number beside a tensor as PyTorch has it: for comparisons and remainders of narrow
+// floats one of them, and modulo the range of unsigned integers.
+func asElement(op ir.Op, s attr.Value, dt ir.DType) attr.Value {
+	f, ok := s.AsFloat()
+	switch op {
+	case ir.OpEq, ir.OpNe, ir.OpLt, ir.OpLe, ir.OpGt, ir.OpGe, ir.OpRemainder, ir.OpFmod:
+		if ok && (dt == ir.BF16 || dt == ir.F16) {
+			return attr.Float(dt.Rounded(f))
+		}
+	}
+	if i, whole := s.AsInt(); whole && i < 0 && dt.IsUnsigned() && dt.Size() < 8 {
+		return attr.Int(i & (1<<(8*dt.Size()) - 1))
+	}
+	return s
 }
 
 // scaled imports an operation of a number and a multiple of a tensor, whose results are rounded once.

@@ -48,8 +48,22 @@ func reduce(op ir.Op) func(c *call) error {
 				l = l.With("keepdim", attr.Bool(true))
 			}
 		}
-		return c.EmitErr(op, l, x)
+		return c.converted(op, l, x)
 	}
+}
+
+// converted emits an op whose elements are of the type that dtype= asks for before they are folded:
+// without it that type holds them all.
+func (c *call) converted(op ir.Op, l attr.List, x *ir.Value) error {
+	t, err := c.Trace.TypeOf(0)
+	if err != nil {
+		return err
+	}
+	from, to := x.Type().DType(), t.DType()
+	if (op == ir.OpSum || op == ir.OpProd || op == ir.OpMean || op == ir.OpCumsum) && !holds(to, from) {
+		x = c.In(to, x)
+	}
+	return c.EmitErr(op, l, x)
 }
 
 // along imports an op that keeps the shape and works along one dimension.
@@ -60,7 +74,7 @@ func along(op ir.Op) func(c *call) error {
 			return err
 		}
 		c.Need("dim")
-		return c.EmitErr(op, traced.DimAttr(d), x)
+		return c.converted(op, traced.DimAttr(d), x)
 	}
 }
 

@@ -296,6 +296,22 @@ func (c *call) splitOpen(x *ir.Value, d int64, sizes ir.Shape) error {
 	return c.pieces(out...)
 }
 
+// beginsWithin reports whether a view may begin behind the first element of its operand.
+func beginsWithin(v *ir.Value) bool {
+	a := v.Def().Attrs()
+	switch v.Def().Op() {
+	case ir.OpSlice:
+		return a.Int("start", 0) != 0
+	case ir.OpSelect:
+		return a.Int("index", 0) != 0
+	case ir.OpSplit:
+		return v.Index() != 0
+	case ir.OpAsStrided:
+		return a.Int("offset", 0) != 0
+	}
+	return false
+}
+
 // asStrided imports a free layout. PyTorch counts the offset from the start of the storage, the IR from
 // the operand, which is the tensor that begins there.
 func asStrided(c *call) error {
@@ -307,6 +323,9 @@ func asStrided(c *call) error {
 	}
 	dt := x.Type().DType()
 	for x.Def().Op().IsView() {
+		if c.Arg("storage_offset") == nil && beginsWithin(x) { // and so does the result
+			return traced.ErrForm
+		}
 		x = x.Def().Arg(0)
 	}
 	if x.Type().DType() != dt { // whose elements have another size
