@@ -115,7 +115,7 @@ func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, m *mesh, pa
 			d.links[r] = newLink(d, r, c)
 		}
 	}
-	d.life.Defer("links", func() error { closeLinks(d.links); return nil })
+	d.life.Defer("links", func() error { closeLinks(d.links, d.failure() != rt.ErrClosed); return nil })
 	// Peers map this pad, so the status outlives the connections.
 	d.life.Defer("status", func() error { d.leave(); return nil })
 	return d

@@ -69,7 +69,7 @@ const (
 	maxChunk = 256 << 10
 	// beats is how many beats there are in the time after which a silent peer is lost.
 	beats = 8
-	// lastWords is how long a link that closes waits until the peer's machine has all.
+	// lastWords is how long a link of a broken device that closes waits until the peer's machine has all.
 	lastWords = time.Second
 )
 
@@ -248,9 +248,10 @@ func unexpected(err error) error {
 	return err
 }
 
-// closeLinks ends all links of a device whose last words have been said. Nobody waits for a
-// peer that does not read, but its machine gets a moment to take them.
-func closeLinks(links []*link) {
+// closeLinks ends all links of a device whose last words have been said. What a rank owes its peers
+// goes out before, as long as they take it: writers give up by themselves. Where the device is
+// broken, peers' machines get a moment for the last words.
+func closeLinks(links []*link, broken bool) {
 	for _, l := range links {
 		if l != nil {
 			l.mu.Lock()
@@ -259,14 +260,17 @@ func closeLinks(links []*link) {
 			l.wakeUp()
 		}
 	}
-	end, over := time.Now().Add(lastWords), stall.After(lastWords)
+	var over <-chan struct{} // never
+	if broken {
+		over = stall.After(lastWords)
+	}
 	for _, l := range links {
 		if l == nil {
 			continue
 		}
 		select {
 		case <-l.wrote:
-			l.conn.Delivered(max(time.Until(end), lastWords/10))
+			l.conn.Delivered(lastWords)
 		case <-l.read:
 		case <-over:
 		}

@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -166,4 +167,41 @@ func TestLinksFail(t *testing.T) {
 		wg.Go(func() { t.Run(name, f) })
 	}
 	wg.Wait()
+}
+
+// envLast has a child add up tensors of so many bytes, and then leave.
+const envLast = "CONCERT_TEST_LAST"
+
+func childLast(bytes string) error {
+	n, err := strconv.ParseInt(bytes, 10, 64)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{UserBytes: n, Timeout: time.Hour})
+	if err != nil {
+		return err
+	}
+	x := r.User(rt.C(0, rt.F32, n/4))
+	w, err := r.Start(ctx, "", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}})
+	if err == nil {
+		err = w.Wait(ctx)
+	}
+	return errors.Join(err, r.Close())
+}
+
+// A rank that has all and leaves still owes what a slower link has not taken yet.
+func TestLeavesBehindSlowLink(t *testing.T) {
+	leak.Check(t)
+	l := newLinks(t)
+	l.ip("netns", "exec", l.name+"r", "tc", "qdisc", "change", "dev", "tob", "root", "tbf", "rate", "20mbit", "burst", "64kb", "latency", "50ms")
+	var out output
+	spec := mlpSpec(&out, 0, time.Hour, time.Hour)
+	spec.World = 2
+	spec.Env = append(spec.Env, envLast+"=16777216")
+	spec.Job = rendezvous.NewJob("tcp:10.77.0.1:29500")
+	spec.Prefix = func(rank int) []string { return []string{"ip", "netns", "exec", l.name + "ab"[rank:rank+1]} }
+	if err := launch.Run(t.Context(), spec); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
 }

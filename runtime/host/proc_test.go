@@ -164,6 +164,9 @@ func child() error {
 	if steps := os.Getenv(envWorld); steps != "" {
 		return childWorld(steps)
 	}
+	if bytes := os.Getenv(envLast); bytes != "" {
+		return childLast(bytes)
+	}
 	n, err := strconv.Atoi(os.Getenv(envSteps))
 	if err != nil {
 		return err

@@ -237,7 +237,7 @@ func (c *Conn) LimitReads(limit time.Duration) {
 	})
 }
 
-// Delivered waits, for limit at most, until the other end's machine has what was written.
+// Delivered waits until the other end's machine has what was written, while it takes some of it within limit.
 func (c *Conn) Delivered(limit time.Duration) { delivered(c.raw, limit) }
 
 type bounded struct {

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -140,10 +141,14 @@ func delivered(c net.Conn, limit time.Duration) {
 	}
 	raw, err := t.SyscallConn()
 	const first, last = 20 * time.Microsecond, 2 * time.Millisecond
+	least := math.MaxInt
 	for clock, pause := stall.Start(), first; err == nil && clock.Look() < limit; pause = min(2*pause, last) {
 		left := 0
 		if cerr := raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil || left == 0 {
 			return
+		}
+		if left < least {
+			least, clock = left, stall.Start()
 		}
 		time.Sleep(pause)
 	}
