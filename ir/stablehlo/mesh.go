@@ -1,6 +1,7 @@
 package stablehlo
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,8 +21,13 @@ func (im *importer) manual(f *mlir.Func) (bool, error) {
 					return false, im.errorf("op not supported: %s beside a manual computation: the program is global and wants a partitioner", other.Name)
 				}
 			}
-			err := im.allAxes(o)
-			return err == nil, err
+			if err := im.allAxes(o); err != nil {
+				return false, err
+			}
+			if !im.agrees(f, o) {
+				return false, im.errorf("op not supported: %s whose shardings are not those of the function's arguments and results: the program is global and wants a partitioner", o.Name)
+			}
+			return true, nil
 		}
 	}
 	for _, a := range f.Args {
@@ -30,6 +36,59 @@ func (im *importer) manual(f *mlir.Func) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// agrees reports whether what a function says of the shardings of its arguments and results is what
+// the manual computation that is all of it takes and gives, with nothing left to be added up.
+func (im *importer) agrees(f *mlir.Func, o *mlir.Operation) bool {
+	taken, given := im.listed(o, "in_shardings"), im.listed(o, "out_shardings")
+	if strings.Contains(strings.Join(append(taken, given...), ""), "unreduced") {
+		return false
+	}
+	said := func(attrs mlir.Attrs, is string) bool {
+		s, ok := attrs.Get("sdy.sharding")
+		return !ok || plain(im.m.Source.Text[s.Start:s.End]) == is
+	}
+	for i, a := range f.Args {
+		for k, x := range o.Operands {
+			if x.Name == a.Name && k < len(taken) && !said(f.Args[i].Attrs, taken[k]) {
+				return false
+			}
+		}
+	}
+	for _, last := range f.Body.Ops {
+		if last.Name != "func.return" || len(o.Results) == 0 {
+			continue
+		}
+		for i, x := range last.Operands {
+			if k := x.Index; x.Name == o.Results[0].Name && i < len(f.ResultAttrs) && k < len(given) && !said(f.ResultAttrs[i], given[k]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// listed are the shardings of an attribute, as text.
+func (im *importer) listed(o *mlir.Operation, name string) []string {
+	a, ok := o.Attr(name)
+	if !ok {
+		return nil
+	}
+	list := oneSharding.FindAllString(im.m.Source.Text[a.Start:a.End], -1)
+	for i := range list {
+		list[i] = plain(list[i])
+	}
+	return list
+}
+
+// oneSharding is <@mesh, ...>: shardings have no brackets of that kind within.
+var oneSharding = regexp.MustCompile(`<@[^<>]*>`)
+
+// plain is a sharding without what makes no difference to who has which piece: spaces, what is around it,
+// whether a dimension is open.
+func plain(s string) string {
+	return strings.NewReplacer("#sdy.sharding", "", "<", "", ">", "", " ", "", ",?}", "}", "?}", "}").Replace(s)
 }
 
 // allAxes checks that a manual computation leaves no axis to a partitioner.

@@ -192,6 +192,34 @@ func @main(%a: f32[2,2] !{role="data"}) -> (f32[2,4]) {
 	}
 }
 
+// Where the function says of its arguments and results that other ranks have other pieces, the program is
+// more than its manual computation.
+func TestManualBesideShardings(t *testing.T) {
+	for _, c := range []struct{ arg, in, out, result string }{
+		{`[{"x"}]`, `[{"x"}]`, `[{"x"}]`, `[{}]`},
+		{`[{"x", "y"}]`, `[{"y", "x"}]`, `[{"y", "x"}]`, `[{"y", "x"}]`},
+		{`[{"x"}]`, `[{"x"}]`, `[{}], unreduced={"x"}`, `[{}]`},
+	} {
+		text := fmt.Sprintf(`module @m attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(%%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, %s>}) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, %s>}) {
+    %%0 = sdy.manual_computation(%%a) in_shardings=[<@mesh, %s>] out_shardings=[<@mesh, %s>] manual_axes={"x", "y"} (%%b: tensor<2xf32>) {
+      sdy.return %%b : tensor<2xf32>
+    } : (tensor<4xf32>) -> tensor<4xf32>
+    return %%0 : tensor<4xf32>
+  }
+}
+`, c.arg, c.result, c.in, c.out)
+		m, err := Parse("manual.mlir", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Program(); err == nil || !strings.Contains(err.Error(), "wants a partitioner") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // What a short text says by names that stand for others, by ranks it does not list and by
 // sizes is bounded: it is refused, or imported without that.
 func TestBounds(t *testing.T) {

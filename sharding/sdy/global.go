@@ -229,6 +229,9 @@ func (g *global) Manual(o *mlir.Operation) (in, out []stablehlo.Along, err error
 	inputs := len(l.values) - len(l.Results)
 	for i, v := range l.values {
 		m := l.manual[i]
+		if len(m.Outer.Unreduced) > 0 {
+			return nil, nil, g.p.m.ErrorAt(o, 0, "op not supported: %s with axes that are unreduced outside of it: add up before and behind it", o.Name)
+		}
 		var a stablehlo.Along
 		for _, d := range m.Outer.Dims {
 			var axes []sharding.Ref

@@ -98,12 +98,21 @@ func (c libraryCall) transformerEngine() []mlir.Named {
 	switch {
 	case c.target != "te_fused_attn_forward_ffi" && !backward, mask < 0 || mask > 3,
 		configured(config, "dropout_probability", 1) != 0, configured(config, "bias_type", 1) != 0, configured(config, "max_segments_per_seq", 0) != 1,
-		configured(config, "window_size_left", 0) != -1, configured(config, "window_size_right", 0) > 0:
+		configured(config, "window_size_left", 0) != -1, configured(config, "window_size_right", 0) > 0,
+		configured(config, "softmax_type", 0) != 0, setting(config, "return_max_logit") == "true", setting(config, "return_max_logit") == "1":
 		return nil
 	}
 	order, results, ends := []int64{0, 1, 2}, []int64{0, 1}, int64(6)
 	if backward {
 		order, results, ends = []int64{7, 0, 1, 2, 6, 4}, []int64{0, 1, 2}, 9
+	}
+	if setting(config, "softmax_type") != "" { // versions that know it have its offsets among the operands, behind the bias
+		ends++
+		for i, at := range order {
+			if at > 3 {
+				order[i]++
+			}
+		}
 	}
 	if len(c.ranks) <= int(ends) || !c.shaped(order[:3], 4) || c.results < len(results) {
 		return nil
