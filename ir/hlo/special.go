@@ -2,7 +2,9 @@ package hlo
 
 import (
 	"encoding/binary"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -45,6 +47,9 @@ func named(l ...any) []mlir.Named {
 	return out
 }
 
+// setting is a whole number that configures a call of a foreign function: name = 1 : i64.
+var setting = regexp.MustCompile(`(\w+) *= *(-?[0-9]+) *: *u?i[0-9]+`)
+
 // customCall keeps the name, and what configures the call as its payload.
 func customCall(c *converter, _ int) error {
 	target := c.text("custom_call_target")
@@ -54,6 +59,15 @@ func customCall(c *converter, _ int) error {
 	attrs := named("call_target_name", mlir.Text(c.in.at, target))
 	if config := c.text("backend_config"); config != "" {
 		attrs = append(attrs, named("backend_config", mlir.Text(c.in.at, config))...)
+		var list []mlir.Named
+		for _, m := range setting.FindAllStringSubmatch(config, -1) {
+			if n, err := strconv.ParseInt(m[2], 10, 64); err == nil {
+				list = append(list, mlir.Named{Name: m[1], Val: mlir.Number(c.in.at, n)})
+			}
+		}
+		if list != nil {
+			attrs = append(attrs, named("mhlo.backend_config", mlir.Dict(c.in.at, list...))...)
+		}
 	}
 	one := *c.in
 	one.operands = nil

@@ -306,3 +306,18 @@ func TestNestedLoops(t *testing.T) {
 		t.Errorf("%d operations, want those of the inner loop once", n)
 	}
 }
+
+// The generic form of a function says of its arguments and results what the other form does.
+func TestGenericFunction(t *testing.T) {
+	p := programOf(t, "generic.mlir", `"builtin.module"() ({
+  "func.func"() <{arg_attrs = [{}, {tf.aliasing_output = 0 : i32}], function_type = (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>, res_attrs = [{jax.result_info = "x"}], sym_name = "main"}> ({
+  ^bb0(%a: tensor<4xi32>, %b: tensor<4xi32>):
+    %0 = "stablehlo.add"(%a, %b) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+    "func.return"(%0) : (tensor<4xi32>) -> ()
+  }) : () -> ()
+}) : () -> ()
+`)
+	if d := p.Module.Funcs()[0].Donations(); len(d) != 1 || d[0].Input.Name() != "b" || d[0].Result != 0 {
+		t.Errorf("donations are %v in %s", d, p.Module)
+	}
+}

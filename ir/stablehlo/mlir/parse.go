@@ -182,6 +182,15 @@ func (p *Parser) adopt(m *Module, ops []*Operation) {
 					f.Results = last.Ins
 				}
 			}
+			f.ResultAttrs = make([]Attrs, len(f.Results))
+			said, _ := o.Attrs.Get("arg_attrs")
+			for i := range min(len(said.List), len(f.Args)) {
+				f.Args[i].Attrs = append(f.Args[i].Attrs, said.List[i].Dict...)
+			}
+			said, _ = o.Attrs.Get("res_attrs")
+			for i := range min(len(said.List), len(f.Results)) {
+				f.ResultAttrs[i] = said.List[i].Dict
+			}
 		}
 		m.Funcs = append(m.Funcs, f)
 	}
