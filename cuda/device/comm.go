@@ -88,7 +88,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error 
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: g.log.Name, ranks: g.ranks, crossStage: crossStage}
+	c := &comm{name: g.name, ranks: g.ranks, crossStage: crossStage}
 	lib, err := d.site.nccl(d.drv, &d.opts)
 	if err != nil {
 		stop()

@@ -45,7 +45,8 @@
 // find them.
 //
 // NCCL's collectives give other bits than ours where sums of more than two ranks round, but the
-// same on all ranks of a group. All NCCL groups of a rank take turns, in program
+// same on all ranks of a group, and its min and max of floats give the number where one of two is
+// NaN, of which ours give NaN. All NCCL groups of a rank take turns, in program
 // order: kernels of several communicators that wait for peers at the same time could
 // deadlock. Pipeline stages have different orders, so a group between stages has a
 // communicator of its own, with few blocks, and takes turns with no other. NCCL work of a step is

@@ -99,7 +99,7 @@ func cases(n int) []testCase {
 	for r := range n {
 		ring = append(ring, r, (r+1)%n)
 	}
-	for _, t := range append(types, dtype.Bool, dtype.I16, dtype.U16) {
+	for _, t := range append(types, dtype.Bool, dtype.I16, dtype.U16, dtype.F8E4M3FN, dtype.F8E5M2) {
 		for _, in := range []bool{false, true} {
 			out = append(out, testCase{kind: AllGather, t: t, counts: several, inPlace: in},
 				testCase{kind: AllToAll, t: t, counts: several, inPlace: in},

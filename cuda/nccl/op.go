@@ -201,7 +201,7 @@ func (o *Op) check(n int) error {
 			return fail("unknown reduction %v", o.Reduce)
 		case o.DType == dtype.Bool:
 			return fail("bool cannot be reduced")
-		case o.DType == dtype.I16 || o.DType == dtype.U16:
+		case o.DType == dtype.I16 || o.DType == dtype.U16 || o.DType.IsFloat8():
 			return fail("%v of %v: NCCL has no such type, convert the operand", o.Reduce, o.DType)
 		case o.Reduce == Avg && !o.DType.IsFloat():
 			return fail("avg of %v: only floats can be averaged", o.DType)
