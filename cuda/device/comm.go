@@ -113,8 +113,10 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, crossStage bool) error 
 		}
 		return nil
 	}
+	// Who dies takes the library's calls along; who leaves in order may have heard of this rank's failure.
 	var lost *rt.PeerLostError
-	if errors.As(cause, &lost) {
+	var own *nccl.Error
+	if errors.As(cause, &lost) && !(lost.Left && errors.As(err, &own)) {
 		return lost
 	}
 	return joinError(&d.spec, err)

@@ -143,6 +143,7 @@ func (c *Comm) bootstrap(cx context.Context, o *Options) (id ID, err error) {
 	}
 	b, jerr := json.Marshal(me)
 	if err = errors.Join(err, jerr); err != nil {
+		c.fail(err, false) // before others leave because of it
 		c.g.Cancel(err)
 		return id, err
 	}
