@@ -390,7 +390,6 @@ func (c *captured) take() error {
 			return err
 		}
 		g.last = c.r.main
-		g.ran.Store(true)
 	}
 	return nil
 }

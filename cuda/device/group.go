@@ -151,14 +151,13 @@ func (d *Device) DropGroup(name string) error {
 // have no such order: that they do not wait for each other is proved of them, with
 // turns within each (program.CheckStages).
 func (d *Device) takeTurn(g *group, st *stream) error {
+	g.ran.Store(true)
 	if g.nc != nil && !g.nc.crossStage {
 		g.last = st
-		g.ran.Store(true)
 		g = d.over.Load().turn
 	}
 	last := g.last
 	g.last = st
-	g.ran.Store(true)
 	if last == nil || last == st || g.turn == 0 { // nothing is shared between calls of a group of one
 		return nil
 	}

@@ -248,9 +248,9 @@ func unexpected(err error) error {
 	return err
 }
 
-// closeLinks ends all links of a device whose last words have been said. What a rank owes its peers
-// goes out before, as long as they take it: writers give up by themselves. Where the device is
-// broken, peers' machines get a moment for the last words.
+// closeLinks ends all links of a device whose last words have been said. What is queued is sent
+// first, for as long as the peer reads: a write times out by itself. Where the device is broken,
+// there is lastWords for it.
 func closeLinks(links []*link, broken bool) {
 	for _, l := range links {
 		if l != nil {
