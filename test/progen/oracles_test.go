@@ -383,11 +383,16 @@ func (o *outcome) far(ctx context.Context, k int, got [][]interp.Tensor) string 
 			all = append(all, step.Result{Rank: r, Output: i, Diff: d, Bound: o.bounds[i]})
 		}
 	}
+	overflows := func(step.Result) bool { return false } // in float32 or in float64 alone: then in another order of a sum, too
 	if noise, err := (&step.Pair{Name: "f", Forward: o.joint}).MeasureNoise(ctx, o.c.options(o.c.Symbols[k]), o.in[k]); err == nil {
 		noise.Allow(all, halves)
+		overflows = func(r step.Result) bool {
+			e := noise.Forward[r.Rank][r.Output].Error
+			return math.IsNaN(e) || math.IsInf(e, 0)
+		}
 	}
 	for _, r := range all {
-		if !r.OK() {
+		if !r.OK() && !overflows(r) {
 			return fmt.Sprintf("rank %d, output %d: %v, the bound is %v", r.Rank, r.Output, r.Diff, r.Bound)
 		}
 	}
