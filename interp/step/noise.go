@@ -191,21 +191,22 @@ const (
 //
 //   - Rounding alone leaves no digit of what float64 gives. Such is a gradient that is zero but
 //     for rounding: that of a bias in front of a normalisation, or of the keys of an attention.
-//   - Where the results of the run, got[rank][half][output], were compared with the interpreter's:
-//     rounding takes them no further from what float64 gives than it takes the interpreter.
-//     Recordings are compared without got: the program may be misread, in float64, too.
+//   - Rounding takes the results of the run, got[rank][half][output], no further from what float64
+//     gives than it takes the interpreter, and what is recorded neither. A program that is misread
+//     is so in float64, too, and what is recorded is then far from that.
 func (n *Noise) Allow(rs []Result, got [][][]interp.Tensor) {
 	for i, r := range rs {
 		half, of := 0, n.Forward
 		if r.Backward {
 			half, of = 1, n.Backward
 		}
-		x := of[r.Rank][r.Output]
+		x, exact := of[r.Rank][r.Output], n.exact[half][r.Rank][r.Output]
+		near := func(t interp.Tensor) bool { return t.Data == nil || roundingOf(t, exact).Error <= alike*x.Error }
 		switch d := r.Diff; {
 		case r.OK() || r.Bound.Bits || math.IsInf(x.Error, 0) || math.IsNaN(x.Error):
 		case x.Error > digit*x.Norm && d.Error <= unlike*x.Error:
 			rs[i].Bound = Bound{Rel: d.Rel, Noise: true}
-		case got != nil && roundingOf(got[r.Rank][half][r.Output], n.exact[half][r.Rank][r.Output]).Error <= alike*x.Error:
+		case near(got[r.Rank][half][r.Output]) && near(r.recorded):
 			rs[i].Bound = Bound{Rel: d.Rel, Exact: true}
 		}
 	}
