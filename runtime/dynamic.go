@@ -148,7 +148,6 @@ func (x *Exec) late(p *program.Program, in *program.Instr) {
 			l.Reads = append(l.Reads, *r)
 		}
 	}
-	var err error
 	tensors := func(ts []program.Tensor) (out []Tensor) {
 		for i := range ts {
 			t := Tensor{Off: p.Buffers[ts[i].Buffer].Offset + ts[i].Offset, DType: ts[i].DType, Shape: x.most(ts[i].Shape)}
@@ -161,10 +160,8 @@ func (x *Exec) late(p *program.Program, in *program.Instr) {
 	}
 	outs, ins := tensors(in.Outs), tensors(in.Ins)
 	l.Outs, l.Ins = in.Outs, in.Ins
-	if err == nil {
-		l.Sizes, err = in.Sizes()
-	}
-	if err != nil {
+	var err error
+	if l.Sizes, err = in.Sizes(); err != nil {
 		x.fail(name, err)
 		return
 	}

@@ -52,7 +52,7 @@ type Options struct {
 	// and no Data.
 	KeepOutputs bool
 	// SkipCollectives leaves out communication, for measuring: results that depend on it
-	// are undefined. What carries integers is done all the same: they may be positions,
+	// are undefined. What carries integers is done all the same: they may be indices,
 	// and kernels end with an error where one is outside its table.
 	SkipCollectives bool
 	// Trace, if not nil, receives when each call ran on its stream. The run waits for
