@@ -191,7 +191,7 @@ var opTable = [numOps]OpInfo{
 	OpProd:   reduction("prod", "product over dims"),
 	OpArgmax: memory("argmax", 1, 1, 1, types.Reduce, "%r = argmax %x {dim=1} : i64[4]", "index of the first largest along dim", aDim, aKeep),
 	OpReduceWindow: memory("reduce_window", 1, 2, 1, types.ReduceWindow, `%r = reduce_window %image {padding=[0, 0, 0, 0, 1, 1, 0, 0], reduce="max", strides=[1, 1, 2, 2], window=[1, 1, 3, 2]} : f32[2,4,3,3]`,
-		"reduction of each window's elements; padding and the gaps of dilation are excluded. Of operand 1, only elements count whose place in the window, in row-major order, it says. argmax is the place of the first largest, 0 where there is none",
+		"reduction of each window's elements; padding and the gaps of dilation are excluded. Of operand 1, only elements count whose place in the window, in row-major order, it says. argmax is the place of the first largest, of the last NaN if there is one, 0 where there is nothing",
 		append([]AttrSpec{{"reduce", attr.KindString, true, "sum, product, min, max or argmax"}, {"window", attr.KindInts, true, "sizes of the window"}}, windowAttrs...)...),
 	OpCumsum:     memory("cumsum", 1, 1, 1, types.Same, "%r = cumsum %x {dim=1} : f32[4,8]", "running sum along dim", aDim),
 	OpSoftmax:    memory("softmax", 1, 1, 1, types.Same, "%r = softmax %x {dim=1} : f32[4,8]", "exp(x - max) over its sum along dim", aDim),

@@ -252,6 +252,7 @@ var productCases = []opCase{
 	{"reduce_window", `{base_dilation=[2], padding=[1, 1], reduce="product", window=[2]}`, in(f32s(2, 3)), in(f32s(2, 2, 3, 3))},
 	{"reduce_window", `{padding=[2, 0], reduce="min", window=[1]}`, in(f32s(4)), in(f32s(inf, inf, 4))},
 	{"reduce_window", `{reduce="argmax", window=[1, 3]}`, in(f32(shape{2, 4}, 1, 3, 3, nan, 5, 4, 3, 2)), in(i64(shape{2, 2}, 1, 2, 0, 0))},
+	{"reduce_window", `{reduce="argmax", window=[1, 3]}`, in(f32(shape{1, 5}, nan, nan, 1, nan, 2)), in(i64(shape{1, 3}, 1, 2, 1))},
 	{"reduce_window", `{padding=[1, 1], reduce="sum", window=[2]}`, in(f32s(1, 2, 3), i64s(0, 1, 1)), in(f32s(0, 3, 3, 0))},
 	{"reduce_window", `{reduce="sum", window=[]}`, in(f32(shape{}, 7)), in(f32(shape{}, 7))},
 	{"convolution", "", in(f32(shape{1, 2, 3}, 1, 2, 3, 4, 5, 6), f32(shape{1, 2, 2}, 1, 10, 100, 1000)), in(f32(shape{1, 1, 2}, 5421, 6532))},

@@ -72,7 +72,7 @@ type sliding struct {
 }
 
 // reduceWindows computes rows of windows along the last dimension. argmax is the place of
-// the first largest element, 0 where there is none; f is not used then.
+// the first largest element, of the last that is no number, 0 where there is none; f is not used then.
 func reduceWindows[A acc](w *sliding, f fold[A], argmax bool) {
 	out, x := atLeast1(w.c.outs[0]), atLeast1(w.c.ins[0])
 	dims := w.dims
@@ -181,7 +181,7 @@ func (r *windowRow[A]) line(place, off, offP, start int64, p window.Phase) {
 	acc, at := r.acc[lo:hi], r.at[lo:hi]
 	if r.argmax {
 		for i, v := range xs {
-			if at[i] < 0 || v > acc[i] || v != v && acc[i] == acc[i] {
+			if at[i] < 0 || v > acc[i] || v != v {
 				acc[i], at[i] = v, place
 			}
 		}

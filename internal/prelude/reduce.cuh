@@ -32,6 +32,13 @@ struct First {
   }
 };
 
+// The same of a window, where of those that are no numbers the last counts.
+struct FirstOrNoNumber {
+  template <class T> FN_MEMBER best<T> operator()(best<T> a, best<T> b) const {
+    return a.value != a.value && b.value != b.value ? (a.at < b.at ? b : a) : First()(a, b);
+  }
+};
+
 // The order of topk: best first, of equals the one with the lower position.
 template <bool largest, class T> FN bool ahead(best<T> a, best<T> b) {
   const bool na = a.value != a.value, nb = b.value != b.value;

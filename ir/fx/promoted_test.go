@@ -23,7 +23,7 @@ func of(dt string, sizes []int64, values ...float64) recordedTensor {
 		switch dt {
 		case "float64":
 			text = fmt.Sprintf(`"%016x"`, math.Float64bits(v))
-		case "float32":
+		case "float32", "complex64": // of real and imaginary parts
 			text = fmt.Sprintf(`"%08x"`, math.Float32bits(float32(v)))
 		case "bfloat16": // of values that are bfloat16
 			text = fmt.Sprintf(`"%04x"`, math.Float32bits(float32(v))>>16)
@@ -83,11 +83,21 @@ func TestStridedWithin(t *testing.T) {
 	// Parts of one storage that views begin in are no recordings of one call.
 	g := `{"name":"g","world":1,"groups":{},"nodes":[
  {"name":"x","kind":"input","target":"x","inputs":[],"args":"()","kwargs":"","out":[{"shape":[8],"stride":[1],"dtype":"float32"}],"ms":0},
- {"name":"a","kind":"view","target":"aten.slice.Tensor","inputs":["x"],"args":"(x, 0, %d, 8)","kwargs":"","out":[{"shape":[%d],"stride":[1],"dtype":"float32"}],"ms":0},
- {"name":"b","kind":"view","target":"aten.as_strided.default","inputs":["a"],"args":"(a, [2], [1])","kwargs":"","out":[{"shape":[2],"stride":[1],"dtype":"float32"}],"ms":0},
+ {"name":"y","kind":"input","target":"y","inputs":[],"args":"()","kwargs":"","out":[{"shape":[2],"stride":[1],"dtype":"float32"}],"ms":0},
+ {"name":"a","kind":"view","target":"aten.slice.Tensor","inputs":["x"],"args":"(x, 0, %[1]d, 8)","kwargs":"","out":[{"shape":[%[2]d],"stride":[1],"dtype":"float32"}],"ms":0},
+ {"name":"b","kind":"%[3]s","target":"aten.%[4]s.default","inputs":["a"%[5]s],"args":"(a%[6]s, [2], [1]%[7]s)","kwargs":"","out":[{"shape":[%[8]d],"stride":[1],"dtype":"float32"}],"ms":0},
  {"name":"output","kind":"output","target":"output","inputs":["b"],"args":"((b,),)","kwargs":"","out":[]}]}`
-	for start, opaque := range map[int]bool{0: false, 4: true} {
-		f, err := fx.Read("g.json", strings.NewReader(fmt.Sprintf(g, start, 8-start)))
+	for _, c := range []struct {
+		start   int
+		scatter bool
+		offset  string
+		opaque  bool
+	}{{0, false, "", false}, {4, false, "", true}, {0, true, ", 5", false}, {4, true, "", false}, {4, true, ", 5", true}} {
+		kind, op, also, src, size := "view", "as_strided", "", "", 2
+		if c.scatter {
+			kind, op, also, src, size = "memory", "as_strided_scatter", `, "y"`, ", y", 8-c.start
+		}
+		f, err := fx.Read("g.json", strings.NewReader(fmt.Sprintf(g, c.start, 8-c.start, kind, op, also, src, c.offset, size)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,8 +105,8 @@ func TestStridedWithin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(res.Warnings) > 0; got != opaque {
-			t.Errorf("as_strided of a view that begins at %d: %v", start, res.Warnings)
+		if got := len(res.Warnings) > 0; got != c.opaque {
+			t.Errorf("%s of a view that begins at %d, offset %q: %v", op, c.start, c.offset, res.Warnings)
 		}
 	}
 }

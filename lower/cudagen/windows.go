@@ -63,7 +63,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	}
 	term := fmt.Sprintf("(%s)load(in0%s)", typ, offsets[0])
 	result := "found"
-	if functor == "First" {
+	if functor == "FirstOrNoNumber" {
 		term, result = fmt.Sprintf("%s{load(in0%s), %s}", typ, offsets[0], number), "(found.at < 0 ? 0 : found.at)"
 		dom = domI64
 	}
@@ -91,7 +91,7 @@ func windowFold(n *ir.Node) (typ, functor, init string) {
 		return string(dom), "Smallest", emptyExtreme("most_of", dom, dt)
 	case "argmax":
 		typ = "best<" + string(storageDomain(dt)) + ">"
-		return typ, "First", typ + "{0, -1}"
+		return typ, "FirstOrNoNumber", typ + "{0, -1}"
 	}
 	return sumType(dom), "Sum", "0"
 }

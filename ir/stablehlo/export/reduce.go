@@ -253,7 +253,7 @@ func reduceWindow(e *emitter, vs []val) val {
 	return e.to(acc, e.dtype(0))
 }
 
-// placesOfLargest is the place of each window's first largest element, 0 where it has none.
+// placesOfLargest is the place of each window's first largest element, of the last that is no number, 0 where it has none.
 func (e *emitter) placesOfLargest(x, init val, w []window.Dim, shape []int64) val {
 	best, at := e.broadcast(init, shape), e.whole(0, ir.I64, shape)
 	found := e.whole(0, ir.Bool, shape)
@@ -263,8 +263,7 @@ func (e *emitter) placesOfLargest(x, init val, w []window.Dim, shape []int64) va
 		is := e.tap(there, e.whole(0, ir.Bool, nil), w, tap, shape)
 		better := e.simple("stablehlo.or", e.compare("GT", v, best), e.simple("stablehlo.not", found))
 		if x.dt.IsFloat() {
-			nan := e.simple("stablehlo.and", e.compare("NE", v, v), e.compare("EQ", best, best))
-			better = e.simple("stablehlo.or", better, nan)
+			better = e.simple("stablehlo.or", better, e.compare("NE", v, v))
 		}
 		take := e.simple("stablehlo.and", is, better)
 		best, at = e.choose(take, v, best), e.choose(take, e.whole(int64(place), ir.I64, shape), at)

@@ -36,7 +36,7 @@ var complexOps = []row{
 		return c.polar(c.Make(ir.OpExp, nil, z.re), z.im)
 	})},
 	{"aten.abs.default", "self", toReal(func(c *call, z pair) *ir.Value {
-		return c.Make(ir.OpSqrt, nil, c.square(z.wide(c)))
+		return c.magnitude(z.wide(c))
 	})},
 	{"aten.angle.default", "self", toReal(func(c *call, z pair) *ir.Value { return c.Make(ir.OpAtan2, nil, z.im, z.re) })},
 	{"aten.real.default", "self", toReal(func(c *call, z pair) *ir.Value { return z.re })},
@@ -60,13 +60,13 @@ var complexOps = []row{
 	})},
 	{"aten.sgn.default", "self", withOne(func(c *call, z pair) pair {
 		z = z.wide(c)
-		length := c.Make(ir.OpSqrt, nil, c.square(z))
+		length := c.magnitude(z)
 		length = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, length, 0), c.Filled(attr.Int(1), ir.F64), length)
 		return c.over(z, pair{re: length})
 	})},
 	{"aten.log.default", "self", withOne(func(c *call, z pair) pair {
 		z = z.wide(c)
-		return pair{c.With(ir.OpMul, c.Make(ir.OpLog, nil, c.square(z)), 0.5), c.Make(ir.OpAtan2, nil, z.im, z.re)}
+		return pair{c.Make(ir.OpLog, nil, c.magnitude(z)), c.Make(ir.OpAtan2, nil, z.im, z.re)}
 	})},
 	{"prims.convert_element_type.default", "self dtype", convertPairs},
 	{"aten._to_copy.default", "self * dtype", convertPairs},
@@ -273,6 +273,13 @@ func (z pair) wide(c *call) pair {
 }
 
 func (c *call) square(z pair) *ir.Value { return c.Add(c.Mul(z.re, z.re), c.Mul(z.im, z.im)) }
+
+func (c *call) magnitude(z pair) *ir.Value {
+	if z.im == nil {
+		return c.Make(ir.OpAbs, nil, z.re)
+	}
+	return c.hypot(z.re, z.im)
+}
 
 // over divides. By zero each part is divided alone, as PyTorch does.
 func (c *call) over(a, b pair) pair {

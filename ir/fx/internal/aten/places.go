@@ -122,18 +122,15 @@ func sorted(c *call) error {
 // firstSorted are the first n of all elements in order, where that number or theirs is known at run time only. Behind
 // them stand, as many as there may be, elements that come last: of equal ones the first goes first.
 func (c *call) firstSorted(x *ir.Value, d int64, n ir.Dim, descending bool) []*ir.Value {
-	dt, last := x.Type().DType(), attr.Float(math.NaN())
-	lo, hi, ok := intRange(dt)
+	dt := x.Type().DType()
+	lowest, last, ok := extremesOf(dt)
 	switch {
-	case dt.IsFloat() && descending:
-		last = attr.Float(math.Inf(-1))
-	case dt.IsFloat():
 	case !ok:
 		c.Err = cmp.Or(c.Err, traced.ErrForm)
 	case descending:
-		last = attr.Int(lo)
-	default:
-		last = attr.Int(hi)
+		last = lowest
+	case dt.IsFloat():
+		last = attr.Float(math.NaN())
 	}
 	x = c.Padded(x, d, last)
 	shape := slices.Clone(x.Type().Shape())
@@ -197,13 +194,17 @@ func mode(c *call) error {
 	same := c.Make(ir.OpEq, nil, c.Unsqueezed(x, d), c.Unsqueezed(x, d+1))
 	count := c.Over(ir.OpSum, c.In(ir.I64, same), false, d)
 	often := c.Make(ir.OpEq, nil, count, c.Over(ir.OpAmax, count, true, d))
-	value := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, often, x, c.Over(ir.OpAmax, x, true, d)), true, d)
+	_, last, ok := extremesOf(x.Type().DType())
+	if !ok {
+		return traced.ErrForm
+	}
+	value := c.Over(ir.OpAmin, c.Make(ir.OpWhere, nil, often, x, c.Filled(last, x.Type().DType())), true, d)
 	place := c.Places(n)
 	for range int64(x.Type().Rank()) - 1 - d {
 		place = c.Unsqueezed(place, int64(place.Type().Rank()))
 	}
-	last := c.Make(ir.OpWhere, nil, c.Make(ir.OpEq, nil, x, value), place, c.Filled(attr.Int(0), ir.I64))
-	return c.settleLine(d, false, value, c.Over(ir.OpAmax, last, true, d))
+	where := c.Make(ir.OpWhere, nil, c.Make(ir.OpEq, nil, x, value), place, c.Filled(attr.Int(0), ir.I64))
+	return c.settleLine(d, false, value, c.Over(ir.OpAmax, where, true, d))
 }
 
 // line reads self and the dimension along which one element is chosen: all of self as one

@@ -50,20 +50,16 @@ func indexReduce(c *call) error {
 func (c *call) scatterReduced(x *ir.Value, d int64, idx, src *ir.Value) error {
 	reduce, own := c.Str("reduce"), c.Bool("include_self", true)
 	dt := x.Type().DType()
-	lowest, highest := attr.Float(math.Inf(-1)), attr.Float(math.Inf(1))
-	if !dt.IsFloat() {
-		lo, hi, ok := intRange(dt)
-		if !ok {
-			return traced.ErrForm
-		}
-		lowest, highest = attr.Int(lo), attr.Int(hi)
+	lowest, highest, ok := extremesOf(dt)
+	if !ok {
+		return traced.ErrForm
 	}
 	at := traced.DimAttr(d)
-	how, ok := map[string]struct {
+	how, found := map[string]struct {
 		name  string
 		empty attr.Value
 	}{"sum": {"add", attr.Int(0)}, "mean": {"add", attr.Int(0)}, "prod": {"multiply", attr.Int(1)}, "amax": {"amax", lowest}, "amin": {"amin", highest}}[reduce]
-	if !ok || c.Err != nil {
+	if !found || c.Err != nil {
 		return traced.ErrForm
 	}
 	start := x
@@ -88,18 +84,14 @@ func (c *call) scatterReduced(x *ir.Value, d int64, idx, src *ir.Value) error {
 	return c.Settle(c.Make(ir.OpFloorDivide, nil, sum, c.In(acc, times)))
 }
 
-// intRange is the range of an integer type of up to 64 bits with a sign.
-func intRange(dt ir.DType) (lo, hi int64, ok bool) {
-	bits := 8 * dt.Size()
-	switch {
-	case dt == ir.Bool:
-		return 0, 1, true
-	case dt.IsUnsigned() && bits < 64:
-		return 0, 1<<bits - 1, true
-	case dt.IsUnsigned():
-		return 0, 0, false
+// extremesOf are the least and the largest number of a type, of floats the infinities; not of u64, which attributes
+// do not hold.
+func extremesOf(dt ir.DType) (least, most attr.Value, ok bool) {
+	if dt.IsFloat() {
+		return attr.Float(math.Inf(-1)), attr.Float(math.Inf(1)), true
 	}
-	return -1 << (bits - 1), 1<<(bits-1) - 1, true
+	lo, hi := dt.Range()
+	return attr.Int(lo), attr.Int(hi), lo < hi
 }
 
 // maskedScatter gives the elements under a mask those of a source, one by one.
@@ -148,6 +140,11 @@ func stridedScatter(c *call) error {
 	x, src, size, stride, offset := c.Tensor("self"), c.Tensor("src"), c.Ints("size"), c.Ints("stride"), c.Int("storage_offset", 0)
 	if c.Err != nil {
 		return c.Err
+	}
+	for base := x; c.Arg("storage_offset") != nil && base.Def().Op().IsView(); base = base.Def().Arg(0) {
+		if beginsWithin(base) { // the offset counts from the beginning of the storage
+			return traced.ErrForm
+		}
 	}
 	shape := traced.Static(x)
 	n := intmath.Product(shape)

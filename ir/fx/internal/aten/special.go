@@ -119,21 +119,26 @@ func copySign(c *call) error {
 	return c.Settle(c.Make(ir.OpWhere, nil, sign, c.Make(ir.OpNeg, nil, size), size))
 }
 
-// hypotenuse is the root of the sum of squares, of which none overflows: infinite where one of them
-// is, though the other be no number.
+// hypotenuse is hypot of two operands.
 func hypotenuse(c *call) error {
 	xs, err := c.floats("self", "other")
 	if err != nil {
 		return err
 	}
-	a, b := c.Make(ir.OpAbs, nil, xs[0]), c.Make(ir.OpAbs, nil, xs[1])
+	return c.Settle(c.hypot(xs[0], xs[1]))
+}
+
+// hypot is the root of the sum of squares, of which none overflows: infinite where one of them
+// is, though the other be no number.
+func (c *call) hypot(a, b *ir.Value) *ir.Value {
+	a, b = c.Make(ir.OpAbs, nil, a), c.Make(ir.OpAbs, nil, b)
 	acc := traced.AccType(a.Type().DType())
 	large, small := c.In(acc, c.Make(ir.OpMaximum, nil, a, b)), c.In(acc, c.Make(ir.OpMinimum, nil, a, b))
 	infinite := c.Make(ir.OpLogicalOr, nil, c.With(ir.OpEq, a, math.Inf(1)), c.With(ir.OpEq, b, math.Inf(1)))
 	part := c.Make(ir.OpDiv, nil, small, large)
 	root := c.Make(ir.OpSqrt, nil, c.With(ir.OpAdd, c.Make(ir.OpMul, nil, part, part), 1))
 	root = c.Make(ir.OpWhere, nil, c.With(ir.OpEq, large, 0), large, c.Make(ir.OpMul, nil, large, root))
-	return c.Settle(c.Make(ir.OpWhere, nil, infinite, c.Filled(attr.Float(math.Inf(1)), acc), root))
+	return c.Make(ir.OpWhere, nil, infinite, c.Filled(attr.Float(math.Inf(1)), acc), root)
 }
 
 // floats are operands in the type of the result.

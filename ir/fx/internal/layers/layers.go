@@ -2,6 +2,7 @@ package layers
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -67,6 +68,7 @@ func shrinkBackward(c *call) error {
 		return cmp.Or(c.Err, traced.ErrForm)
 	}
 	f, _ := l.AsFloat()
+	f = x.Type().DType().Rounded(f)
 	within := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, x, -f), c.With(ir.OpLe, x, f))
 	return c.Settle(c.Make(ir.OpWhere, nil, within, c.Filled(attr.Int(0), dy.Type().DType()), dy))
 }
@@ -153,6 +155,9 @@ func fakeQuantize(c *call) error {
 	y := c.In(acc, x)
 	at := c.Add(c.Make(ir.OpRound, nil, c.Mul(y, c.Make(ir.OpReciprocal, nil, scale))), zero)
 	within := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, at, float64(low)), c.With(ir.OpLe, at, float64(high)))
+	if strings.HasPrefix(c.Operator, "aten.") { // what is no number becomes the least one
+		at = c.Make(ir.OpWhere, nil, c.With(ir.OpGe, at, float64(low)), at, c.Filled(attr.Int(low), acc))
+	}
 	at = c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Int(high)}, attr.Attr{Key: "min", Val: attr.Int(low)}), at)
 	y = c.In(x.Type().DType(), c.Mul(c.Sub(at, zero), scale))
 	if c.IsTensor("enabled") {
