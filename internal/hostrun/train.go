@@ -22,6 +22,7 @@ type Training struct {
 
 	Fw, Bw Step
 	Progs  [2]*program.Program // of the halves
+	loss   int                 // which of forward's outputs: the first that no input is donated to
 	feeds  []feed              // by input of Backward
 	fw, bw map[string]string   // by parameter: its buffer; look-up only
 }
@@ -43,6 +44,9 @@ func NewTraining(testdata, name string, rate float64, compile func(*ir.Func) (*p
 	}
 	if t.Backward, err = step.SGD(pair, rate); err != nil {
 		return nil, err
+	}
+	for slices.ContainsFunc(pair.Forward.Donations(), func(d ir.Donation) bool { return d.Result == t.loss }) {
+		t.loss++
 	}
 	sources, err := pair.Sources()
 	if err != nil {
@@ -145,9 +149,11 @@ func (t *Training) Reference(ctx context.Context, steps int) (losses, in [][]int
 		if err != nil {
 			return nil, nil, err
 		}
-		next := make([][]interp.Tensor, len(in))
+		next, err := interp.Next(t.Pair.Forward, in, fw) // with what forward updates itself
+		if err != nil {
+			return nil, nil, err
+		}
 		for r := range in {
-			next[r] = slices.Clone(in[r])
 			for i, f := range t.feeds {
 				if f.in >= 0 {
 					next[r][f.in] = given[r][i]
@@ -157,7 +163,7 @@ func (t *Training) Reference(ctx context.Context, steps int) (losses, in [][]int
 		in = next
 		var loss []interp.Tensor
 		for r := range fw {
-			loss = append(loss, fw[r][0])
+			loss = append(loss, fw[r][t.loss])
 		}
 		losses = append(losses, loss)
 	}
@@ -226,11 +232,11 @@ func (x *Trainee) Step(fw, bw func(inputs []rt.Value) ([]rt.Value, error)) (loss
 	}
 	x.first = make([]rt.Value, len(x.first)) // all are where they were
 	for i, v := range got {
-		if (v.Data != nil) != (i == 0) {
+		if (v.Data != nil) != (i == x.Training.loss) {
 			return nil, fmt.Errorf("output %d is given to the host: %v", i, v.Data != nil)
 		}
 	}
-	loss = got[0].Data
+	loss = got[x.Training.loss].Data
 	if got, err = bw(x.tangents); err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@
 //     become symbols in the IR's types; where a tensor is computed with one, it is counted.
 //     "checks", expressions that must not be negative, and assertions of comparisons become
 //     checks of the module.
+//   - Inputs that a step updates, such as running statistics, are donated to their new values: the output's field
+//     "updates" has for each of its entries the name of the input whose new value it is, "" for others.
 //   - The output node becomes the return. Entries that are None are left out and
 //     remembered in the annotation "outputs", see Outputs.
 //

@@ -81,6 +81,7 @@ type Node struct {
 	From    string   // of a backward input: the forward value that feeds it
 	Members []string // of a bucket: the traced collectives it stands for
 	Size    string   // of a size: an expression over the symbols
+	Updates []string // of the output: the inputs whose new values its entries are, "" for none
 	Loc     string   // where it stands in its author's source, for errors and warnings
 
 	raw []byte // the node's JSON as it was read, nil if built in Go
@@ -289,6 +290,8 @@ func (s *scanner) readNode() Node {
 			n.From = s.optional()
 		case "members":
 			n.Members = s.names()
+		case "updates":
+			n.Updates = s.names()
 		case "size":
 			n.Size = s.optional()
 		case "loc":

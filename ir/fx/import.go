@@ -331,6 +331,9 @@ func (c *node) output() error {
 		places[k] = int64(len(args))
 		args = append(args, v)
 	}
+	if err := c.donate(args, places); err != nil {
+		return err
+	}
 	var meta attr.List
 	if len(args) != len(entries) {
 		meta = meta.With(MetaOutputs, attr.Ints(places...))

@@ -130,7 +130,7 @@ func (s *synth) node(n *ir.Node, name string) (*Node, error) {
 		out.Target, out.Args = name, "()"
 		out.Role, out.From = n.Meta().Str(MetaRole, ""), n.Meta().Str(MetaFrom, "")
 	case n.Op() == ir.OpReturn:
-		out.Target, out.Args = KindOutput, outputText(n, args)
+		out.Target, out.Args, out.Updates = KindOutput, outputText(n, args), s.updates(n.Func())
 	case n.Op().IsCollective():
 		out.Group, out.Op, out.Reduce = n.Group().Name, n.Op().Name(), string(n.Reduction())
 		out.Members = n.Meta().Strs(MetaMembers)

@@ -119,9 +119,14 @@ func (n *Node) appendJSON(b []byte) []byte {
 			text(f[0], f[1])
 		}
 	}
-	if len(n.Members) > 0 {
-		b = appendList(append(b, `"members":`...), n.Members, appendString)
-		b = append(b, ',')
+	for _, f := range []struct {
+		key   string
+		names []string
+	}{{"members", n.Members}, {"updates", n.Updates}} {
+		if len(f.names) > 0 {
+			b = append(appendString(b, f.key), ':')
+			b = append(appendList(b, f.names, appendString), ',')
+		}
 	}
 	b[len(b)-1] = '}'
 	return b

@@ -13,7 +13,9 @@ and rank 0 writes it. One process can stand for many ranks:
     concert_export.export(concert_export.fsdp(model), (tokens, labels), "gpt")
 
 Beside NAME.fw.graph.json.gz and NAME.bw.graph.json.gz, NAME.data.safetensors has the values
-of buffers and lifted constants by the name of their input.
+of buffers and lifted constants by the name of their input. A buffer that the step changes, such
+as running statistics, is named in the field "updates" of forward's output, at the place of its new
+value: a loop of steps passes that on.
 """
 import ctypes
 import gzip
@@ -274,8 +276,12 @@ class _Step:
             parameter = isinstance(x, torch.nn.Parameter)
             self.roles.append("parameter" if parameter else "data")
             if not parameter and (source is None or "_buffers[" in source):
+                spread = any(not at.is_replicate() for at in getattr(x, "placements", ()))  # a DTensor, whose part on this rank the graph has
+                if spread:
+                    warnings.warn("the values of %s are not written: they differ by rank" % (source or "a buffer"))
+                    continue
                 with unset_fake_temporarily():  # the step may change it
-                    self.values[len(self.roles) - 1] = x.detach().clone()
+                    self.values[len(self.roles) - 1] = (x.detach().to_local() if hasattr(x, "placements") else x.detach()).clone()
         self.saved = {}  # what each output of the forward graph is to the backward graph
         self.passed = False  # backward's constants through forward
         self.data = {}  # buffers and lifted constants by name
@@ -301,7 +307,9 @@ class _Step:
             return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
     def write(self, graph, half):
-        recorder, w = self.recorder, _Writer(graph, self, half)
+        # Forward's first results are what becomes of the inputs at these places.
+        changed = torch._guards.TracingContext.get().fw_metadata.mutated_inp_runtime_indices if half == "fw" else []
+        recorder, w = self.recorder, _Writer(graph, self, half, changed)
         rank = dist.get_rank() if dist.is_initialized() else 0
 
         def save(ms):
@@ -323,7 +331,6 @@ class _Step:
 
         if half == "fw":
             self.saved = w.outputs()
-        changed = torch._guards.TracingContext.get().fw_metadata.mutated_inp_runtime_indices if half == "fw" else []
         call = graph.forward if recorder.run else _zeros(graph, changed)
         if recorder.costs:
             call = _Timed(graph, save)
@@ -616,8 +623,8 @@ def _kind(n):
 class _Writer:
     """Turns one FX graph into the document of a graph file."""
 
-    def __init__(self, graph, step, half):
-        self.graph, self.step, self.half = graph, step, half
+    def __init__(self, graph, step, half, changed):
+        self.graph, self.step, self.half, self.changed = graph, step, half, changed
         self.groups, self.symbols = {}, {}
         # Inputs first: what forward saved, lifted constants, tangents.
         place = {"placeholder": 0, "get_attr": 1}
@@ -696,10 +703,12 @@ class _Writer:
         elif kind == "output":
             args = tuple([a for a in n.args[0] if not _is_size(a)])
             at.update(target="output", inputs=list(dict.fromkeys(a.name for a in args if isinstance(a, fx.Node))), args=_text((args,)), kwargs="")
+            at.update({"updates": updates} if (updates := self.updates(args)) else {})
         else:
             args, inputs = tuple(n.args), n.all_input_nodes
-            if n.target is torch.ops.aten.as_strided.default and len(args) > 3 and _kind(args[0]) == "input" and args[0].meta["val"].storage_offset() != 0:
-                raise NotImplementedError("%s: as_strided of an input that begins within its storage%s" % (n.name, _where(n)))
+            place = {torch.ops.aten.as_strided.default: 3, torch.ops.aten.as_strided_scatter.default: 4}.get(n.target)
+            if place is not None and len(args) > place and args[place] is not None and _kind(args[0]) == "input" and args[0].meta["val"].storage_offset() != 0:
+                raise NotImplementedError("%s: %s of an input that begins within its storage%s" % (n.name, _operator(n)[1], _where(n)))
             if args and _is_list(args[0]):  # an item of one of several lists, whose tensors the file has in a row
                 lists, k = args[0].args
                 args, inputs = (lists, sum(map(len, lists.meta["val"][:k])) + args[1]), [lists]
@@ -727,6 +736,16 @@ class _Writer:
 
     def value(self, n):
         return operator.attrgetter(n.target)(self.graph) if n.op == "get_attr" else n.meta.get("val")
+
+    def updates(self, results):
+        """The names of the inputs that the step changes, in the order of the results that are their new values."""
+        inputs = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
+        names = []
+        for k, new in zip(self.changed, results):
+            a, b = inputs[k].meta.get("val"), new.meta.get("val") if isinstance(new, fx.Node) else None
+            kept = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype
+            names.append(inputs[k].name if kept else "")  # else the tensor becomes another view
+        return names
 
     def input(self, n, at):
         if n.op == "get_attr" or self.half == "fw":
