@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -82,7 +83,8 @@ func (g *generator) constant(name string, n *ir.Node) (declared string, err erro
 	b.WriteString("\n};\n\n")
 	g.grid = (count + 255) / 256
 	i := g.x.NewAtom("i", count-1, 1, g.top)
-	g.top.Emit("const int i = blockIdx.x * 256 + threadIdx.x;")
+	g.f.big = far(out)
+	g.top.Emit("const %s i = blockIdx.x * 256 + threadIdx.x;", g.intType())
 	g.top.Emit("if (i >= %d) return;", count)
 	g.top.Emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.offset(out, g.x.Unravel(i.Expr(), g.r.shape(out))), ctype(out.Type().DType()), name)
 	return b.String(), nil
@@ -102,7 +104,7 @@ func (g *generator) scatters(n *ir.Node) bool {
 			return false
 		}
 	}
-	return places[d] >= 32 && shape[d] <= 8192 && intmath.Product(shape) <= 1<<30 && storageDomain(x.Type().DType()) == storageDomain(n.Result(0).Type().DType())
+	return places[d] >= 32 && places[d] <= math.MaxInt32 && shape[d] <= 8192 && intmath.Product(shape) <= 1<<30 && storageDomain(x.Type().DType()) == storageDomain(n.Result(0).Type().DType())
 }
 
 // scatterLines finds for every position of a line the last place that writes it.
@@ -119,7 +121,8 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	}
 	f := g.f
 	f.block, f.lanes = 512, 512
-	f.big = intmath.Product(shape) > 1<<30
+	f.big = far(slices.Concat(n.Args(), n.Results())...)
+	t := g.intType()
 	g.grid = intmath.Product(others)
 	g.ins = []*ir.Value{x, positions}
 	row := g.x.NewAtom("row", g.grid-1, 1, g.top)
@@ -135,13 +138,14 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	}
 	g.top.Emit("constexpr int lanes = LANES(512);")
 	g.top.Emit("__shared__ int last[%d]; // place that writes a position, -1 for none", length)
-	g.top.Emit("const int row = blockIdx.x, lane = threadIdx.x;")
+	g.top.Emit("const int lane = threadIdx.x;")
+	g.top.Emit("const %s row = blockIdx.x;", t)
 	g.top.Emit("for (int j = lane; j < %d; j += lanes) last[j] = -1;", length)
 	g.top.Emit("sync_block();")
-	g.top.Emit("for (int k = lane; k < %d; k += lanes) atomic_max(last + position(load(in1 + %s), %d, false), k);", places, at(positions, "k", places), length)
+	g.top.Emit("for (%s k = lane; k < %d; k += lanes) atomic_max(last + position(load(in1 + %s), %d, false), k);", t, places, at(positions, "k", places), length)
 	g.top.Emit("sync_block();")
-	g.top.Emit("for (int j = lane; j < %d; j += lanes) {", length)
-	g.top.Emit("  const int k = last[j];")
+	g.top.Emit("for (%s j = lane; j < %d; j += lanes) {", t, length)
+	g.top.Emit("  const %s k = last[j];", t)
 	g.top.Emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", storageDomain(v.Type().DType()), e, at(x, "j", length))
 	g.top.Emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", storageDomain(v.Type().DType()), v.Type().DType()))
 	g.top.Emit("}")

@@ -46,9 +46,7 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 	if c.dims, err = window.Parse(n.Attrs().Ints, sizes(c.w)[2:]); err != nil {
 		return nil, unsupported(n, "%v", err)
 	}
-	for _, v := range []*ir.Value{c.x, c.w, c.out} {
-		g.f.big = g.f.big || extentOf(v) > 1<<30
-	}
+	g.f.big = far(c.x, c.w, c.out) || farPlaces(c.dims, sizes(c.out)[2:])
 	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
 	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]
 	if fusion.UsesDynamicSize(n) && c.batches > 1 {
@@ -138,7 +136,7 @@ func (c *convolution) direct(g *generator) {
 	x, w = fmt.Sprintf("c * (%s)%s", t, g.stride(c.x, 1).Paren()), fmt.Sprintf("c * (%s)%s", t, g.stride(c.w, 1).Paren())
 	for d, k := range c.dims {
 		in += "  "
-		g.top.Emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
+		g.top.Emit("%sfor (%s k%d = 0; k%d < %d; ++k%d) {", in, t, d, d, k.Size, d)
 		g.top.Emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
 		if k.Base > 1 {
 			g.top.Emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
@@ -175,7 +173,8 @@ func (c *convolution) tiled(g *generator) {
 	e := g.top.Emit
 	e("constexpr int lanes = LANES(256), across = lanes == 1 ? 1 : 16, each = %d / across;", side)
 	e("__shared__ %s rows[%d][%d], columns[%d][%d];", c.dom, depth, side, depth, side)
-	e("const int lane = threadIdx.x %% lanes, part = blockIdx.x / %d;", rowTiles*tiles)
+	e("const int lane = threadIdx.x %% lanes;")
+	e("const %s part = blockIdx.x / %d;", t, rowTiles*tiles)
 	e("const int row = blockIdx.x / %d %% %d * %d;", tiles, rowTiles, side)
 	e("const %s column = (%s)(blockIdx.x %% %d) * %d, windows = %s;", t, t, tiles, side, c.windows)
 	if fusion.HasDynamicSize(c.out) {
@@ -195,13 +194,13 @@ func (c *convolution) tiled(g *generator) {
 	e("for (int k = 0; k < %d; k += %d) {", terms, depth)
 	// Rows: neighbouring threads take neighbouring positions.
 	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
-	e("    const int q = k + j %% %d, r = j / %d;", depth, depth)
+	e("    const int r = j / %d;", depth)
+	e("    const %s q = k + j %% %d;", t, depth)
 	e("    rows[j %% %d][r] = q < %d && row + r < %d ? (%s)load(w + (r * (%s)%d%s)) : (%s)0;", depth, terms, c.rows, c.dom, t, sw[0], c.tapOffset("q", taps, sw), c.dom)
 	e("  }")
 	// Windows: neighbouring threads take neighbouring windows.
 	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
-	e("    const int q = k + j / %d;", side)
-	e("    const %s o = column + j %% %d;", t, side)
+	e("    const %s q = k + j / %d, o = column + j %% %d;", t, side, side)
 	inside := fmt.Sprintf("q < %d && o < windows", terms)
 	offset := fmt.Sprintf("q / %d * (%s)%d", taps, t, sx[1])
 	rest, stride := "o", int64(1)

@@ -50,7 +50,7 @@ func (g *generator) nothing(n *ir.Node) error {
 	}
 	count := g.x.Count(g.r.shape(v))
 	_, most := count.Bounds()
-	g.f.big = most > 1<<30 || extentOf(v) > 1<<30
+	g.f.big = far(append([]*ir.Value{v}, g.ins...)...)
 	t := g.intType()
 	g.grid = (most + 255) / 256
 	g.top.Emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)

@@ -79,7 +79,7 @@ func (g *generator) fromOuter(p *puts, coords []index.Expr, i int, put func(s *i
 	at := p.at[p.dims[slices.Index(p.index, l.index)]].String()
 	head := fmt.Sprintf("for (int %s = first_listed<%d>(list%d, %d, %s); %s < %d && list%d[%s] >> %d == %s; ++%s)", e, l.bits, i, l.count, at, e, l.count, i, e, l.bits, at, e)
 	return g.nested(p.at, head, func(s *index.Scope) error {
-		s.Emit("const int %s = list%d[%s] & %d;", k, i, e, int64(1)<<l.bits-1)
+		s.Emit("const %s %s = list%d[%s] & %d;", g.intType(), k, i, e, int64(1)<<l.bits-1)
 		coords[l.d] = g.x.NewAtom(k, l.count-1, 1, s).Expr()
 		return g.fromOuter(p, coords, i+1, put)
 	})

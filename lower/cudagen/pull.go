@@ -169,8 +169,12 @@ func (p *puts) valueAt(g *generator, k index.Expr) []index.Expr {
 
 // counter is the type of what counts to the number of elements of a shape.
 func (g *generator) counter(shape []index.Extent) string {
-	if index.HasDynamic(shape) {
-		return g.intType()
+	n := int64(1)
+	for _, s := range shape {
+		n *= s.N
+	}
+	if g.f.big || n > 1<<30 {
+		return "i64"
 	}
 	return "int"
 }

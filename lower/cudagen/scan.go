@@ -39,7 +39,7 @@ func (g *generator) scan(n *ir.Node) {
 		lanes /= 2
 	}
 	f := g.f
-	f.block, f.lanes, f.big = int(lanes), int(lanes), max(extentOf(x), extentOf(v)) > 1<<30
+	f.block, f.lanes, f.big = int(lanes), int(lanes), far(x, v)
 	g.grid, g.ins = most, []*ir.Value{x}
 	dom := domainOf(x.Type().DType(), v.Type().DType())
 	sum, size, t := sumType(dom), g.x.Size(shape[d]).String(), g.intType()

@@ -65,9 +65,7 @@ func updateRows(name string, r *region, n *ir.Node) (*Kernel, error) {
 	}
 	f := &form{block: 256, width: 1, lanes: 1, dynamic: true}
 	for _, n := range r.nodes {
-		for _, v := range slices.Concat(n.Args(), n.Results()) {
-			f.big = f.big || intmath.Product(sizes(v)) > 1<<30
-		}
+		f.big = f.big || far(slices.Concat(n.Args(), n.Results())...)
 	}
 	if len(shape) > 1 {
 		f.width = 16 / int64(v.Type().DType().Size())

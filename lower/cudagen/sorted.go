@@ -306,7 +306,7 @@ func (g *generator) listedPlace(s *index.Scope, p *puts, cond, place string, put
 	defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
 	name, here := g.fresh("k"), g.fresh("h")
 	s.Emit("const bool %s = %s;", here, cond)
-	s.Emit("const int %s = %s ? %s : 0;", name, here, place)
+	s.Emit("const %s %s = %s ? %s : 0;", g.intType(), name, here, place)
 	k := g.x.NewAtom(name, p.count()-1, 1, s)
 	g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here, k})
 	p.test = "if (" + here + ") "

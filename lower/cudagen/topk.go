@@ -38,7 +38,7 @@ func (g *generator) topk(n *ir.Node) error {
 	s.size, s.lines = g.x.Size(s.length).String(), g.x.Count(s.others)
 	_, s.most = s.lines.Bounds()
 	g.ins = []*ir.Value{x}
-	g.f.big = s.most*s.length.N > 1<<30
+	g.f.big = far(append([]*ir.Value{x}, n.Results()...)...)
 	if s.length.Name != "" {
 		g.top.Emit("if (%s < %d && %s > 0) __trap(); // there are not as many", s.size, s.k, s.lines)
 	}
@@ -87,7 +87,7 @@ func (s *topk) selection() {
 	}
 	g.top.Emit("const int lane = threadIdx.x;")
 	g.top.Emit("best<%s> last = {0, -1};", t)
-	g.top.Emit("for (int place = 0; place < %d; ++place) {", s.k)
+	g.top.Emit("for (%s place = 0; place < %d; ++place) {", g.intType(), s.k)
 	b := index.NewScope(g.top)
 	b.Emit("best<%s> found = {0, -1};", t)
 	b.Emit("#pragma unroll 4")
@@ -161,7 +161,7 @@ func (s *topk) ranks() {
 	g.top.Emit("__shared__ vec<%s, %d> keys[%d];", key.typ, key.each, (length+key.each-1)/key.each)
 	g.top.Emit("const %s row = blockIdx.x / %d;", g.intType(), blocks)
 	b := index.NewScope(g.top)
-	b.Emit("for (int j = threadIdx.x %% team; j < %d; j += team) {", (length+key.each-1)/key.each*key.each)
+	b.Emit("for (%s j = threadIdx.x %% team; j < %d; j += team) {", g.intType(), (length+key.each-1)/key.each*key.each)
 	e := s.at(s.x, g.x.NewAtom("j", length-1, 1, b).Expr())
 	value := fmt.Sprintf("%s(load(in0 + %s))", key.function, e)
 	if length%key.each != 0 {
@@ -170,7 +170,8 @@ func (s *topk) ranks() {
 	b.Emit("  keys[j / %d].at[j %% %d] = %s;", key.each, key.each, value)
 	b.Emit("}")
 	b.Emit("sync_block();")
-	b.Emit("const int lane = threadIdx.x %% lanes, j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", blocks, each)
+	b.Emit("const int lane = threadIdx.x %% lanes;")
+	b.Emit("const %s j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", g.intType(), blocks, each)
 	mine, test := fmt.Sprintf("keys[j / %[1]d].at[j %% %[1]d]", key.each), "lane == 0"
 	if length%each != 0 {
 		mine, test = fmt.Sprintf("j < %d ? %s : %s", length, mine, key.none), fmt.Sprintf("%s && j < %d", test, length)

@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
@@ -22,9 +23,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	dom := domainOf(dt, out.Type().DType())
 	typ, functor, init := windowFold(n)
 	g.ins = n.Args()
-	for _, v := range append([]*ir.Value{out}, g.ins...) {
-		g.f.big = g.f.big || extentOf(v) > 1<<30
-	}
+	g.f.big = far(append([]*ir.Value{out}, g.ins...)...) || farPlaces(dims, shape)
 	count, t := intmath.Product(shape), g.intType()
 	g.f.block = 256
 	g.grid = (count + 255) / 256
@@ -44,7 +43,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 			begin = fmt.Sprintf("(%d - (%s * %d + %d) %% %d) %% %d", w.Base, o, w.Stride, intmath.Mod(-w.Low, w.Base), w.Base, w.Base)
 			next = fmt.Sprintf("k%d += %d", d, w.Base)
 		}
-		g.top.Emit("%sfor (int k%d = %s; k%d < %d; %s) {", pad, d, begin, d, w.Size, next)
+		g.top.Emit("%sfor (%s k%d = %s; k%d < %d; %s) {", pad, t, d, begin, d, w.Size, next)
 		g.top.Emit("%s  %s %s = %s;", pad, t, p, place(w, "("+at[d].String()+")", fmt.Sprintf("k%d", d)))
 		if w.Base > 1 {
 			if begin == "0" {
@@ -94,6 +93,21 @@ func windowFold(n *ir.Node) (typ, functor, init string) {
 		return typ, "FirstOrNoNumber", typ + "{0, -1}"
 	}
 	return sumType(dom), "Sum", "0"
+}
+
+// far says that some of the values span more memory than indices of 32 bits reach, with room for sums.
+func far(vs ...*ir.Value) bool {
+	return slices.ContainsFunc(vs, func(v *ir.Value) bool { return extentOf(v) > 1<<30 })
+}
+
+// farPlaces says the same of the places that windows have along each dimension.
+func farPlaces(dims []window.Dim, windows []int64) bool {
+	for d, w := range dims {
+		if windows[d]*w.Stride+w.Size*w.Dilation+max(w.Low, -w.Low) > 1<<30 {
+			return true
+		}
+	}
+	return false
 }
 
 // extentOf is how many elements of memory v spans.
