@@ -193,7 +193,11 @@ func (s *step) reduce() *normal.Tensor {
 			normal.Unsupported("a mean of integers")
 		}
 	}
-	p := s.m.Reduce(how, s.in[0], dims, nil)
+	p, of, dt := s.in[0], s.n.Arg(0).Type().DType(), s.dtype()
+	if of != dt && !(of.IsFloat() && dt.IsFloat()) { // integers wrap around where their type ends
+		p = s.each(ir.OpConvert.Name() + "  " + dt.String())
+	}
+	p = s.m.Reduce(how, p, dims, nil)
 	if a.Bool("keepdim", false) {
 		for _, d := range dims {
 			p.Dims = slices.Insert(p.Dims, d, nil)

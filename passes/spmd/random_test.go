@@ -134,7 +134,7 @@ func (r *random) step() {
 		if n <= 4096 && v.Type().Rank() < 5 {
 			r.vals = append(r.vals, v)
 		}
-		r.exact[v] = r.exact[x] && (v.Def().Op().IsView() || v.Def().Op() == ir.OpIndex)
+		r.exact[v] = r.exact[x] && v.Def() != nil && (v.Def().Op().IsView() || v.Def().Op() == ir.OpIndex)
 		r.annotate(v)
 	}
 }

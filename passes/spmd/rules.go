@@ -1,6 +1,7 @@
 package spmd
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -84,13 +85,41 @@ func neutral(reduce string, dt ir.DType) any {
 	return 0.0
 }
 
-func always(*ir.Node) bool { return true }
+// always is linear as long as integers stay of their type.
+func always(n *ir.Node) bool { return distributes(n) }
 
 // scaled is linear where the second operand is a number.
-func scaled(n *ir.Node) bool { return len(n.Args()) == 1 && !n.Attrs().Bool("reverse", false) }
+func scaled(n *ir.Node) bool {
+	x := n.Attrs().Float("scalar", 0)
+	finite := !math.IsInf(x, 0) && x == x && (n.Op() != ir.OpDiv || x != 0)
+	return len(n.Args()) == 1 && !n.Attrs().Bool("reverse", false) && finite && distributes(n)
+}
 
 // both is linear where there are two operands.
-func both(n *ir.Node) bool { return len(n.Args()) == 2 }
+func both(n *ir.Node) bool { return len(n.Args()) == 2 && distributes(n) }
+
+// distributes reports whether an operation makes of a sum what it makes of its parts, but for how floats
+// round. Integers wrap around in their type, so that a wider one has another sum of the same parts, and
+// what is no whole number of times a part is cut off in each.
+func distributes(n *ir.Node) bool {
+	dt := n.Result(0).Type().DType()
+	for _, v := range n.Args() {
+		if of := v.Type().DType(); of.IsFloat() != dt.IsFloat() || !of.IsFloat() && of != dt {
+			return false
+		}
+	}
+	if dt.IsFloat() {
+		return true
+	}
+	for _, key := range []string{"scalar", "alpha"} {
+		if v, ok := n.Attrs().Get(key); ok {
+			if _, whole := v.AsInt(); !whole {
+				return false
+			}
+		}
+	}
+	return n.Op() != ir.OpDiv
+}
 
 // all says that every factor is wanted whole.
 func all(*ir.Node, *sharding.Rule, int) bool { return true }

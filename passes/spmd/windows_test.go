@@ -110,8 +110,8 @@ func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value)
 	}
 	r.annotate(y)
 	for range 1 + r.IntN(2) {
-		k := []int{21, 31, 32, 34, 34, 40, 41}[r.IntN(7)]
-		l := slices.Concat(r.slid(k, y, shapeOf(y), d), r.ordered(k, y, shapeOf(y), d))
+		k := []int{21, 31, 32, 34, 34, 40, 41, 42, 42, 43, 43, 22, 24}[r.IntN(13)]
+		l := slices.Concat(r.slid(k, y, shapeOf(y), d), r.ordered(k, y, shapeOf(y), d), r.counted(k, y, shapeOf(y), d), r.indexed(k, y, shapeOf(y), d))
 		if k == 21 {
 			l = r.best(y, shapeOf(y), d)
 		}
@@ -124,6 +124,70 @@ func (r *random) typed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value)
 		}
 	}
 	return out
+}
+
+// counted are sums and products of integers, which may not fit into their type, and what is made of them.
+func (r *random) counted(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value) {
+	dt := x.Type().DType()
+	to := []ir.DType{dt, dt, ir.I64, ir.I32}[r.IntN(4)]
+	add := func(o ir.Op, a ir.Attrs, shape []int64, dt ir.DType, args ...*ir.Value) {
+		v := r.fb.Op(o, nil, a, args, ir.Tensor(dt, shape...))[0]
+		r.annotate(v)
+		out = append(out, v)
+	}
+	switch {
+	case k == 42:
+		op := []ir.Op{ir.OpSum, ir.OpSum, ir.OpProd, ir.OpAmax, ir.OpAmin, ir.OpCumsum}[r.IntN(6)]
+		if op == ir.OpAmax || op == ir.OpAmin || dt == ir.Bool && to != ir.I64 {
+			to = dt
+		}
+		if dt != ir.Bool && r.IntN(2) == 0 {
+			add(ir.OpMul, ir.A("scalar", 1000000007), s, dt, x)
+			x = out[0]
+		}
+		if op == ir.OpCumsum {
+			if dt != ir.Bool {
+				add(op, ir.A("dim", d), s, dt, x)
+			}
+			break
+		}
+		if dt == ir.Bool && (op == ir.OpSum || op == ir.OpProd) {
+			to = ir.I64
+		}
+		add(op, ir.A("dims", []int64{d}, "keepdim", true), replaced(s, d, 1), to, x)
+		if to == ir.Bool {
+			break
+		}
+		for range r.IntN(4) {
+			from := out[len(out)-1]
+			to = []ir.DType{to, to, ir.I64, ir.I32}[r.IntN(4)]
+			switch t := shapeOf(from); r.IntN(6) {
+			case 0:
+				add(ir.OpMul, ir.A("scalar", 3), t, to, from)
+			case 1:
+				add(ir.OpMul, ir.A("scalar", 0.5), t, to, from)
+			case 2:
+				add(ir.OpDiv, ir.A("scalar", 3), t, to, from)
+			case 3:
+				add(ir.OpSum, ir.A("dims", []int64{(d + 1) % int64(len(s))}, "keepdim", true), replaced(t, (d+1)%int64(len(s)), 1), to, from)
+			case 4:
+				add(ir.OpNeg, nil, t, from.Type().DType(), from)
+			case 5:
+				if slices.Equal(t, shapeOf(out[0])) && from.Type().DType() == out[0].Type().DType() {
+					add(ir.OpSub, ir.A("alpha", []any{2, 0.5}[r.IntN(2)]), t, to, from, out[0])
+				}
+			}
+		}
+	case k == 43 && dt != ir.Bool:
+		add(ir.OpMul, ir.A("scalar", []any{7, 100000007, 0.5}[r.IntN(3)]), s, dt, x)
+	}
+	return out
+}
+
+func replaced(s []int64, d, n int64) []int64 {
+	s = slices.Clone(s)
+	s[d] = n
+	return s
 }
 
 func (r *random) windowed(o ir.Op, a map[string]any, args ...*ir.Value) []*ir.Value {
