@@ -362,7 +362,23 @@ func program(seed uint64) (*ir.Module, error) {
 		}
 	}
 	r.fb.Return(outs...)
+	r.donate(outs)
 	return b.Finish()
+}
+
+// donate gives results the places of inputs of their types, perhaps.
+func (r *random) donate(outs []*ir.Value) {
+	taken := map[int]bool{}
+	for _, x := range r.vals[:3] {
+		views := func(v *ir.Value) bool { return v.Def() == nil || v.Viewed() == x }
+		k := slices.IndexFunc(outs, func(v *ir.Value) bool {
+			return v.Type().Equal(x.Type()) && v.Def() != nil && v.Viewed().Def().Op() != ir.OpInput
+		})
+		if k >= 0 && !taken[k] && r.IntN(2) == 0 && !slices.ContainsFunc(outs, views) {
+			r.fb.Donate(x, k)
+			taken[k] = true
+		}
+	}
 }
 
 // Random programs with random shardings compute the pieces of what they compute whole, and most

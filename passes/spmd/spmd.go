@@ -18,7 +18,7 @@
 // replicated, which is always correct. windows.go has operations that need halos,
 // halo.go the halo exchange, indexed.go gathers and scatters,
 // softmax.go cross entropy over sharded classes, ranked.go topk and argmax along sharded
-// dimensions, and collectives.go the collectives of the function itself.
+// dimensions, collectives.go the collectives of the function itself, and donate.go its donations.
 //
 // A value is kept in every layout in which it has been requested. A reduction
 // over sharded dimensions stays a partial sum until it is requested, and
@@ -241,6 +241,7 @@ func newPartitioner(f *ir.Func, how strategy) (*partitioner, error) {
 		err = states(f, x)
 	}
 	if err == nil && how.propagation != none {
+		replace(f, x)
 		err = x.Graph.Propagate(sharding.UserPriority)
 	}
 	if err != nil {
@@ -488,7 +489,7 @@ func (p *partitioner) results(n *ir.Node) {
 		}
 		out = append(out, p.across(y.tensor, p.get(y, l), placed{p.g, l}, at))
 	}
-	if p.err == nil {
+	if p.donated(out); p.err == nil {
 		s := n.Spec()
 		s.Args, s.Meta = out, s.Meta.Without(sharding.Key)
 		if cut {
