@@ -64,6 +64,8 @@ func TestPromoted(t *testing.T) {
 		{"aten.sum.dim_IntList", "(x0, [0])", "{'dtype': torch.int64}", []recordedTensor{of("float32", two, 0.5, 0.5)}, of("int64", nil, 0)},
 		{"aten.sum.dim_IntList", "(x0, [0])", "{'dtype': torch.float32}", []recordedTensor{of("bfloat16", two, 0.5, 0.5)}, of("float32", nil, 1)},
 		{"aten.cumsum.default", "(x0, 0)", "{'dtype': torch.int64}", []recordedTensor{of("float32", three, 0.5, 1.5, 0.5)}, of("int64", three, 0, 1, 1)},
+		{"aten.softmax.int", "(x0, 0, torch.bfloat16)", "", []recordedTensor{of("float32", two, 256, 257)}, of("bfloat16", two, 0.5, 0.5)},
+		{"aten.searchsorted.Tensor", "(x0, x1)", "", []recordedTensor{of("int64", one, 257), of("bfloat16", one, 256)}, of("int64", one, 0)},
 		{"aten.clamp.default", "(x0, nan, 1)", "", []recordedTensor{of("float32", two, -5, 0.5)}, of("float32", two, nan, nan)},
 		{"aten.native_dropout.default", "(x0, 0.5, False)", "", []recordedTensor{of("float32", two, 1, 2)}, of("float32", two, 1, 2)},
 	} {

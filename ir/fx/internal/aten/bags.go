@@ -34,8 +34,8 @@ const (
 // bagMode reads what both directions share: what is asked for of a bag.
 func (c *call) bagMode() int64 {
 	mode := c.Int("mode", bagSum)
-	if c.Err == nil && (mode < bagSum || mode > bagLargest || c.Bool("scale_grad_by_freq", false) || c.Bool("sparse", false) || c.IsTensor("per_sample_weights") && mode != bagSum) {
-		c.Err = traced.ErrForm // gradients divided by frequencies
+	if c.Err == nil && (mode < bagSum || mode > bagLargest || c.Bool("sparse", false) || c.IsTensor("per_sample_weights") && mode != bagSum) {
+		c.Err = traced.ErrForm
 	}
 	return mode
 }
@@ -252,9 +252,6 @@ func (c *call) largestBackward(grad, size *ir.Value) error {
 // embeddingBackward adds gradients to the rows of their indices.
 func embeddingBackward(c *call) error {
 	grad, indices := c.Tensor("grad_output"), c.Tensor("indices")
-	if c.Bool("scale_grad_by_freq", false) {
-		return traced.ErrForm
-	}
 	if c.Err != nil {
 		return c.Err
 	}
@@ -273,6 +270,12 @@ func (c *call) rowGradient(rows, indices *ir.Value) error {
 	}
 	if n < 0 || n > traced.MaxElems {
 		return traced.ErrForm
+	}
+	if c.Bool("scale_grad_by_freq", false) { // each row by how often it is looked up
+		dims := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+		times := c.Make(ir.OpIndexAdd, traced.DimAttr(0), c.Filled(attr.Int(0), ir.I64, n), indices, c.Full(attr.Int(1), ir.I64, indices.Type().Shape()))
+		rows = c.In(traced.AccType(rows.Type().DType()), rows)
+		rows = c.Make(ir.OpDiv, nil, rows, c.Unsqueezed(c.In(rows.Type().DType(), c.Make(ir.OpIndex, dims, times, indices)), 1))
 	}
 	acc, wide := rows.Type().DType(), traced.SizeAt(rows, 1)
 	if pad >= 0 {

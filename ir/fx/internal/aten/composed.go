@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -154,6 +155,9 @@ func truth(op ir.Op) func(c *call) error {
 		}
 		if x.Type().DType() != ir.Bool {
 			x = c.Helper(ir.OpNe, traced.Scalar(attr.Int(0)), traced.Like(x, ir.Bool), x)
+		}
+		if strings.HasSuffix(c.Operator, ".dims") && c.Arg("dim") != nil && len(c.Ints("dim")) == 0 {
+			return c.EmitErr(ir.OpConvert, nil, x) // over no dimension
 		}
 		return c.EmitErr(op, l, x)
 	}

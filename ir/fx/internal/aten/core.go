@@ -411,9 +411,9 @@ func searchSorted(c *call) error {
 	dt := line.Type().DType()
 	var x *ir.Value
 	if c.IsTensor("self") {
-		x = c.Tensor("self")
-		if c.Err == nil && x.Type().Rank() == 0 && x.Type().DType().IsFloat() == dt.IsFloat() {
-			x = c.In(dt, x) // as PyTorch's promotion has it
+		if x = c.Tensor("self"); c.Err == nil {
+			at := common(line, x)
+			line, x = c.rounded(at, line), c.rounded(at, x)
 		}
 	} else if v, ok := c.Num("self"); ok {
 		at := dt

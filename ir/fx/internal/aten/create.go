@@ -72,7 +72,7 @@ func fill(n int64) func(c *call) error {
 func arange(c *call) error {
 	for _, p := range c.Params {
 		if v := c.Arg(p); v != nil && v.Kind == pytext.Float {
-			return traced.ErrForm
+			return c.arangeFloat()
 		}
 	}
 	for _, p := range []string{"start", "end"} {
@@ -114,6 +114,28 @@ func arange(c *call) error {
 		l = l.With("step", attr.Int(step))
 	}
 	return c.EmitErr(ir.OpIota, l)
+}
+
+// arangeFloat counts in steps that are no integers, in double precision; how many there are the trace says.
+func (c *call) arangeFloat() error {
+	start, step := 0.0, 1.0
+	if slices.Contains(c.Params, "start") {
+		start = c.numOr("start", start)
+	}
+	if slices.Contains(c.Params, "step") {
+		step = c.numOr("step", step)
+	}
+	end := c.numOr("end", 0)
+	if c.Err != nil || c.NumResults != 1 || len(c.Shape(0)) != 1 {
+		return cmp.Or(c.Err, traced.ErrForm)
+	}
+	n := c.Shape(0)[0]
+	if want := math.Ceil((end - start) / step); !(want >= 0) || !n.Equal(ir.D(int64(want))) {
+		c.Reject("end", c.Arg("end"), "%v elements from %v to %v in steps of %v, out has %s", want, start, end, step, n)
+		return c.Err
+	}
+	at := c.With(ir.OpMul, c.In(ir.F64, c.Places(n)), step)
+	return c.Settle(c.With(ir.OpAdd, at, start))
 }
 
 // arangeOpen counts from or to a size.

@@ -29,6 +29,18 @@ var drawOps = []row{
 	{"aten.bernoulli.p aten.bernoulli.Tensor", "self p * generator", bernoulli},
 	{"aten.bernoulli.default", "p * generator", bernoulli},
 	{"aten.exponential.default", "self lambd * generator", exponential},
+	{"aten.log_normal.default", "self mean std * generator", func(c *call) error {
+		return c.drawnBy(func(shape ir.Shape) *ir.Value {
+			return c.Make(ir.OpExp, nil, c.gaussian(shape, c.numOr("mean", 1), c.numOr("std", 2)))
+		})
+	}},
+	{"aten.cauchy.default", "self median sigma * generator", func(c *call) error {
+		return c.drawnBy(func(shape ir.Shape) *ir.Value {
+			turn := c.Make(ir.OpTan, nil, c.With(ir.OpMul, c.With(ir.OpSub, c.uniform(shape), 0.5), math.Pi))
+			return c.With(ir.OpAdd, c.With(ir.OpMul, turn, c.numOr("sigma", 1)), c.numOr("median", 0))
+		})
+	}},
+	{"aten.geometric.default", "self p * generator", geometric},
 	{"aten.multinomial.default", "self num_samples replacement * generator", multinomial},
 	{"aten.uniform.default", "self from to * generator", uniformIn},
 	{"aten.native_dropout.default", "input p train", dropout},
@@ -77,15 +89,28 @@ func integers(c *call) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	if low >= high || low < -traced.MaxElems || high > traced.MaxElems {
+	if low >= high {
 		c.Reject("high", c.Arg("high"), "no integer from %d to below %d", low, high)
 		return c.Err
 	}
-	if high-low > 1<<24 {
-		return traced.ErrForm // draws have 24 bits
+	span := high - low
+	if span < 0 {
+		return traced.ErrForm // more than half of all integers
 	}
-	x := c.In(ir.I64, c.Make(ir.OpFloor, nil, c.With(ir.OpMul, c.uniform(shape), float64(high-low))))
-	return c.Settle(c.With(ir.OpAdd, c.With(ir.OpMinimum, x, float64(high-low-1)), float64(low)))
+	upTo := func(n int64) *ir.Value { // below n, which is 2^24 at most
+		x := c.In(ir.I64, c.Make(ir.OpFloor, nil, c.With(ir.OpMul, c.uniform(shape), float64(n))))
+		return c.With(ir.OpMinimum, x, float64(n-1))
+	}
+	whole := func(op ir.Op, x *ir.Value, n int64) *ir.Value { return c.Make(op, traced.Scalar(attr.Int(n)), x) }
+	var x *ir.Value
+	if span <= 1<<24 {
+		x = upTo(span)
+	} else { // the rest of 63 bits, of which a draw has 24, as PyTorch's
+		x = whole(ir.OpShiftLeft, upTo(1<<15), 48)
+		x = c.Add(x, c.Add(whole(ir.OpShiftLeft, upTo(1<<24), 24), upTo(1<<24)))
+		x = whole(ir.OpRemainder, x, span)
+	}
+	return c.Settle(whole(ir.OpAdd, x, low))
 }
 
 // bernoulli are ones as often as probabilities say, else zeros.
@@ -166,23 +191,42 @@ func dropout(c *call) error {
 		c.Reject("p", c.Arg("p"), "a probability of %v", f)
 		return c.Err
 	case f == 1:
-		return c.Settle(c.With(ir.OpMul, x, 0), c.Full(attr.Int(0), ir.Bool, shape))
+		return c.Settle(c.Full(attr.Int(0), dt, shape), c.Full(attr.Int(0), ir.Bool, shape)) // whatever x holds
 	}
 	kept := c.With(ir.OpGe, c.uniform(shape), f)
 	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(traced.AccType(dt), x), 1/(1-f)), c.In(traced.AccType(dt), kept))
 	return c.Settle(y, kept)
 }
 
-// normal draws by Box and Muller's formula.
-func normal(c *call) error {
+// drawnBy ends an operator that draws by f.
+func (c *call) drawnBy(f func(shape ir.Shape) *ir.Value) error {
 	shape, err := c.drawn()
 	if err != nil {
 		return err
 	}
-	mean, deviation := c.numOr("mean", 0), c.numOr("std", 1)
-	if c.Err != nil {
+	return c.Settle(f(shape))
+}
+
+// geometric draws how often something is tried that succeeds with a probability.
+func geometric(c *call) error {
+	p := c.numOr("p", 0)
+	if !(p > 0 && p < 1) {
+		c.Reject("p", c.Arg("p"), "a probability of %v", p)
 		return c.Err
 	}
+	return c.drawnBy(func(shape ir.Shape) *ir.Value {
+		tries := c.Make(ir.OpCeil, nil, c.With(ir.OpMul, c.untilFirst(shape), -1/math.Log1p(-p)))
+		return c.With(ir.OpMaximum, tries, 1)
+	})
+}
+
+func normal(c *call) error {
+	mean, deviation := c.numOr("mean", 0), c.numOr("std", 1)
+	return c.drawnBy(func(shape ir.Shape) *ir.Value { return c.gaussian(shape, mean, deviation) })
+}
+
+// gaussian draws by Box and Muller's formula.
+func (c *call) gaussian(shape ir.Shape, mean, deviation float64) *ir.Value {
 	far := c.Make(ir.OpSqrt, nil, c.With(ir.OpMul, c.untilFirst(shape), 2))
 	x := c.Make(ir.OpMul, nil, far, c.Make(ir.OpCos, nil, c.With(ir.OpMul, c.uniform(shape), 2*math.Pi)))
 	if deviation != 1 {
@@ -191,7 +235,7 @@ func normal(c *call) error {
 	if mean != 0 {
 		x = c.With(ir.OpAdd, x, mean)
 	}
-	return c.Settle(x)
+	return x
 }
 
 // multinomial draws places as often as their weights say: the first to happen of what happens

@@ -28,8 +28,8 @@ var reduceOps = []row{
 	{"aten._log_softmax.default", "self dim half_to_float", along(ir.OpLogSoftmax)},
 	{"aten._softmax_backward_data.default", "grad output dim input_dtype", softmaxBackward(false)},
 	{"aten._log_softmax_backward_data.default", "grad output dim input_dtype", softmaxBackward(true)},
-	{"aten.softmax.int", "self dim", along(ir.OpSoftmax)},
-	{"aten.log_softmax.int", "self dim", along(ir.OpLogSoftmax)},
+	{"aten.softmax.int", "self dim dtype", along(ir.OpSoftmax)},
+	{"aten.log_softmax.int", "self dim dtype", along(ir.OpLogSoftmax)},
 }
 
 // reduce imports a reduction; no dims, or an empty list, means all.
@@ -60,8 +60,11 @@ func (c *call) converted(op ir.Op, l attr.List, x *ir.Value) error {
 		return err
 	}
 	from, to := x.Type().DType(), t.DType()
-	if (op == ir.OpSum || op == ir.OpProd || op == ir.OpMean || op == ir.OpCumsum) && !holds(to, from) {
-		x = c.In(to, x)
+	switch op {
+	case ir.OpSum, ir.OpProd, ir.OpMean, ir.OpCumsum, ir.OpSoftmax, ir.OpLogSoftmax:
+		if !holds(to, from) {
+			x = c.In(to, x)
+		}
 	}
 	return c.EmitErr(op, l, x)
 }

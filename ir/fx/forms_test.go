@@ -1,0 +1,35 @@
+package fx_test
+
+import (
+	"math"
+	"testing"
+)
+
+// Arguments that PyTorch's recorded samples do not have: reductions over no dimension, steps that are no integers,
+// gradients divided by how often a row is looked up, and dropout of everything.
+func TestForms(t *testing.T) {
+	inf := math.Inf(1)
+	sizes := func(n ...int64) []int64 { return n }
+	two, three := sizes(2), sizes(3)
+	for _, c := range []struct {
+		target, args string
+		in, out      []recordedTensor
+	}{
+		{"aten.any.dims", "(x0, [])", []recordedTensor{of("float32", three, 1, 0, -2)}, []recordedTensor{of("bool", three, 1, 0, 1)}},
+		{"aten.all.dims", "(x0, [])", []recordedTensor{of("bool", two, 1, 0)}, []recordedTensor{of("bool", two, 1, 0)}},
+		{"aten.all.dims", "(x0, None)", []recordedTensor{of("bool", two, 1, 0)}, []recordedTensor{of("bool", nil, 0)}},
+		{"aten.arange.start_step", "(0.5, 2, 0.5)", nil, []recordedTensor{of("float32", three, 0.5, 1, 1.5)}},
+		{"aten.arange.start_step", "(1.0, 0.0, -0.4)", nil, []recordedTensor{of("float64", three, 1, 0.6, 0.2)}},
+		{"aten.arange.default", "(1.5,)", nil, []recordedTensor{of("float32", two, 0, 1)}},
+		{"aten.embedding_dense_backward.default", "(x0, x1, 3, -1, True)", []recordedTensor{of("float32", sizes(3, 1), 1, 2, 4), of("int64", three, 0, 0, 2)},
+			[]recordedTensor{of("float32", sizes(3, 1), 1.5, 0, 4)}},
+		{"aten._embedding_bag_dense_backward.default", "(x0, x1, x2, x3, x4, 3, True, 1, None, 2)", []recordedTensor{of("float32", sizes(2, 1), 6, 8), of("int64", three, 0, 0, 2),
+			of("int64", three, 0, 0, 1), of("int64", two, 2, 1), of("int64", sizes(0))}, []recordedTensor{of("float32", sizes(3, 1), 3, 0, 0)}},
+		{"aten.native_dropout.default", "(x0, 1.0, True)", []recordedTensor{of("float32", two, inf, -1)}, []recordedTensor{of("float32", two, 0, 0), of("bool", two, 0, 0)}},
+	} {
+		r := recorded{Target: c.target, Args: c.args, In: c.in, Out: c.out}
+		if msg := r.differs(t); msg != "" {
+			t.Errorf("%s%s of %v: %s", c.target, c.args, r.types(), msg)
+		}
+	}
+}
