@@ -1,7 +1,6 @@
 package sdy
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo"
@@ -157,67 +156,13 @@ func (g *global) Axes(o *mlir.Operation) ([][]int, error) {
 	if err != nil {
 		return nil, g.p.textError(err, at-1)
 	}
-	if g.partial(o, axes) {
+	switch g.partial(l, axes) {
+	case parts:
 		return nil, nil
+	case unclear:
+		return nil, g.p.m.ErrorAt(o, 0, "op not supported: %s of what is computed of parts of a sum otherwise than by operations that a sum goes through: put it behind what adds up, or say what is unreduced", o.Name)
 	}
 	return mesh.Groups(axes), nil
-}
-
-// partial reports whether the operand of a reduction is in parts along axes: the text says so,
-// or what defines it reduces what is sharded along them. Then the reduction is the one that
-// the operand wants.
-func (g *global) partial(o *mlir.Operation, axes []sharding.Ref) bool {
-	if s := g.operand(g.at, g.line(o).Uses[0]); s != nil && !slices.ContainsFunc(axes, func(a sharding.Ref) bool {
-		return !slices.ContainsFunc(s.Unreduced, func(b sharding.Ref) bool { return b.Contains(a) })
-	}) {
-		return true
-	}
-	for i := range g.at.Lines {
-		l := &g.at.Lines[i]
-		if l.Rule != nil && slices.Contains(l.Defines, g.line(o).Uses[0]) {
-			return g.reduces(g.at, l, axes)
-		}
-	}
-	return false
-}
-
-// reduces reports whether a line reduces along all of some axes.
-func (g *global) reduces(fn *Function, l *Line, axes []sharding.Ref) bool {
-	for _, a := range axes {
-		found := false
-		for t, u := range l.Uses {
-			s := g.operand(fn, u)
-			if s == nil {
-				continue
-			}
-			for d, factors := range l.Rule.Operands[t] {
-				for _, b := range s.Dims[d].Axes {
-					found = found || l.Rule.Factors[factors[0]].Kind == sharding.Reduction && b.Contains(a)
-				}
-			}
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
-
-// operand is the sharding of a value by its name.
-func (g *global) operand(fn *Function, u mlir.Use) *sharding.Sharding {
-	for i, b := range fn.args {
-		if b.use == u {
-			return g.p.Graph.Values[fn.Args[i]].Sharding
-		}
-	}
-	for i := range fn.Lines {
-		for k, d := range fn.Lines[i].Defines {
-			if d == u && k < len(fn.Lines[i].Results) {
-				return g.p.Graph.Values[fn.Lines[i].Results[k]].Sharding
-			}
-		}
-	}
-	return nil
 }
 
 // Manual says how operands come into a manual computation and results out of it.

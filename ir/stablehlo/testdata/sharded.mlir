@@ -478,3 +478,51 @@ func.func @main() {
  check.expect_eq_const %q, dense<[[1, 3, 5, 7], [9, 11, 13, 15], [17, 19, 21, 23], [25, 27, 29, 31]]> : tensor<4x4xi32>
  return
 }
+
+// -----
+
+// Parts of a sum are parts of one behind what a sum goes through.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<2x4xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>}, %arg1: tensor<4x2xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) -> (tensor<2x2xi64> {sdy.sharding = #sdy.sharding<@m, [{}, {}]>}) {
+ %d = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<2x4xi32>, tensor<4x2xi32>) -> tensor<2x2xi32>
+ %e = stablehlo.convert %d : (tensor<2x2xi32>) -> tensor<2x2xi64>
+ %s = stablehlo.add %e, %e : tensor<2x2xi64>
+ %t = stablehlo.transpose %s, dims = [1, 0] : (tensor<2x2xi64>) -> tensor<2x2xi64>
+ %0 = sdy.all_reduce {"x"} %t out_sharding=<@m, [{}, {}]> : tensor<2x2xi64>
+ return %0 : tensor<2x2xi64>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>
+ %a1 = stablehlo.constant dense<[[5, 6], [7, 8]]> : tensor<2x2xi32>
+ %res:2 = "interpreter.run_parallel"(%a0, %a0, %a1, %a1) {programs = [[@f, @f]]} : (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>) -> (tensor<2x2xi64>, tensor<2x2xi64>)
+ check.expect_eq_const %res#0, dense<[[148, 212], [176, 256]]> : tensor<2x2xi64>
+ check.expect_eq_const %res#1, dense<[[148, 212], [176, 256]]> : tensor<2x2xi64>
+ return
+}
+
+// -----
+
+// Copies are added up.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<2xi32> {sdy.sharding = #sdy.sharding<@m, [{}]>}) -> (tensor<2xi32> {sdy.sharding = #sdy.sharding<@m, [{}]>}) {
+ %n = stablehlo.negate %arg0 : tensor<2xi32>
+ %0 = sdy.all_reduce {"x"} %n out_sharding=<@m, [{}]> : tensor<2xi32>
+ return %0 : tensor<2xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %res:2 = "interpreter.run_parallel"(%a, %a) {programs = [[@f, @f]]} : (tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>)
+ check.expect_eq_const %res#0, dense<[-2, -4]> : tensor<2xi32>
+ check.expect_eq_const %res#1, dense<[-2, -4]> : tensor<2xi32>
+ return
+}
