@@ -1,6 +1,7 @@
 package attend
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -113,8 +114,18 @@ func (s *softmax) added(w *writer) *ir.Value {
 	zero := w.op(ir.OpFull, ir.A("value", 0.0), nil, ir.Tensor(dt))[0]
 	c, _ := constant(s.low)
 	low := w.op(ir.OpFull, ir.A("value", c), nil, ir.Tensor(dt))[0]
-	mask := s.mask
-	shape := []int64{s.batch[0], s.batch[1], s.s, s.t}
+	mask, shape := s.shown()
+	args := []*ir.Value{mask, zero, low}
+	if s.inverted {
+		args[1], args[2] = low, zero
+	}
+	return w.view(w.op(ir.OpWhere, nil, args)[0], shape)
+}
+
+// shown is the mask, and what its sizes are as one of [b, h, s, t].
+func (s *softmax) shown() (mask *ir.Value, shape []int64) {
+	mask = s.mask
+	shape = []int64{s.batch[0], s.batch[1], s.s, s.t}
 	if a := axesOf(mask); len(a.dims) >= 2 { // the same for all heads
 		all := slices.Concat(a.dims[:len(a.dims)-2]...)
 		if r := sizes(a.root); len(r) == 2 && r[0] == s.s && r[1] == s.t && !slices.ContainsFunc(all, func(f factor) bool { return f.step != 0 }) &&
@@ -122,11 +133,35 @@ func (s *softmax) added(w *writer) *ir.Value {
 			mask, shape = a.root, []int64{1, 1, s.s, s.t}
 		}
 	}
-	args := []*ir.Value{mask, zero, low}
-	if s.inverted {
-		args[1], args[2] = low, zero
+	return mask, shape
+}
+
+// blind reports whether there may be queries that see no key and weigh all keys alike, since hidden
+// scores are one number and no infinity. As a bias that number would be added to each one's score.
+func (s *softmax) blind() bool {
+	if s.mask == nil || s.causal || s.follower.triangular {
+		return false
 	}
-	return w.view(w.op(ir.OpWhere, nil, args)[0], shape)
+	c, _ := constant(s.low)
+	return !math.IsInf(c, -1)
+}
+
+// seeing is where queries see a key, as [b, h, s, 1].
+func (s *softmax) seeing(w *writer) *ir.Value {
+	mask, shape := s.shown()
+	if mask = w.view(mask, shape); s.inverted {
+		mask = w.op(ir.OpLogicalNot, nil, []*ir.Value{mask})[0]
+	}
+	return w.op(ir.OpAmax, ir.A("dims", []int64{3}, "keepdim", true), []*ir.Value{mask})[0]
+}
+
+// orZero is a tensor with zeros where a query sees no key.
+func (s *softmax) orZero(w *writer, sees, v *ir.Value) *ir.Value {
+	if v == nil {
+		return nil
+	}
+	zero := w.op(ir.OpFull, ir.A("value", 0.0), nil, ir.Tensor(v.Type().DType()))[0]
+	return w.op(ir.OpWhere, nil, []*ir.Value{sees, v, zero})[0]
 }
 
 // rewrite puts attention in place of the products, and removes what nothing reads then.
@@ -164,6 +199,11 @@ func (s *softmax) rewrite() bool {
 	if s.bias != nil || s.mask != nil && !s.causal {
 		bias = []*ir.Value{s.added(w)}
 	}
+	var sees *ir.Value
+	if s.blind() { // such a query is zero and nothing is hidden from it: all of its scores are 0
+		sees = s.seeing(w)
+		args[0], bias[0] = s.orZero(w, sees, args[0]), s.orZero(w, sees, bias[0])
+	}
 	attrs := ir.A("causal", s.causal, "scale", s.scale)
 	out := w.op(ir.OpAttention, attrs, append(slices.Clone(args), bias...))
 	results := []*ir.Value{s.like(w, out[0], s.out, s.flipped)}
@@ -172,7 +212,11 @@ func (s *softmax) rewrite() bool {
 		w.at = first
 		g := s.heads(w, dout)
 		d := w.op(ir.OpAttentionBackward, attrs, slices.Concat([]*ir.Value{g}, args, []*ir.Value{out[0], out[1], out[2], out[3]}, bias))
-		results = append(results, s.like(w, d[0], s.dq, s.dqFlip), s.like(w, d[1], s.dk, s.dkFlip), s.like(w, d[2], s.dv, s.dvFlip))
+		dq := d[0]
+		if sees != nil { // the gradient of a score that is hidden goes nowhere
+			dq = s.orZero(w, sees, dq)
+		}
+		results = append(results, s.like(w, dq, s.dq, s.dqFlip), s.like(w, d[1], s.dk, s.dkFlip), s.like(w, d[2], s.dv, s.dvFlip))
 		products = append(products, s.dq, s.dk, s.dv)
 	}
 	if collect(); !w.ok {
