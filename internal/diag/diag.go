@@ -44,6 +44,9 @@ func (s *Source) PosAt(off int) Pos {
 	return Pos{int32(i + 1), int32(off - s.lines[i] + 1)}
 }
 
+// Extend adds text behind the end: what a reader says of the text in other words.
+func (s *Source) Extend(text string) { s.Text, s.lines = s.Text+text, nil }
+
 // Line returns the text of a 1-based line without its end, or "".
 func (s *Source) Line(n int32) string {
 	s.index()

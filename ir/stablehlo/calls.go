@@ -36,6 +36,14 @@ func (im *importer) called(o *mlir.Operation, target string, operands int) func(
 		if operands == 1 {
 			return unsharded
 		}
+	case "SPMDFullToShardShape":
+		if operands == 1 {
+			return between(ir.OpShard)
+		}
+	case "SPMDShardToFullShape":
+		if operands == 1 {
+			return between(ir.OpAllGather)
+		}
 	case "annotate_device_placement", "LayoutConstraint", "MoveToDevice", "MoveToHost":
 		return same
 	case "mhlo.topk":

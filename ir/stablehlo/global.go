@@ -150,40 +150,61 @@ func summed(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	return im.decomposed(im.launched(ir.OpAllReduce, g, ir.A("reduce", string(ir.Sum)), []*ir.Value{v}))
 }
 
+// along is a rank's piece of a value, or with all_gather the value of pieces.
+func (im *importer) along(v *value, a Along, op ir.Op) (*ir.Value, error) {
+	x, err := im.ir(v)
+	for d, ranks := range a.Groups {
+		if err != nil || ranks == nil {
+			continue
+		}
+		g, bad := im.declared(ranks)
+		if err = bad; err != nil {
+			break
+		}
+		dim := ir.A("dim", int64(d))
+		var l []*ir.Value
+		if op == ir.OpAllGather {
+			l, err = im.waited(op, g, dim, []*ir.Value{x})
+		} else {
+			l, err = im.emitAll(op, g, dim, []*ir.Value{x})
+		}
+		if err == nil {
+			x = l[0]
+		}
+	}
+	return x, err
+}
+
+// between imports a call that goes from a tensor to each rank's piece of it, or back.
+func between(op ir.Op) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+		if im.global == nil {
+			return unsharded(im, o, in)
+		}
+		l, _, err := im.global.Manual(o)
+		if err != nil {
+			return nil, err
+		}
+		x, err := im.along(in[0], l[0], op)
+		if err != nil || op == ir.OpAllGather {
+			return im.one(x, err)
+		}
+		v, err := im.pinned(im.value(x), l[0].Inside)
+		return []*value{v}, err
+	}
+}
+
 // inPieces runs the body of a manual computation on each rank's pieces.
 func (im *importer) inPieces(o *mlir.Operation, in []*value) ([]*value, error) {
 	ins, outs, err := im.global.Manual(o)
 	if err != nil {
 		return nil, err
 	}
-	along := func(v *value, a Along, op ir.Op) (*ir.Value, error) {
-		x, err := im.ir(v)
-		for d, ranks := range a.Groups {
-			if err != nil || ranks == nil {
-				continue
-			}
-			g, bad := im.declared(ranks)
-			if err = bad; err != nil {
-				break
-			}
-			dim := ir.A("dim", int64(d))
-			var l []*ir.Value
-			if op == ir.OpAllGather {
-				l, err = im.waited(op, g, dim, []*ir.Value{x})
-			} else {
-				l, err = im.emitAll(op, g, dim, []*ir.Value{x})
-			}
-			if err == nil {
-				x = l[0]
-			}
-		}
-		return x, err
-	}
 	b := o.Regions[0]
 	pieces := make([]*value, len(in))
 	for i, v := range in {
 		im.mark = ir.NodeID(im.cur.fb.Func().NumNodeIDs())
-		x, err := along(v, ins[i], ir.OpShard)
+		x, err := im.along(v, ins[i], ir.OpShard)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +224,7 @@ func (im *importer) inPieces(o *mlir.Operation, in []*value) ([]*value, error) {
 		return nil, im.errorf("a body of %d results for %d", len(made), len(outs))
 	}
 	for i, v := range made {
-		x, err := along(v, outs[i], ir.OpAllGather)
+		x, err := im.along(v, outs[i], ir.OpAllGather)
 		if err != nil {
 			return nil, err
 		}

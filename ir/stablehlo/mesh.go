@@ -34,6 +34,9 @@ func (im *importer) manual(f *mlir.Func) (bool, error) {
 		if s, ok := a.Attrs.Get("sdy.sharding"); ok && im.cur.world > 1 && strings.Contains(im.m.Source.Text[s.Start:s.End], "{\"") {
 			return false, mlir.ErrorAt(im.m.Source, a.At, 1, "stablehlo", "the program is global: its arguments are sharded, and its body wants a partitioner")
 		}
+		if s, ok := a.Attrs.Get("mhlo.sharding"); ok && im.cur.world > 1 && strings.Contains(s.Text, "devices=") {
+			return false, mlir.ErrorAt(im.m.Source, s.At, 1, "stablehlo", "the program is global: its arguments are sharded, and its body wants a partitioner")
+		}
 	}
 	return false, nil
 }

@@ -33,6 +33,9 @@ func Inferred(m *mlir.Module, f *mlir.Func) (stablehlo.Global, error) {
 }
 
 func find(m *mlir.Module, f *mlir.Func, infer bool) (stablehlo.Global, error) {
+	if err := older(m); err != nil {
+		return nil, err
+	}
 	if !meshed(m) {
 		return nil, nil
 	}
@@ -165,8 +168,24 @@ func (g *global) Axes(o *mlir.Operation) ([][]int, error) {
 	return mesh.Groups(axes), nil
 }
 
-// Manual says how operands come into a manual computation and results out of it.
+// Manual says how operands come into a manual computation and results out of it, or what a call
+// goes to pieces of, and back.
 func (g *global) Manual(o *mlir.Operation) (in, out []stablehlo.Along, err error) {
+	if a, ok := o.Attr(piecesOf); ok {
+		s, err := g.p.single(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		one := stablehlo.Along{Inside: g.Replicated(len(s.Dims))}
+		for _, d := range s.Dims {
+			var groups [][]int
+			if len(d.Axes) > 0 {
+				groups = s.Mesh.Groups(d.Axes)
+			}
+			one.Groups = append(one.Groups, groups)
+		}
+		return []stablehlo.Along{one}, []stablehlo.Along{one}, nil
+	}
 	l := g.line(o)
 	if l == nil {
 		return nil, nil, g.p.m.ErrorAt(o, 0, "a manual computation in a place where shardings are not known")

@@ -126,6 +126,9 @@ type call struct {
 
 // Load makes a graph of a module. The error is a *diag.Finding with a place.
 func Load(m *mlir.Module, opt Options) (*Program, error) {
+	if err := older(m); err != nil {
+		return nil, err
+	}
 	p, err := load(m, opt, nil)
 	if err == nil {
 		if l := p.conflicts(); l != nil {

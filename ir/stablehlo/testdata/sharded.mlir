@@ -526,3 +526,64 @@ func.func @main() {
  check.expect_eq_const %res#1, dense<[-2, -4]> : tensor<2xi32>
  return
 }
+
+// -----
+
+// Shardings as they were before the dialect: of arguments, results and calls, by lists of devices, too.
+//--- part1.mlir
+
+func.func @f(%arg0: tensor<4x4xi32> {mhlo.sharding = "{devices=[2,2]<=[4]}"}, %arg1: tensor<4x2xi32> {mhlo.sharding = "{devices=[2,1,2]<=[2,2]T(1,0) last_tile_dim_replicate}"}, %arg2: tensor<2xi32> {mhlo.sharding = "{replicated}"}) -> (tensor<4x2xi32> {mhlo.sharding = "{devices=[4,1]0,2,1,3}"}) {
+ %d = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<4x4xi32>, tensor<4x2xi32>) -> tensor<4x2xi32>
+ %s = stablehlo.custom_call @Sharding(%d) {backend_config = "unspecified_dims=[1]", mhlo.sharding = "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"} : (tensor<4x2xi32>) -> tensor<4x2xi32>
+ %b = stablehlo.broadcast_in_dim %arg2, dims = [1] : (tensor<2xi32>) -> tensor<4x2xi32>
+ %r = stablehlo.add %s, %b : tensor<4x2xi32>
+ return %r : tensor<4x2xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a0 = stablehlo.constant dense<[[1, 2], [5, 6]]> : tensor<2x2xi32>
+ %a1 = stablehlo.constant dense<[[3, 4], [7, 8]]> : tensor<2x2xi32>
+ %a2 = stablehlo.constant dense<[[0, 1], [0, 0]]> : tensor<2x2xi32>
+ %a3 = stablehlo.constant dense<[[0, 0], [1, 0]]> : tensor<2x2xi32>
+ %b0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>
+ %b1 = stablehlo.constant dense<[[5, 6], [7, 8]]> : tensor<2x2xi32>
+ %c = stablehlo.constant dense<[100, 200]> : tensor<2xi32>
+ %res:4 = "interpreter.run_parallel"(%a0, %b0, %c, %a1, %b1, %c, %a2, %b0, %c, %a3, %b1, %c) {programs = [[@f, @f, @f, @f]]} : (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2xi32>) -> (tensor<1x2xi32>, tensor<1x2xi32>, tensor<1x2xi32>, tensor<1x2xi32>)
+ check.expect_eq_const %res#0, dense<[[150, 260]]> : tensor<1x2xi32>
+ check.expect_eq_const %res#2, dense<[[214, 340]]> : tensor<1x2xi32>
+ check.expect_eq_const %res#1, dense<[[103, 204]]> : tensor<1x2xi32>
+ check.expect_eq_const %res#3, dense<[[105, 206]]> : tensor<1x2xi32>
+ return
+}
+
+// -----
+
+// Calls that go to each rank's piece of a tensor, and back.
+//--- part1.mlir
+
+func.func @f(%arg0: tensor<4xi32> {mhlo.sharding = "{devices=[2]<=[2]}"}) -> (tensor<4xi32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+ %0 = stablehlo.custom_call @Sharding(%arg0) {backend_config = "", mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<4xi32>) -> tensor<4xi32>
+ %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {backend_config = "", mhlo.sharding = "{manual}"} : (tensor<4xi32>) -> tensor<2xi32>
+ %2 = call @body(%1) : (tensor<2xi32>) -> tensor<2xi32>
+ %3 = stablehlo.custom_call @Sharding(%2) {backend_config = "", mhlo.sharding = "{manual}"} : (tensor<2xi32>) -> tensor<2xi32>
+ %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {backend_config = "", mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<2xi32>) -> tensor<4xi32>
+ return %4 : tensor<4xi32>
+}
+func.func private @body(%a: tensor<2xi32>) -> tensor<2xi32> {
+ %r = "stablehlo.collective_permute"(%a) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}> : (tensor<2xi32>) -> tensor<2xi32>
+ %s = stablehlo.reverse %r, dims = [0] : tensor<2xi32>
+ return %s : tensor<2xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %b = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %res:2 = "interpreter.run_parallel"(%a, %b) {programs = [[@f, @f]]} : (tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>)
+ check.expect_eq_const %res#0, dense<[4, 3]> : tensor<2xi32>
+ check.expect_eq_const %res#1, dense<[2, 1]> : tensor<2xi32>
+ return
+}
