@@ -23,6 +23,9 @@ func dot(c *converter, _ int) error {
 		}
 		attrs = append(attrs, named(n[0], mlir.Parts(c.in.at, l, r))...)
 	}
+	if a := c.text("algorithm"); a != "" {
+		attrs = append(attrs, named("algorithm", mlir.Text(c.in.at, a))...)
+	}
 	return c.operation("dot_general", attrs, nil)
 }
 

@@ -97,7 +97,11 @@ func dotGeneral(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 	if err != nil {
 		return nil, err
 	}
-	dt, err := im.resultDType()
+	result, err := im.resultDType()
+	if err != nil {
+		return nil, err
+	}
+	args, dt, err := im.algorithmic(args, result)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +120,11 @@ func dotGeneral(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 			}
 		}
 	}
-	return im.one(im.product(l, r, dt))
+	v, err := im.product(l, r, dt)
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.converted(v, result))
 }
 
 // product multiplies two sides; the result has the batch, then what is free on either side.
