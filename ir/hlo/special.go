@@ -2,9 +2,7 @@ package hlo
 
 import (
 	"encoding/binary"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -47,9 +45,6 @@ func named(l ...any) []mlir.Named {
 	return out
 }
 
-// setting is a whole number that configures a call of a foreign function: name = 1 : i64.
-var setting = regexp.MustCompile(`(\w+) *= *(-?[0-9]+) *: *u?i[0-9]+`)
-
 // customCall keeps the name, and what configures the call as its payload.
 func customCall(c *converter, _ int) error {
 	target := c.text("custom_call_target")
@@ -59,15 +54,6 @@ func customCall(c *converter, _ int) error {
 	attrs := named("call_target_name", mlir.Text(c.in.at, target))
 	if config := c.text("backend_config"); config != "" {
 		attrs = append(attrs, named("backend_config", mlir.Text(c.in.at, config))...)
-		var list []mlir.Named
-		for _, m := range setting.FindAllStringSubmatch(config, -1) {
-			if n, err := strconv.ParseInt(m[2], 10, 64); err == nil {
-				list = append(list, mlir.Named{Name: m[1], Val: mlir.Number(c.in.at, n)})
-			}
-		}
-		if list != nil {
-			attrs = append(attrs, named("mhlo.backend_config", mlir.Dict(c.in.at, list...))...)
-		}
 	}
 	one := *c.in
 	one.operands = nil
@@ -399,14 +385,18 @@ func word(name, from, to string, up func(string) string) func(*converter, int) e
 
 func topK(c *converter, _ int) error {
 	a, ok := get(c.in.attrs, "k")
-	if !ok || c.text("largest") == "false" {
-		return c.errorf("op not supported: topk of the smallest, or without k")
+	if !ok {
+		return c.errorf("topk without k")
 	}
 	n, err := c.numbers(a)
 	if err != nil || len(n) != 1 {
 		return c.errorf("topk of %v elements", n)
 	}
-	return c.operation("chlo.top_k", named("k", mlir.Number(a.start, n[0])), nil)
+	attrs := named("k", mlir.Number(a.start, n[0]))
+	if v := c.text("largest"); v != "" {
+		attrs = append(attrs, named("largest", mlir.Word(a.start, v))...)
+	}
+	return c.operation("chlo.top_k", attrs, nil)
 }
 
 // solver moves attributes that are truth values and words.

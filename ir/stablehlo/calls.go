@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/internal/lapack"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/library"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -49,7 +50,7 @@ func (im *importer) called(o *mlir.Operation, target string, operands int) func(
 	case "mhlo.topk":
 		return calledTopK
 	case "ApproxTopK":
-		if all, _ := settings(o).Get("aggregate_to_topk"); all.Text == "true" {
+		if library.Setting(o, "aggregate_to_topk") == "true" {
 			return approximateTopK
 		}
 	case "shape_assertion":
@@ -78,21 +79,8 @@ func linearAlgebra(f lapack.Function) func(*importer, *mlir.Operation, []*value)
 		if err != nil {
 			return nil, err
 		}
-		return im.decomposed(f(im.cur, func(name string) (int64, bool) {
-			a, ok := settings(o).Get(name)
-			n, err := im.m.Integer(a)
-			return n, ok && err == nil
-		}, args, declared))
+		return im.decomposed(f(im.cur, func(name string) (int64, bool) { return library.Number(o, name) }, args, declared))
 	}
-}
-
-// settings are the names and values that configure a call.
-func settings(o *mlir.Operation) mlir.Attrs {
-	a, ok := o.Attr("mhlo.backend_config")
-	if !ok {
-		a, _ = o.Attr("backend_config")
-	}
-	return a.Dict
 }
 
 // opaqueCall is a call of an operation unknown to concert, which its executor must define.
@@ -159,24 +147,15 @@ func approximateTopK(im *importer, o *mlir.Operation, in []*value) ([]*value, er
 	if err != nil {
 		return nil, err
 	}
-	config := settings(o)
-	k, ok := config.Get("top_k")
-	d, there := config.Get("reduction_dim")
+	count, ok := library.Number(o, "top_k")
+	dim, there := library.Number(o, "reduction_dim")
 	if !ok || !there || f.Body == nil {
 		return nil, im.errorf("ApproxTopK without top_k, reduction_dim or the body of @%s", f.Name)
 	}
 	sort := *o
-	sort.Attrs, sort.Regions = mlir.Attrs{{Name: "dimension", Val: d}}, []*mlir.Block{{Args: f.Args, Ops: f.Body.Ops}}
+	sort.Attrs, sort.Regions = mlir.Attrs{{Name: "dimension", Val: mlir.Number(o.At, dim)}}, []*mlir.Block{{Args: f.Args, Ops: f.Body.Ops}}
 	im.op = &sort
 	out, err := sortOp(im, im.op, in[:len(in)/2])
-	if err != nil {
-		return nil, err
-	}
-	dim, err := im.integer("dimension")
-	if err != nil {
-		return nil, err
-	}
-	count, err := im.m.Integer(k)
 	if err != nil {
 		return nil, err
 	}

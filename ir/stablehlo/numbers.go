@@ -197,12 +197,22 @@ func (im *importer) ranked(v *value, k int64, largest bool) ([]*value, error) {
 	if !largest {
 		attrs = ir.A("dim", last, "k", k, "largest", false)
 	}
-	r := im.cur.Op(ir.OpTopk, nil, attrs, []*ir.Value{x})
+	key := x
+	if dtypeOf(x).IsFloat() { // by their total order: 0 is more than -0, and NaN with a sign less than all
+		key = decompose.TotalKey(im.cur, x)
+	}
+	r := im.cur.Op(ir.OpTopk, nil, attrs, []*ir.Value{key})
 	if err := im.check(); err != nil {
 		return nil, err
 	}
+	best := r[0]
+	if key != x {
+		if best, err = im.emit(ir.OpGather, ir.A("dim", last), []*ir.Value{x, r[1]}); err != nil {
+			return nil, err
+		}
+	}
 	at, err := im.converted(r[1], ir.I32)
-	return im.decomposed([]*ir.Value{r[0], at}, err)
+	return im.decomposed([]*ir.Value{best, at}, err)
 }
 
 // infinite is where floats are -inf, inf or either.

@@ -85,3 +85,41 @@ func.func @saturated() {
   check.expect_eq_const %d, dense<[0, 0, 0, 0, 128, 256, 300, 65535, 65535]> : tensor<9xui16>
   return
 }
+
+// -----
+
+// Operands are rounded as the algorithm of a product says, and so is the sum; several products come
+// near to the wider type.
+func.func @main() {
+  %x = stablehlo.constant dense<[[1.001953125]]> : tensor<1x1xf32>
+  %bf16 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT], algorithm = <lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %bf16, dense<[[1.0]]> : tensor<1x1xf32>
+  %one = "stablehlo.dot_general"(%x, %x) <{algorithm = #stablehlo.dot_algorithm<lhs_precision_type = bf16, rhs_precision_type = f32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false>, dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %one, dense<[[1.001953125]]> : tensor<1x1xf32>
+  %three = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 3, allow_imprecise_accumulation = false> : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %three, dense<[[1.003910064697265625]]> : tensor<1x1xf32>
+  %narrow = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f16, rhs_precision_type = f16, accumulation_type = f16, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = true> : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %narrow, dense<[[1.00390625]]> : tensor<1x1xf32>
+  %y = stablehlo.constant dense<[[1.000244140625]]> : tensor<1x1xf32>
+  %tf32 = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %tf32, dense<[[1.0]]> : tensor<1x1xf32>
+  %a = stablehlo.constant dense<[[1.0e8, 1.0, -1.0e8]]> : tensor<1x3xf32>
+  %b = stablehlo.constant dense<1.0> : tensor<3x1xf32>
+  %f64 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f64, rhs_precision_type = f64, accumulation_type = f64, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : (tensor<1x3xf32>, tensor<3x1xf32>) -> tensor<1x1xf32>
+  check.expect_eq_const %f64, dense<[[1.0]]> : tensor<1x1xf32>
+  func.return
+}
+
+// -----
+
+// The largest elements go by the total order: 0 is more than -0, NaN more than all numbers, and with a sign less.
+func.func @main() {
+  %x = stablehlo.constant dense<[-0.0, 0.0, -1.0, 0xFFC00000, 0x7FC00000]> : tensor<5xf32>
+  %v, %i = chlo.top_k(%x, k = 5) : tensor<5xf32> -> (tensor<5xf32>, tensor<5xi32>)
+  check.expect_eq_const %i, dense<[4, 1, 0, 2, 3]> : tensor<5xi32>
+  %s = stablehlo.slice %v [1:4] : (tensor<5xf32>) -> tensor<3xf32>
+  check.expect_eq_const %s, dense<[0.0, -0.0, -1.0]> : tensor<3xf32>
+  %w, %j = chlo.top_k(%x, k = 3) {largest = false} : tensor<5xf32> -> (tensor<3xf32>, tensor<3xi32>)
+  check.expect_eq_const %j, dense<[3, 2, 0]> : tensor<3xi32>
+  func.return
+}

@@ -31,7 +31,10 @@ func Attention(o *mlir.Operation, target string, ranks []int) *mlir.Operation {
 
 // configuration is the text of what configures a call: a string, or names with values.
 func configuration(o *mlir.Operation) string {
-	a, _ := o.Attr("backend_config")
+	a, ok := o.Attr("mhlo.backend_config")
+	if !ok {
+		a, _ = o.Attr("backend_config")
+	}
 	if a.Kind != mlir.KindDict {
 		return a.Text
 	}
@@ -40,6 +43,23 @@ func configuration(o *mlir.Operation) string {
 		b.WriteString(e.Name + " = " + e.Val.Text + ", ")
 	}
 	return b.String()
+}
+
+// Setting is a value that configures a call, as text; empty if it is absent.
+func Setting(o *mlir.Operation, key string) string { return setting(configuration(o), key) }
+
+// Number is a setting that is a whole number or a truth value, which counts as 0 or 1; false if there
+// is none.
+func Number(o *mlir.Operation, key string) (int64, bool) {
+	switch s := Setting(o, key); s {
+	case "true":
+		return 1, true
+	case "false":
+		return 0, true
+	default:
+		n, err := strconv.ParseInt(s, mlir.IntBase(s), 64)
+		return n, err == nil
+	}
 }
 
 // libraryCall is a call of a library.
