@@ -52,6 +52,11 @@ func (im *importer) converted(v *ir.Value, dt ir.DType) (*ir.Value, error) {
 	if dtypeOf(v) == dt {
 		return v, nil
 	}
+	if dtypeOf(v) == ir.F64 && dt.IsFloat() && dt.Size() < 4 {
+		if v = decompose.Halfway(im.cur, v); im.failed != nil {
+			return nil, im.check()
+		}
+	}
 	return im.emit(ir.OpConvert, nil, []*ir.Value{v}, ir.TensorOf(dt, v.Type().Shape()))
 }
 

@@ -150,6 +150,18 @@ func TotalKey(to Emitter, x *ir.Value) *ir.Value {
 	return e.binary(ir.OpBitwiseXor, b, rest)
 }
 
+// Halfway is an f64 in the 12 digits behind the point that decide how it rounds to a type of 16 bits or
+// fewer: what the digits leave out is the last of them, set if it is anything. A conversion to such a
+// type goes by f32, which would round a number next to a tie to the tie; this one passes through f32 as it is.
+func Halfway(to Emitter, x *ir.Value) *ir.Value {
+	e := emit{to}
+	const drop = 52 - 12
+	b := e.bits(x, ir.I64)
+	kept := e.with(ir.OpBitwiseAnd, b, -1<<drop)
+	rest := e.with(ir.OpNe, e.with(ir.OpBitwiseAnd, b, 1<<drop-1), 0)
+	return e.bits(e.where(rest, e.with(ir.OpBitwiseOr, kept, 1<<drop), kept), ir.F64)
+}
+
 // NextAfter is the number next to x in the direction of y.
 func NextAfter(to Emitter, x, y *ir.Value) *ir.Value {
 	e := emit{to}

@@ -123,3 +123,19 @@ func.func @main() {
   check.expect_eq_const %j, dense<[3, 2, 0]> : tensor<3xi32>
   func.return
 }
+
+// -----
+
+// Numbers next to a tie are not rounded to it first; least and strange numbers stay what they are.
+func.func @main() {
+  %x = stablehlo.constant dense<[1.00048828125045474735, 1.00048828125, 1.00146484375, -1.00048828125045474735, 6.0e4, 7.0e4, 2.98023223877e-8, 2.9802322387695e-8]> : tensor<8xf64>
+  %h = stablehlo.convert %x : (tensor<8xf64>) -> tensor<8xf16>
+  check.expect_eq_const %h, dense<[1.0009765625, 1.0, 1.001953125, -1.0009765625, 6.0e4, 0x7C00, 5.9604644775390625e-08, 0.0]> : tensor<8xf16>
+  %y = stablehlo.constant dense<[1.00390625000000090949, 1.00390625, 0x7FF0000000000000, 3.4028235e38, 3.39e38, 4.6e-41, 4.59177480789956e-41]> : tensor<7xf64>
+  %b = stablehlo.convert %y : (tensor<7xf64>) -> tensor<7xbf16>
+  check.expect_eq_const %b, dense<[1.0078125, 1.0, 0x7F80, 0x7F80, 3.3895313892515355e38, 9.183549615799121e-41, 0.0]> : tensor<7xbf16>
+  %z = stablehlo.constant dense<[1.0625000000000009, 1.0625, 1.1875]> : tensor<3xf64>
+  %f = stablehlo.convert %z : (tensor<3xf64>) -> tensor<3xf8E4M3FN>
+  check.expect_eq_const %f, dense<[1.125, 1.0, 1.25]> : tensor<3xf8E4M3FN>
+  func.return
+}
