@@ -62,3 +62,22 @@ ENTRY main {
 }
 `, -1, 0)
 }
+
+// An update whose window reaches over the edge is left out as a whole.
+func TestScatterOverTheEdge(t *testing.T) {
+	gives(t, `HloModule m, entry_computation_layout={()->s32[5]{0}}
+
+add {
+  x = s32[] parameter(0)
+  y = s32[] parameter(1)
+  ROOT r = s32[] add(x, y)
+}
+
+ENTRY main {
+  a = s32[5]{0} constant({0, 0, 0, 0, 0})
+  i = s32[4,1]{1,0} constant({{4}, {-1}, {3}, {0}})
+  u = s32[4,2]{1,0} constant({{1, 2}, {3, 4}, {5, 6}, {7, 8}})
+  ROOT r = s32[5]{0} scatter(a, i, u), update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+}
+`, 7, 8, 0, 5, 6)
+}

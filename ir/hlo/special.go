@@ -346,6 +346,9 @@ func indexed(name string, keys ...string) func(*converter, int) error {
 		} else if n != nil {
 			attrs = append(attrs, named("slice_sizes", sizes)...)
 		}
+		if c.in.opcode == "scatter" { // an update that reaches over the edge is left out, in StableHLO only what is beyond it
+			attrs = append(attrs, named("concert.entire", mlir.Word(c.in.at, "true"))...)
+		}
 		return c.withRegion("", attrs, depth)
 	}
 }

@@ -297,6 +297,7 @@ func scatter(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
 	if a, ok := im.op.Attr("unique_indices"); ok {
 		d.UniqueIndices = a.Text == "true"
 	}
+	d.Entire = im.flag("concert.entire") // of HLO
 	body, err := im.body(0)
 	if err != nil {
 		return nil, err

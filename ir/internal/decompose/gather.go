@@ -20,6 +20,7 @@ type GatherDims struct {
 type windows struct {
 	e       emit
 	clamp   bool        // slices are moved to lie within the tensor
+	entire  bool        // slices that reach over its edge are left out, not only what is beyond it
 	shape   []int64     // of the tensor
 	batch   []int64     // sizes of the dimensions that number the slices
 	starts  []*ir.Value // of each dimension, over batch; nil for 0
@@ -39,6 +40,7 @@ type numbering struct {
 	slices            []int64 // sizes
 	dropped           []int64 // dimensions that slices do not have
 	clamp             bool    // slices are moved to lie within the tensor
+	entire            bool    // slices that reach over its edge are left out
 }
 
 // newWindows reads the index vectors.
@@ -67,7 +69,7 @@ func newWindows(e emit, what string, shape []int64, indices *ir.Value, n numberi
 	if err := distinct(what, len(rank), append(slices.Clone(n.batched), n.vector)); err != nil {
 		return nil, err
 	}
-	w := &windows{e: e, clamp: n.clamp, shape: shape, slices: n.slices, dropped: make([]bool, len(shape)), starts: make([]*ir.Value, len(shape)), batched: make([]int, len(shape))}
+	w := &windows{e: e, clamp: n.clamp, entire: n.entire, shape: shape, slices: n.slices, dropped: make([]bool, len(shape)), starts: make([]*ir.Value, len(shape)), batched: make([]int, len(shape))}
 	for d := range w.batched {
 		w.batched[d] = -1
 	}
@@ -149,7 +151,7 @@ func (w *windows) rows() (n int64, at, outside *ir.Value) {
 	for _, d := range w.looked {
 		p := w.positions(d)
 		if !w.clamp && w.starts[d] != nil {
-			out := w.e.outside(p, w.shape[d])
+			out := w.outside(d, p)
 			if outside != nil {
 				out = w.e.binary(ir.OpLogicalOr, outside, out)
 			}
@@ -170,6 +172,15 @@ func (w *windows) rows() (n int64, at, outside *ir.Value) {
 		at, outside = w.e.where(outside, w.e.integer(ir.I64, 0), at), flat(outside)
 	}
 	return n, flat(at), outside
+}
+
+// outside is where positions p in dimension d are none, or are of a slice that is left out.
+func (w *windows) outside(d int, p *ir.Value) *ir.Value {
+	if !w.entire {
+		return w.e.outside(p, w.shape[d])
+	}
+	at := w.starts[d]
+	return w.e.outside(w.e.view(at, append(slices.Clone(sizes(at)), ones(len(w.inner))...)), w.shape[d]-w.slices[d]+1)
 }
 
 // outside is where positions are none of n elements.
@@ -251,7 +262,7 @@ func Gather(to Emitter, x, starts *ir.Value, d GatherDims) (*ir.Value, error) {
 		return nil, fmt.Errorf("gather: %d slice sizes for %s", len(d.SliceSizes), x.Type())
 	}
 	e := emit{to}
-	w, err := newWindows(e, "gather", sizes(x), starts, numbering{d.IndexVectorDim, d.StartIndexMap, d.OperandBatchingDims, d.StartIndicesBatchingDims, d.SliceSizes, d.CollapsedSliceDims, true})
+	w, err := newWindows(e, "gather", sizes(x), starts, numbering{d.IndexVectorDim, d.StartIndexMap, d.OperandBatchingDims, d.StartIndicesBatchingDims, d.SliceSizes, d.CollapsedSliceDims, true, false})
 	if err != nil {
 		return nil, err
 	}

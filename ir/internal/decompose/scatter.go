@@ -12,6 +12,7 @@ type ScatterDims struct {
 	UpdateWindowDims, InsertedWindowDims, InputBatchingDims, ScatterIndicesBatchingDims, ScatterDimsToOperandDims []int64
 	IndexVectorDim                                                                                                int64
 	UniqueIndices                                                                                                 bool
+	Entire                                                                                                        bool // an update that reaches over the edge is left out as a whole, as in HLO
 }
 
 // Scatter returns xs with updates joined at the positions that the index vectors in indices
@@ -35,7 +36,7 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWindows(e, "scatter", shape, indices, numbering{d.IndexVectorDim, d.ScatterDimsToOperandDims, d.InputBatchingDims, d.ScatterIndicesBatchingDims, slice, d.InsertedWindowDims, false})
+	w, err := newWindows(e, "scatter", shape, indices, numbering{d.IndexVectorDim, d.ScatterDimsToOperandDims, d.InputBatchingDims, d.ScatterIndicesBatchingDims, slice, d.InsertedWindowDims, false, d.Entire})
 	if err != nil {
 		return nil, err
 	}
