@@ -147,8 +147,40 @@ func (f *form) planColumns(r *region, narrow int64) {
 	for f.lanes*f.rowsPerBlock < most && (int64(f.lanes)*4 < f.length || f.lanes*f.rowsPerBlock < 32) {
 		f.lanes *= 2
 	}
-	f.block = f.lanes * f.rowsPerBlock
+	for f.block = f.lanes * f.rowsPerBlock; f.block > 32 && f.columnBytes(r) > sharedBytes; f.block /= 2 {
+		f.lanes /= 2
+	}
 	f.planCluster(r, (runs+int64(f.rowsPerBlock)-1)/int64(f.rowsPerBlock), f.length/int64(f.lanes))
+}
+
+// columnBytes is the shared memory of a block that folds columns, at most: fold_columns has shares of all
+// warps for each type and operation, fold_cluster those of the block, and what they fold to, for each fold.
+func (f *form) columnBytes(r *region) (bytes int64) {
+	columns := int64(f.rowsPerBlock) * f.width
+	seen := map[accumulator]bool{} // look-up only
+	for _, n := range r.nodes {
+		if _, ok := fusion.ReducedDims(n); !ok {
+			continue
+		}
+		for part := range 2 {
+			if part == 1 && !isSoftmax(n) {
+				continue
+			}
+			a, _ := accumulatorOf(reduction{n, part})
+			size := int64(8)
+			switch {
+			case a.functor == "First":
+				size = 16
+			case a.typ == "f32" || a.typ == "sum32" || a.typ == "soft32":
+				size = 4
+			}
+			if bytes += 2 * columns * size; !seen[a] {
+				bytes += int64(f.block/32) * (columns + 1) * size
+			}
+			seen[a] = true
+		}
+	}
+	return bytes
 }
 
 // planCluster shares each row among the blocks of a cluster, where rows are so few that blocks do

@@ -10,8 +10,11 @@
 package clang
 
 import (
+	"bytes"
 	_ "embed"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -26,15 +29,46 @@ const command = "clang-19"
 // compiler it says so in the log.
 func Check(t testing.TB, name, source string) {
 	t.Helper()
+	compile(t, name, source, "-fsyntax-only")
+}
+
+// SharedLimit is the static shared memory that a kernel may have: what has more does not load.
+const SharedLimit = 48 << 10
+
+// Shared is how many bytes of static shared memory the kernels of a translation unit have together, 0
+// without the compiler.
+func Shared(t testing.TB, name, source string) (n int) {
+	t.Helper()
+	size := map[string]int{"8": 1, "16": 2, "32": 4, "64": 8}
+	for _, v := range shared.FindAllStringSubmatch(compile(t, name, source, "-O1", "-S", "-o", "-"), -1) {
+		length := 1
+		if v[2] != "" {
+			length, _ = strconv.Atoi(v[2])
+		}
+		n += size[v[1]] * length
+	}
+	return n
+}
+
+// shared is a variable of PTX.
+var shared = regexp.MustCompile(`\.shared \.align \d+ \.[bsuf](\d+) [\w$]+(?:\[(\d+)\])?;`)
+
+// compile runs the compiler, and gives what it prints.
+func compile(t testing.TB, name, source string, args ...string) string {
+	t.Helper()
 	path, err := exec.LookPath(command)
 	if err != nil {
 		t.Logf("%s is not checked for CUDA: no %s (Debian package %s)", name, command, command)
-		return
+		return ""
 	}
-	cmd := exec.Command(path, "-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "--cuda-gpu-arch=sm_90", "--cuda-feature=+ptx80",
-		"-std=c++17", "-fsyntax-only", "-w", "-ferror-limit=5", "-")
+	cmd := exec.Command(path, append([]string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "--cuda-gpu-arch=sm_90", "--cuda-feature=+ptx80",
+		"-std=c++17", "-w", "-ferror-limit=5", "-"}, args...)...)
 	cmd.Stdin = strings.NewReader(header + "#line 1 \"" + name + "\"\n" + source)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s does not compile: %v\n%s", name, err, out)
+	var says bytes.Buffer
+	cmd.Stderr = &says
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%s does not compile: %v\n%s", name, err, says.Bytes())
 	}
+	return string(out)
 }
