@@ -203,7 +203,7 @@ func (g *generator) compute(v *ir.Value, at []index.Expr) (string, error) {
 	case ir.OpIndexPut, ir.OpIndexAdd:
 		return g.indexPut(v, at)
 	case ir.OpGather:
-		in, err := g.pos(n, 1, at, g.r.shape(n.Arg(0))[dimOf(n)], true)
+		in, err := g.pos(n, 1, at, g.r.shape(n.Arg(0))[dimOf(n)], false)
 		if err != nil {
 			return "", err
 		}
