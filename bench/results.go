@@ -112,7 +112,7 @@ func reportFlat(t *Console, all []step.Result) {
 // expected where they are furthest.
 func (got results) worst(t *Console, j *Job, all []step.Result) {
 	for _, r := range worstRanks(all) {
-		if value, ok := got.loss(j, r.Rank); ok && !r.Backward && r.Output == 0 {
+		if value, ok := got.loss(j, r.Rank); ok && !r.Backward && r.Output == j.pair.Loss() {
 			fmt.Fprintf(t.Out, "loss %.6f, relative error %.2g\n", value, r.Diff.Rel)
 		}
 	}
@@ -125,19 +125,20 @@ func (got results) worst(t *Console, j *Job, all []step.Result) {
 	}
 }
 
-// loss is forward output 0 of a rank, if it is a scalar.
+// loss is the loss of a rank, if it is a scalar.
 func (got results) loss(j *Job, rank int) (float64, bool) {
+	at := j.pair.Loss()
 	if s := got.prints[rank]; s != nil {
-		p, ok := s.Prints[fingerprint.Key{Func: j.pair.Name + ".fw"}]
+		p, ok := s.Prints[fingerprint.Key{Func: j.pair.Name + ".fw", Output: at}]
 		if !ok || p.Elems != 1 {
 			return 0, false
 		}
 		return p.First()
 	}
-	if len(got.outs[rank][0]) == 0 {
+	if len(got.outs[rank][0]) <= at {
 		return 0, false // a stage
 	}
-	t := got.outs[rank][0][0]
+	t := got.outs[rank][0][at]
 	if len(t.Shape) > 0 {
 		return 0, false
 	}

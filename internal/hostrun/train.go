@@ -22,7 +22,6 @@ type Training struct {
 
 	Fw, Bw Step
 	Progs  [2]*program.Program // of the halves
-	loss   int                 // which of forward's outputs: the first that no input is donated to
 	feeds  []feed              // by input of Backward
 	fw, bw map[string]string   // by parameter: its buffer; look-up only
 }
@@ -44,9 +43,6 @@ func NewTraining(testdata, name string, rate float64, compile func(*ir.Func) (*p
 	}
 	if t.Backward, err = step.SGD(pair, rate); err != nil {
 		return nil, err
-	}
-	for slices.ContainsFunc(pair.Forward.Donations(), func(d ir.Donation) bool { return d.Result == t.loss }) {
-		t.loss++
 	}
 	sources, err := pair.Sources()
 	if err != nil {
@@ -163,7 +159,7 @@ func (t *Training) Reference(ctx context.Context, steps int) (losses, in [][]int
 		in = next
 		var loss []interp.Tensor
 		for r := range fw {
-			loss = append(loss, fw[r][t.loss])
+			loss = append(loss, fw[r][t.Pair.Loss()])
 		}
 		losses = append(losses, loss)
 	}
@@ -232,11 +228,11 @@ func (x *Trainee) Step(fw, bw func(inputs []rt.Value) ([]rt.Value, error)) (loss
 	}
 	x.first = make([]rt.Value, len(x.first)) // all are where they were
 	for i, v := range got {
-		if (v.Data != nil) != (i == x.Training.loss) {
+		if (v.Data != nil) != (i == x.Training.Pair.Loss()) {
 			return nil, fmt.Errorf("output %d is given to the host: %v", i, v.Data != nil)
 		}
 	}
-	loss = got[x.Training.loss].Data
+	loss = got[x.Training.Pair.Loss()].Data
 	if got, err = bw(x.tangents); err != nil {
 		return nil, err
 	}

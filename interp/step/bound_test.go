@@ -149,3 +149,17 @@ func TestBitsAreCompared(t *testing.T) {
 		}
 	}
 }
+
+// New values of what a step updates stand in front of the loss.
+func TestLossIsBehindUpdates(t *testing.T) {
+	p := parsePair(t, `world 1
+func @fw(%n: i64[] {donate=0}, %x: f32[4]) -> (i64[], f32[], f32[4]) {
+  %m = add %n {scalar=1} : i64[]
+  %l = sum %x : f32[]
+  return %m, %l, %x
+}
+`, "fw")
+	if k := p.Loss(); k != 1 {
+		t.Errorf("the loss is output %d", k)
+	}
+}

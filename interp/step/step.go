@@ -27,7 +27,7 @@ import (
 // Pair is a training step.
 type Pair struct {
 	Name     string
-	Forward  *ir.Func // its first output is the loss
+	Forward  *ir.Func // its first output, but for new values of inputs that are donated to them, is the loss
 	Backward *ir.Func // its outputs are the gradients of the parameters; nil if the step has none
 
 	first int // of the forward outputs as traced, that backward takes; 0 where the functions say it
@@ -114,6 +114,16 @@ func readFile(path string) (*ir.Func, error) {
 		return nil, err
 	}
 	return r.Func, nil
+}
+
+// Loss is the number of the loss among forward's output tensors: in front of it stand the new values of inputs
+// that the step updates, such as running statistics.
+func (p *Pair) Loss() int {
+	k := 0
+	for donated := p.Forward.Donations(); slices.ContainsFunc(donated, func(d ir.Donation) bool { return d.Result == k }); {
+		k++
+	}
+	return k
 }
 
 // World is the number of ranks.
