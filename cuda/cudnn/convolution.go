@@ -239,7 +239,7 @@ func (v *convolution) arrange() {
 func (v *convolution) in(last bool) {
 	v.last, v.moved = last, 0
 	for _, t := range []*operand{&v.x, &v.y, &v.w} {
-		if t.move = !t.fits(v.last) || t.At%16 != 0; t.move {
+		if t.move = !t.fits(v.last) || t.At%tensorAlign != 0; t.move {
 			v.moved++
 		}
 		t.settle(v.last)

@@ -191,6 +191,19 @@ func TestRefusals(t *testing.T) {
 	if !errors.Is(err, library.ErrNotServed) || !errors.As(err, &e) || e.Text != "no such pattern 0" || e.On != "operation graph" {
 		t.Errorf("an unknown pattern: %v", err)
 	}
+	for _, name := range []string{"bias", "lse"} { // descriptors promise 16 bytes
+		fw, bw, _, _, _, _ := c.calls(t)
+		k := fw
+		if t := &fw.Ins[3]; name == "bias" {
+			t.At += 8
+		} else {
+			k = bw
+			bw.Ins[5].At += 4
+		}
+		if _, err := l.Plan(k); !errors.Is(err, library.ErrNotServed) || !strings.Contains(err.Error(), "no multiple of 16 bytes") {
+			t.Errorf("a misaligned %s: %v", name, err)
+		}
+	}
 	if _, err := Open(nil, &symm.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*dl.LoadError)) {
 		t.Errorf("another folder: %v", err)
 	}

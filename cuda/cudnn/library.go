@@ -346,13 +346,22 @@ func (l *Library) serves(p *attention.Problem) error {
 	if b := p.Bias; b != nil && b.DType != p.DType && b.DType != dtype.F32 {
 		return not("a bias of type %v", b.DType)
 	}
+	for _, t := range []*library.Tensor{&p.LSE, p.Bias} {
+		if t != nil && t.At%tensorAlign != 0 {
+			return not("a tensor of shape %v at %#x, which is no multiple of %d bytes", t.Shape, t.At, tensorAlign)
+		}
+	}
 	return nil
 }
+
+// tensorAlign is what the addresses of all tensors are multiples of, as their descriptors say: engines
+// move as many bytes at a time.
+const tensorAlign = 16
 
 // aligned says that rows are contiguous and begin at multiples of 16 bytes.
 func aligned(t *library.Tensor) bool {
 	size := int64(t.DType.Size())
-	if t.Strides[3] != 1 && t.Shape[3] != 1 || uint64(t.At)%16 != 0 {
+	if t.Strides[3] != 1 && t.Shape[3] != 1 || t.At%tensorAlign != 0 {
 		return false
 	}
 	for i := range 3 {

@@ -98,7 +98,7 @@ func (l *lowering) graph(g *graph) (desc, error) {
 }
 
 func (l *lowering) tensor(t *tensor) (desc, error) {
-	align := int64(16)
+	align := int64(tensorAlign)
 	if t.role == scalar {
 		align = 4
 	}
