@@ -112,7 +112,7 @@ func (s Skinny) fits(p *Problem) error {
 		return errors.New("the kernel adds no bias")
 	case p.Type != dtype.BF16 || p.Out != dtype.BF16:
 		return errors.New("the kernel is for bf16")
-	case p.Batch != 1 || !x.Trans || y.Trans && p.N > 1:
+	case p.Batch != 1 || !x.Trans || y.Trans:
 		return errors.New("the kernel needs k contiguous in both operands, and no batch")
 	case x.Align < 16 || y.Align < 16 || p.D.Align < 4 || x.LD%8 != 0 || y.LD%8 != 0 && p.N > 1 || p.D.LD%2 != 0 && p.N > 1:
 		return errors.New("the kernel needs rows that are aligned to 16 bytes")

@@ -339,7 +339,7 @@ func TestSkinnyKernels(t *testing.T) {
 	for name, change := range map[string]func(*Problem){
 		"batch": func(p *Problem) { p.Batch = 2 }, "f32": func(p *Problem) { p.Type = dtype.F32 }, "out f32": func(p *Problem) { p.Out = dtype.F32 },
 		"k": func(p *Problem) { p.K = 4100 }, "tokens": func(p *Problem) { p.N = 17 }, "weights not transposed": func(p *Problem) { p.X.Trans = false },
-		"a transposed": func(p *Problem) { p.Y.Trans = true }, "leading dimension": func(p *Problem) { p.X.LD = 4098 },
+		"a transposed": func(p *Problem) { p.Y.Trans = true }, "one row with gaps": func(p *Problem) { p.N, p.Y.Trans, p.Y.LD = 1, true, 2 }, "leading dimension": func(p *Problem) { p.X.LD = 4098 },
 		"alignment": func(p *Problem) { p.Y.Align = 8 }, "odd result": func(p *Problem) { p.D.LD = 3585 }, "k too large": func(p *Problem) { p.K = 1 << 16 },
 	} {
 		q := p
