@@ -78,6 +78,9 @@ func groupedOf(c *library.Call) (*grouped, error) {
 	p.a.arrange(p.rows, p.depth, p.groups)
 	p.b.arrange(p.cols, p.depth, p.groups)
 	p.out.arrange(p.rows, p.cols, p.groups)
+	if blocks, across, _ := p.blocks(); !p.inner && across > 0 && blocks/across > math.MaxInt32/groupedSide { // rows that blocks count
+		return nil, fmt.Errorf("%w: %s of %d rows in %d groups", library.ErrNotServed, c.Op, p.rows, p.groups)
+	}
 	return p, nil
 }
 

@@ -250,6 +250,7 @@ func TestGroupedRefusals(t *testing.T) {
 		{"two types", []library.Tensor{mat(bf, 4, 8), mat(dtype.F16, 2, 8, 3), mat(i32, 2)}, mat(bf, 4, 3), false},
 		{"ends of bytes", []library.Tensor{mat(bf, 4, 8), mat(bf, 2, 8, 3), mat(dtype.U8, 2)}, mat(bf, 4, 3), false},
 		{"many rows", []library.Tensor{mat(bf, 1<<31, 8), mat(bf, 2, 8, 3), mat(i32, 2)}, mat(bf, 1<<31, 3), false},
+		{"many rows of many groups", []library.Tensor{mat(bf, 1<<31-2048, 8), mat(bf, 64, 8, 3), mat(i32, 64)}, mat(bf, 1<<31-2048, 3), false},
 		{"more groups than ends", []library.Tensor{mat(bf, 4, 8), mat(bf, 3, 8, 3), mat(i32, 2)}, mat(bf, 4, 3), true},
 		{"other inner indices", []library.Tensor{mat(bf, 4, 8), mat(bf, 2, 9, 3), mat(i32, 2)}, mat(bf, 4, 3), true},
 		{"two batches", []library.Tensor{mat(bf, 2, 4, 8), mat(bf, 2, 8, 3), mat(i32, 2)}, mat(bf, 2, 4, 3), true},
