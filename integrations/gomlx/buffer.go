@@ -1,6 +1,7 @@
 package gomlx
 
 import (
+	"reflect"
 	"sync"
 
 	"github.com/gomlx/compute"
@@ -42,22 +43,32 @@ func (b *Backend) BufferFromFlatData(d compute.DeviceNum, flat any, shape shapes
 	if err := b.takes(d, shape); err != nil {
 		return nil, err
 	}
-	own := dtypes.MakeAnySlice(shape.DType, shape.Size())
-	if from := dtypes.UnsafeByteSliceFromAny(flat); len(from) != len(dtypes.UnsafeByteSliceFromAny(own)) {
-		return nil, errors.Errorf("concert: %d bytes for a buffer of shape %s", len(from), shape)
+	if err := elements(flat, shape); err != nil {
+		return nil, err
 	}
+	own := dtypes.MakeAnySlice(shape.DType, shape.Size())
 	dtypes.CopyAnySlice(own, flat)
 	return &Buffer{b: b, dev: d, shape: shape, flat: own}, nil
 }
 
 func (b *Backend) takes(d compute.DeviceNum, shape shapes.Shape) error {
-	switch _, ok := elementTypes[shape.DType]; {
+	switch {
 	case b.IsFinalized():
 		return errFinalized
 	case d < 0 || int(d) >= b.devices:
 		return errors.Errorf("concert: there is no device %d of %d", d, b.devices)
-	case !ok:
-		return errors.Wrapf(compute.ErrNotImplemented, "concert: element type %s", shape.DType)
+	}
+	return supported(shape)
+}
+
+// elements is an error unless flat is a slice of the shape's Go type and size.
+func elements(flat any, shape shapes.Shape) error {
+	v := reflect.ValueOf(flat)
+	if !v.IsValid() || v.Kind() != reflect.Slice || v.Type().Elem() != shape.DType.GoType() {
+		return errors.Errorf("concert: a %T for a tensor of shape %s, whose elements are a []%s", flat, shape, shape.DType.GoType())
+	}
+	if v.Len() != shape.Size() {
+		return errors.Errorf("concert: %d elements for a tensor of shape %s", v.Len(), shape)
 	}
 	return nil
 }
@@ -157,10 +168,10 @@ func (u *Buffer) Finalize() error {
 // ToFlatData copies the elements to a slice of the shape's Go type. What is large, or in pieces, stays
 // where it is: the next program needs it there.
 func (u *Buffer) ToFlatData(flat any) error {
-	to := dtypes.UnsafeByteSliceFromAny(flat)
-	if a, b := len(to), u.shape.Size()*int(u.shape.DType.Size()); a != b {
-		return errors.Errorf("concert: %d bytes for a buffer of %d", a, b)
+	if err := elements(flat, u.shape); err != nil {
+		return err
 	}
+	to := dtypes.UnsafeByteSliceFromAny(flat)
 	u.mu.Lock()
 	pieces := u.pieces != nil && u.flat == nil
 	u.mu.Unlock()

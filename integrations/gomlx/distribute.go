@@ -214,15 +214,18 @@ func (f *function) AllReduce(operands []compute.Value, kind compute.ReduceOpType
 	if f.n.meshes != nil {
 		return nil, errors.Errorf("concert: AllReduce in computation %q, which is partitioned", f.n.name)
 	}
-	if f.n.world() == 1 {
-		return operands, nil
-	}
 	rows := make([]string, len(groups))
 	for i, g := range groups {
 		if len(g) != len(groups[0]) || len(g) == 0 {
 			return nil, errors.Errorf("concert: AllReduce over groups %v, which are not of one size", groups)
 		}
+		if slices.ContainsFunc(g, func(d int) bool { return d < 0 || d >= f.n.world() }) {
+			return nil, errors.Errorf("concert: AllReduce over groups %v of %d devices", groups, f.n.world())
+		}
 		rows[i] = list(g)
+	}
+	if f.n.world() == 1 {
+		return operands, nil
 	}
 	if len(rows) == 0 {
 		return nil, errors.New("concert: AllReduce over no groups")

@@ -177,6 +177,9 @@ func (f *function) Bitcast(x compute.Value, dtype dtypes.DType) (compute.Value, 
 		return nil, err
 	}
 	v := in[0]
+	if err := supported(shapes.Make(dtype)); err != nil {
+		return nil, err
+	}
 	if v.shape.DType == dtypes.Bool || dtype == dtypes.Bool {
 		return f.bitcastBool(v, dtype)
 	}

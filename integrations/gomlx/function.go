@@ -116,7 +116,14 @@ func (f *function) Constant(flat any, dims ...int) (compute.Value, error) {
 	if err := f.open(); err != nil {
 		return nil, err
 	}
-	shape := shapes.Make(dtypes.FromGoType(reflect.TypeOf(flat).Elem()), dims...)
+	t := reflect.TypeOf(flat)
+	if t == nil || t.Kind() != reflect.Slice {
+		return nil, errors.Errorf("concert: Constant of a %T, want a slice", flat)
+	}
+	if slices.ContainsFunc(dims, func(n int) bool { return n < 0 }) {
+		return nil, errors.Errorf("concert: Constant of dimensions %v", dims)
+	}
+	shape := shapes.Make(dtypes.FromGoType(t.Elem()), dims...)
 	if err := supported(shape); err != nil {
 		return nil, err
 	}

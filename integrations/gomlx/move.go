@@ -156,6 +156,16 @@ func (f *function) DynamicUpdateSlice(x, update compute.Value, starts []compute.
 }
 
 func (f *function) Gather(x, indices compute.Value, indexVectorAxis int, offsetAxes, collapsed, startIndexMap, sizes []int, sorted bool) (compute.Value, error) {
+	defer f.n.sites.once()()
+	at, err := f.values([]compute.Value{indices})
+	if err != nil {
+		return nil, err
+	}
+	if dims := at[0].shape.Dimensions; indexVectorAxis == len(dims) { // which shapeinference looks for
+		if indices, err = f.Reshape(indices, append(slices.Clone(dims), 1)...); err != nil {
+			return nil, err
+		}
+	}
 	return f.apply([]compute.Value{x, indices}, func(in []shapes.Shape) (shapes.Shape, error) {
 		return shapeinference.Gather(in[0], in[1], indexVectorAxis, offsetAxes, collapsed, startIndexMap, sizes, sorted)
 	}, func(in []*value) string {
