@@ -19,7 +19,8 @@ func (m *Module) Clone() *Module {
 }
 
 // Clone returns a deep copy of f in a module of its own, which has the functions that its nodes
-// run, and else the groups, symbols and checks of f's. Node and value ids are kept.
+// run, and else the groups, symbols and checks of f's. Node and value ids are kept. If f is a stage,
+// its copy keeps to what the other stages do, though it stands alone.
 func (f *Func) Clone() *Func {
 	all := []*Func{f}
 	for i := 0; i < len(all); i++ {
@@ -31,7 +32,11 @@ func (f *Func) Clone() *Func {
 			}
 		}
 	}
-	return f.mod.cloneOf(all).funcs[0]
+	c := f.mod.cloneOf(all).funcs[0]
+	if c.cutFrom == nil {
+		c.cutFrom, _ = f.mod.StagesOf(f)
+	}
+	return c
 }
 
 // cloneOf is a copy of the module with some of its functions, without stages.
@@ -55,7 +60,7 @@ func (m *Module) cloneOf(funcs []*Func) *Module {
 
 func (f *Func) clone(m *Module) *Func {
 	c := &Func{Name: f.Name, mod: m, nodes: make([]*Node, len(f.nodes)), values: make([]*Value, len(f.values)),
-		names: make(map[string]*Node, len(f.names)), suffix: maps.Clone(f.suffix), version: f.version, pos: f.pos}
+		names: make(map[string]*Node, len(f.names)), suffix: maps.Clone(f.suffix), version: f.version, pos: f.pos, cutFrom: f.cutFrom}
 	for i, v := range f.values {
 		if v != nil {
 			d := *v

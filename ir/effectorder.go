@@ -9,7 +9,10 @@ package ir
 //   - what names a symbol follows the read_size that reads it;
 //   - order-only edges hold (Node.After);
 //   - an opaque call that communicates is a fence: it keeps its place among all
-//     communication. Waits are local to a rank, so no fence holds them.
+//     communication. Waits are local to a rank, so no fence holds them;
+//   - a collective between stages follows the one before it in its group, which the other stages
+//     issue in that order, and a wait for one follows all that were started before it: another
+//     stage may not get to what is waited for without them.
 //
 // What a write has to precede needs no word: its versions are operands there.
 type EffectOrder struct {
@@ -21,6 +24,7 @@ type EffectOrder struct {
 	sizes      map[string]*Node // by symbol: who reads it; look-up only
 	fence      *Node            // the last opaque call that communicates
 	comms      []*Node          // collectives since then
+	links      []*Node          // the last collective between stages of each group
 }
 
 // NewEffectOrder prepares to follow f. O(nodes + values).
@@ -58,6 +62,13 @@ func (o *EffectOrder) Next(n *Node, before []*Node) []*Node {
 	case n.op.IsCollective():
 		after(o.fence)
 		o.comms = append(o.comms, n)
+		if n.betweenStages() {
+			o.link(n, after)
+		}
+	case n.op == OpWaitTensor && o.links != nil && n.betweenStages():
+		for _, p := range o.links {
+			after(p)
+		}
 	case effects&EffectCommunicates != 0:
 		after(o.fence)
 		for _, p := range o.comms {
@@ -90,6 +101,18 @@ func (o *EffectOrder) Next(n *Node, before []*Node) []*Node {
 		o.lastWrite = n
 	}
 	return before
+}
+
+// link puts a collective between stages behind the last one of its group.
+func (o *EffectOrder) link(n *Node, after func(p *Node)) {
+	for i, p := range o.links {
+		if p.group == n.group {
+			after(p)
+			o.links[i] = n
+			return
+		}
+	}
+	o.links = append(o.links, n)
 }
 
 func (o *EffectOrder) read(n *Node, v *Value) {

@@ -180,6 +180,8 @@ type Func struct {
 	suffix  map[string]int   // last suffix tried for a base name, so that naming stays linear
 	version int64            // grows with every edit
 	pos     Pos
+
+	cutFrom *Stages // of a stage that was copied without the others; else the module has them
 }
 
 // Module returns the module that f belongs to.

@@ -18,8 +18,9 @@ import "slices"
 // which the edges were added. The caller must not change the list.
 func (n *Node) After() []*Node { return n.after }
 
-// Ordered reports whether n has order-only edges at either end.
-func (n *Node) Ordered() bool { return len(n.after)+len(n.before) > 0 }
+// Ordered reports whether n has order-only edges at either end, or is a collective between stages or
+// the wait for one, which keep an order, too.
+func (n *Node) Ordered() bool { return len(n.after)+len(n.before) > 0 || n.betweenStages() }
 
 // AddAfter adds order-only edges: n has to come after each of the others, which the
 // verifier checks. Edges that are there already are not added again.

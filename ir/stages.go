@@ -86,6 +86,33 @@ func (m *Module) StagesOf(f *Func) (*Stages, int) {
 	return nil, -1
 }
 
+// betweenStages reports whether n is a collective in which several stages take part, or waits for one.
+// What one stage makes of it the others have to make of theirs, and what runs on one function does not
+// see them: such a collective stays what it is, in its place among those of its group and before the
+// waits that it stands before.
+func (n *Node) betweenStages() bool {
+	if c := awaited(n); c != nil {
+		n = c
+	}
+	return n.op.IsCollective() && n.group != nil && n.fn != nil && n.fn.crosses(n.group)
+}
+
+// crosses reports whether other stages than f take part in its collectives on g.
+func (f *Func) crosses(g *Group) bool {
+	s, at := f.cutFrom, 0
+	switch {
+	case s != nil:
+		at = slices.Index(s.Funcs, f.Name)
+	case len(f.mod.stages) > 0:
+		s, at = f.mod.StagesOf(f)
+	}
+	if s == nil || s.Group == nil || len(s.Group.Ranks) == 0 || at < 0 || at >= len(s.Group.Ranks[0]) {
+		return false
+	}
+	sub, _ := g.Of(s.Group.Ranks[0][at]) // all ranks of a stage have the same peers
+	return slices.ContainsFunc(sub, func(q int) bool { return s.Index(q) != at })
+}
+
 // ruleStages checks who runs what, and that stages issue the same collectives between them and do
 // not deadlock.
 func ruleStages(v *verifier) {

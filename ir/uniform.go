@@ -1,6 +1,10 @@
 package ir
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+)
 
 // Which values are equal on all ranks. Ranks that go different ways in a while or a case must
 // not run collectives there, so the verifier asks what decides. Everything counts as equal
@@ -129,6 +133,26 @@ func (u *uniformity) same(n *Node) bool {
 		return false
 	}
 	return !slices.ContainsFunc(n.args, func(a *Value) bool { return !u.of(a) })
+}
+
+// AssertUniform writes uniform=true to what communicates in a loop or a branch where all ranks are known
+// to go the same way. A rewrite that keeps the numbers keeps this, but what shows it may go: an
+// all_reduce over all ranks becomes several over some of them.
+func (m *Module) AssertUniform() {
+	var u *uniformity
+	for _, f := range m.funcs {
+		for _, n := range f.Order() {
+			if n.op.info().Bodies == nil || n.Effects()&EffectCommunicates == 0 || n.attrs.Bool(UniformKey, false) {
+				continue
+			}
+			if u == nil {
+				u = newUniformity(m)
+			}
+			if u.decides(n) {
+				f.SetAttrs(n, n.attrs.With(UniformKey, attr.Bool(true)))
+			}
+		}
+	}
 }
 
 // sameWay reports whether all ranks go the same way in a node.

@@ -122,7 +122,15 @@ func runnable(t *testing.T, a *txtar.Archive) *ir.Module {
 
 // beyondHost says why the test cannot run a function on the host device.
 func beyondHost(f *ir.Func) string {
+	if s, _ := f.Module().StagesOf(f); s != nil {
+		return "it is a stage, which runs beside others"
+	}
 	for _, n := range f.Order() {
+		for _, b := range n.Bodies() {
+			if why := beyondHost(b); why != "" {
+				return why
+			}
+		}
 		switch {
 		case n.Op() == ir.OpCall:
 			return "opaque calls need functions of the caller"

@@ -127,6 +127,9 @@ func (g *Manager) RunContext(ctx context.Context, m *ir.Module, p *Pipeline) (*R
 	if err := m.Verify(); err != nil {
 		return &r.report, err
 	}
+	if r.steps > 0 {
+		m.AssertUniform()
+	}
 	r.text = r.textOf(m)
 	if g.Validate.Wants(m) && g.Verify == VerifyEach {
 		r.valid = &validator{}

@@ -20,8 +20,16 @@ func SameResults(before, after *ir.Module, seed uint64, tolerance float64) error
 }
 
 func sameResults(before, after *ir.Module, seed uint64, tolerance float64, calls map[string]interp.CallFunc) error {
+	for _, s := range before.Stages() {
+		if err := sameStages(before, after, s, seed, tolerance, calls); err != nil {
+			return err
+		}
+	}
 	entries := before.Entries()
 	for _, f := range before.Funcs() {
+		if s, _ := before.StagesOf(f); s != nil {
+			continue // it ran beside the others
+		}
 		g, fw, bw := after.Func(f.Name), after.Func(f.Name+".fw"), after.Func(f.Name+".bw")
 		if g == nil && !slices.Contains(entries, f) {
 			continue // nodes ran it, which are compared where they stand
@@ -52,6 +60,34 @@ func sameResults(before, after *ir.Module, seed uint64, tolerance float64, calls
 		}
 	}
 	return nil
+}
+
+// sameStages is sameResults of stages, which run side by side.
+func sameStages(before, after *ir.Module, s *ir.Stages, seed uint64, tolerance float64, calls map[string]interp.CallFunc) error {
+	inputs := make([][]interp.Tensor, before.World)
+	for i, name := range s.Funcs {
+		all, err := interp.RandomInputs(before.Func(name), seed+uint64(i), interp.RandomOptions{})
+		if err != nil {
+			return fmt.Errorf("inputs of @%s: %w", name, err)
+		}
+		for _, r := range s.Ranks(i) {
+			inputs[r] = all[r]
+		}
+	}
+	opts := interp.Options{Poison: true, Seed: int64(seed), Calls: calls}
+	want, err := interp.RunStages(context.Background(), before, s, inputs, opts)
+	if err != nil {
+		return fmt.Errorf("running stages @%s before the passes: %w", s.Name, err)
+	}
+	k := slices.IndexFunc(after.Stages(), func(o *ir.Stages) bool { return o.Name == s.Name })
+	if k < 0 {
+		return fmt.Errorf("stages @%s are gone", s.Name)
+	}
+	got, err := interp.RunStages(context.Background(), after, after.Stages()[k], inputs, opts)
+	if err != nil {
+		return fmt.Errorf("running stages @%s after the passes: %w", s.Name, err)
+	}
+	return sameOutputs(before.Func(s.Funcs[0]), got, want, tolerance)
 }
 
 func sameOutputs(f *ir.Func, got, want [][]interp.Tensor, tolerance float64) error {

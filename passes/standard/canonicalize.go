@@ -173,13 +173,13 @@ func (c *canonicalizer) removeDead() {
 	order := append([]*ir.Node(nil), c.f.Order()...)
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
-		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn || deps.Used(n) {
+		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn || deps.Used(n) || n.Ordered() {
 			continue
 		}
 		wait := n.Op() == ir.OpWaitTensor
 		comm := drop && n.Op().IsCollective()
 		switch {
-		case wait && !(drop && n.Arg(0).Def().Op().IsCollective()):
+		case wait && !(drop && n.Arg(0).Def().Op().IsCollective() && !n.Arg(0).Def().Ordered()):
 			continue // it ends a collective that stays
 		case !wait && !comm && !n.Pure():
 			continue

@@ -77,10 +77,11 @@ func runCollectivesInMatmuls(ctx *passes.Context, f *ir.Func) error {
 				async--
 			}
 		case n.Op().IsCollective():
-			if m := matmulAfter(order[i:]); m != nil && flying == 0 && !n.Meta().Has(place.InMatmulKey) {
+			may := !n.Ordered() && !n.Meta().Has(place.InMatmulKey)
+			if m := matmulAfter(order[i:]); m != nil && flying == 0 && may {
 				gatherWithin(ctx, f, n, m)
 			}
-			if m := matmulBefore(order, i); m != nil && async == 0 && ours[n.Group()] == 0 && !n.Meta().Has(place.InMatmulKey) {
+			if m := matmulBefore(order, i); m != nil && async == 0 && ours[n.Group()] == 0 && may {
 				scatterWithin(ctx, f, n, m)
 			}
 			flying++
