@@ -203,7 +203,31 @@ func (c *comparison) effects() {
 		})
 	}
 	before, after := unmatched(plain(c.a), plain(c.b), func(e effect) string { return fmt.Sprint(e.what, e.args) })
+	before, after = withoutRounds(before, after)
 	c.paired("in-place writes are kept", before, after)
+}
+
+// withoutRounds leaves out the writes of rounds that the other side does not have: a loop whose body writes
+// storages of its own has no effect, and goes where nothing reads what it gives.
+func withoutRounds(before, after []effect) (b, a []effect) {
+	for len(before)+len(after) > 0 {
+		same := len(before) > 0 && len(after) > 0 && before[0].what == after[0].what
+		switch {
+		case !same && len(before) > 0 && before[0].round:
+			before = before[1:]
+			continue
+		case !same && len(after) > 0 && after[0].round:
+			after = after[1:]
+			continue
+		}
+		if len(before) > 0 {
+			b, before = append(b, before[0]), before[1:]
+		}
+		if len(after) > 0 {
+			a, after = append(a, after[0]), after[1:]
+		}
+	}
+	return b, a
 }
 
 // paired compares effects one by one.

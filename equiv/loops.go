@@ -46,8 +46,10 @@ func (r *reader) iterations(n *ir.Node) bool {
 			state[k].nums = o.tensors
 		}
 	}
-	for i := range m.effects[len(r.m.effects):] {
-		r.note(m.effects[len(r.m.effects)+i].kind)
+	rounds := m.effects[len(r.m.effects):]
+	for i := range rounds {
+		rounds[i].round = true
+		r.note(rounds[i].kind)
 	}
 	*r.m = m
 	for k, v := range n.DeclaredResults() {

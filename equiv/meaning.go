@@ -51,6 +51,8 @@ type effect struct {
 	what string // operation, attributes, group, layouts
 	self string // what tells its results apart
 	args []terms.ValueID
+
+	round bool // of an iteration of a loop that is read one by one
 }
 
 // Kinds of effects that keep their order among each other. In-place writes need
@@ -395,7 +397,7 @@ func (r *reader) effect(n *ir.Node, args []terms.ValueID) string {
 		}
 	}
 	r.note(eff)
-	r.m.effects = append(r.m.effects, effect{n.Name(), eff, what, self, args})
+	r.m.effects = append(r.m.effects, effect{node: n.Name(), kind: eff, what: what, self: self, args: args})
 	if eff&ir.EffectCommunicates != 0 {
 		r.m.fences++
 	}
