@@ -288,6 +288,12 @@ func (g *gen) busy(store int) bool {
 	return false
 }
 
+// writable reports whether a call may write v.
+func (g *gen) writable(v *value) bool {
+	fixed := g.prefix != "" && slices.ContainsFunc(g.params, func(p *param) bool { return p.of.store == v.store })
+	return !v.overlap && !g.busy(v.store) && !fixed
+}
+
 // inPlace writes to one or two tensors: nothing in flight may read them, and no two
 // elements of theirs lie in one place.
 func (g *gen) inPlace() bool {
@@ -301,7 +307,7 @@ func (g *gen) inPlace() bool {
 	var args []*value
 	for range []int{1, 1, 1, 2}[g.r.IntN(4)] {
 		x := g.pick(func(v *value) bool {
-			return !v.overlap && !g.busy(v.store) && !slices.ContainsFunc(args, func(a *value) bool { return a.store == v.store })
+			return g.writable(v) && !slices.ContainsFunc(args, func(a *value) bool { return a.store == v.store })
 		})
 		if x != nil {
 			args = append(args, x)
@@ -329,7 +335,7 @@ func (g *gen) inPlace() bool {
 
 // addTo writes to one tensor what it has and another, which it reads only.
 func (g *gen) addTo() bool {
-	x := g.pick(func(v *value) bool { return !v.overlap && !g.busy(v.store) })
+	x := g.pick(g.writable)
 	if x == nil {
 		return false
 	}
@@ -344,11 +350,18 @@ func (g *gen) addTo() bool {
 
 // otherCall is a call that computes, aliases or communicates.
 func (g *gen) otherCall() bool {
+	return g.callAny(g.r.IntN(4))
+}
+
+// call is one that computes or aliases.
+func (g *gen) call() bool { return g.callAny(1 + g.r.IntN(3)) }
+
+func (g *gen) callAny(kind int) bool {
 	x := g.pick(nil)
 	if !g.calls || x == nil {
 		return false
 	}
-	switch g.r.IntN(4) {
+	switch kind {
 	case 0:
 		var gr *group
 		if g.r.IntN(2) == 0 {

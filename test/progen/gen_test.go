@@ -43,7 +43,7 @@ func TestNew(t *testing.T) {
 	}
 	want = append(want, "inc", "flip", "addto", "twice", "view", "barrier", "writes and aliases", "write to an input", "write to a view", "write to a wait's result",
 		"async input", "async output", "returned twice", "input returned", "dead", "bucket", "empty", "scalar", "strided", "symbolic", "falling", "uneven",
-		"a collective in a body", "group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge",
+		"a collective in a body", "body in a body", "body that writes", "body that donates", "way that a reduction decides", "group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge",
 		"rows over rows", "from the end", "long chain of rows")
 	for _, w := range want {
 		if all[w] == 0 {
@@ -69,6 +69,26 @@ func features(m *ir.Module, all map[string]int) {
 			if n.Op() == ir.OpInput && r.Type().IsAsync() {
 				all["async input"]++
 			}
+		}
+	}
+}
+
+// bodyFeatures counts what a function that a node runs has.
+func bodyFeatures(by *ir.Node, b *ir.Func, all map[string]int) {
+	if by.Communicates() {
+		all["a collective in a body"]++
+		if !by.Attrs().Bool(ir.UniformKey, false) {
+			all["way that a reduction decides"]++
+		}
+	}
+	for _, n := range b.Order() {
+		switch {
+		case n.Op().Info().Bodies != nil:
+			all["body in a body"]++
+		case n.Effects()&ir.EffectWrites != 0:
+			all["body that writes"]++
+		case n.Op() == ir.OpInput && n.Attrs().Has("donate"):
+			all["body that donates"]++
 		}
 	}
 }
@@ -132,8 +152,8 @@ func nodeFeatures(n *ir.Node, all map[string]int) {
 	if op.IsView() && n.Arg(0).Def().Op().IsView() {
 		all["view of a view"]++
 	}
-	if op.Info().Bodies != nil && n.Communicates() {
-		all["a collective in a body"]++
+	for _, b := range n.Bodies() {
+		bodyFeatures(n, b, all)
 	}
 	if op == ir.OpCall {
 		callFeatures(n, all)

@@ -90,12 +90,15 @@ type gen struct {
 	spread  bool // most of it is about tensors that are spread over ranks
 	kinds   []family
 	bodies  []string // functions that nodes run
+
+	prefix       string // of their names
+	communicates bool   // whether they may
 }
 
 // New makes the program of a seed, and what its symbols stand for. Equal seeds give
 // equal programs.
 func New(seed uint64) Case {
-	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1, kinds: families}
+	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1, kinds: families, communicates: true}
 	g.world = []int{1, 2, 2, 2, 3, 4, 4, 5, 6, 8}[g.r.IntN(10)]
 	g.calls = g.r.IntN(3) > 0
 	g.joint, g.dirty = g.r.IntN(5) == 0, map[int]bool{}

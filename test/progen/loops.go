@@ -9,14 +9,20 @@ import (
 )
 
 // Loops and branches. A body is made as programs are, of fewer kinds of operations: it draws no
-// numbers and writes nothing in place. It communicates only where a constant says how long the
-// loop is, or which branch runs.
+// numbers and writes none of its inputs in place. It communicates only where all ranks go the same way:
+// a constant says how long the loop is, or which branch runs, or a number that is reduced over all ranks.
 
-var inBodies = []family{
-	{4, (*gen).unary}, {5, (*gen).binary}, {2, (*gen).convert}, {2, (*gen).ternary}, {2, (*gen).reduce}, {4, (*gen).view}, {2, (*gen).matmul}, {2, (*gen).move}, {2, (*gen).indexed},
+// inBodies are the kinds of operations of a body.
+func inBodies(communicates bool) []family {
+	out := []family{
+		{4, (*gen).unary}, {5, (*gen).binary}, {2, (*gen).convert}, {2, (*gen).ternary}, {2, (*gen).reduce}, {4, (*gen).view}, {2, (*gen).matmul}, {2, (*gen).move}, {2, (*gen).indexed},
+		{3, (*gen).inPlace}, {1, (*gen).call}, {2, (*gen).nested},
+	}
+	if communicates {
+		out = append(out, family{6, (*gen).collective}, family{6, (*gen).waitAny}, family{2, (*gen).shard}, family{4, (*gen).row})
+	}
+	return out
 }
-
-var acrossBodies = append(slices.Clone(inBodies), family{6, (*gen).collective}, family{6, (*gen).waitAny}, family{2, (*gen).shard}, family{4, (*gen).row})
 
 // row reads a row of a table at the loop's counter.
 func (g *gen) row() bool {
@@ -34,10 +40,7 @@ func (g *gen) row() bool {
 // control adds a loop or a choice, with its bodies.
 func (g *gen) control() bool {
 	var carried, more []*value
-	plain := func(v *value) bool {
-		_, static := v.typ.Shape().Static()
-		return static && !v.varying && !v.overlap && !slices.Contains(carried, v)
-	}
+	plain := func(v *value) bool { return !v.varying && !v.overlap && !slices.Contains(carried, v) }
 	for range 1 + g.r.IntN(3) {
 		if v := g.pick(plain); v != nil {
 			carried = append(carried, v)
@@ -55,25 +58,40 @@ func (g *gen) control() bool {
 	for _, v := range carried {
 		results = append(results, ir.TensorOf(v.typ.DType(), v.typ.Shape()))
 	}
-	known := g.r.IntN(2) == 0
-	at := g.start(known)
+	at, p := g.start()
 	if at == nil {
 		return false
 	}
 	if g.r.IntN(3) == 0 {
-		return g.choice(at, carried, more, results, known)
+		return g.choice(at, carried, more, results, p)
 	}
-	return g.loop(at, carried, more, results, known)
+	return g.loop(at, carried, more, results, p)
 }
 
+// nested is a loop or a choice in a body.
+func (g *gen) nested() bool { return strings.Count(g.prefix, "_") < 2 && g.control() }
+
+// path says what decides how long a loop is or which branch runs.
+type path int
+
+const (
+	own   path = iota // each rank for itself
+	known             // a constant
+	equal             // what is reduced over all ranks
+)
+
 // start is a small number: a constant, or what an input says.
-func (g *gen) start(known bool) *value {
+func (g *gen) start() (*value, path) {
 	one := ir.Tensor(ir.I64)
-	if known {
-		return first(g.emit(ir.OpFull, nil, list("value", int64(g.r.IntN(3))), nil, one))
+	if g.r.IntN(2) == 0 {
+		return first(g.emit(ir.OpFull, nil, list("value", int64(g.r.IntN(3))), nil, one)), known
 	}
-	x := g.given(one, "")
-	return first(g.emit(ir.OpClamp, nil, list("min", int64(-1), "max", int64(3)), []*value{x}))
+	x := first(g.emit(ir.OpClamp, nil, list("min", int64(-1), "max", int64(3)), []*value{g.given(one, "")}))
+	all := slices.IndexFunc(g.groups, func(gr *group) bool { return gr.size() == g.world })
+	if x == nil || all < 0 || !g.communicates || g.r.IntN(2) == 0 {
+		return x, own
+	}
+	return g.through(ir.OpAllReduce, g.groups[all], 0, "max", x), equal
 }
 
 func first(l []*value) *value {
@@ -85,9 +103,12 @@ func first(l []*value) *value {
 
 // body makes a function of those inputs that gives results of those types.
 func (g *gen) body(name string, in, results []ir.Type, communicates, counts bool) (extra []ir.Type, text string, ok bool) {
-	b := &gen{r: g.r, world: g.world, groups: g.groups, grid: g.grid, assigns: 1, dirty: map[int]bool{}, kinds: inBodies}
-	if communicates {
-		b.kinds = acrossBodies
+	b := &gen{r: g.r, world: g.world, groups: g.groups, grid: g.grid, assigns: 1, calls: g.calls, dirty: map[int]bool{}, prefix: name + "_", communicates: communicates && g.communicates}
+	b.kinds = inBodies(b.communicates)
+	for _, s := range g.syms {
+		if !s.varying {
+			b.syms = append(b.syms, s)
+		}
 	}
 	for _, t := range in {
 		b.given(t, "")
@@ -121,19 +142,42 @@ func (g *gen) body(name string, in, results []ir.Type, communicates, counts bool
 	for _, p := range b.params[len(in):] {
 		extra = append(extra, p.of.typ)
 	}
+	if counts {
+		b.donateCarried(rets, types)
+	}
 	text = fmt.Sprintf("func @%s(%s) -> (%s) {\n  %s\n  return %s\n}\n", name, strings.Join(b.inputs, ", "), strings.Join(types, ", "), strings.Join(b.lines, "\n  "), strings.Join(rets, ", "))
-	return extra, text, !strings.Contains(text, "= rand")
+	return extra, text + strings.Join(b.bodies, ""), !strings.Contains(text, "= rand")
 }
 
-func (g *gen) loop(at *value, carried, more []*value, results []ir.Type, known bool) bool {
+// donateCarried lets results of an iteration lie where the operands lay that they replace: those that
+// lie with no input and no other result, in place of inputs that no result lies with.
+func (g *gen) donateCarried(rets, types []string) {
+	held := map[int]int{} // by storage: inputs and results that lie in it; look-up only
+	for _, p := range g.params {
+		held[p.of.store]++
+	}
+	lies := func(ref string) int {
+		return g.pool[slices.IndexFunc(g.pool, func(v *value) bool { return v.ref == ref })].store
+	}
+	for _, ref := range rets {
+		held[lies(ref)]++
+	}
+	for k, p := range g.params[:len(rets)] {
+		if held[p.of.store] == 1 && held[lies(rets[k])] == 1 && types[k] == p.of.typ.String() && g.r.IntN(3) == 0 {
+			g.inputs[p.at] += fmt.Sprintf(" {donate=%d}", k)
+		}
+	}
+}
+
+func (g *gen) loop(at *value, carried, more []*value, results []ir.Type, p path) bool {
 	carried, results = append([]*value{at}, carried...), append([]ir.Type{at.typ}, results...)
 	in := slices.Clone(results)
 	for _, v := range more {
 		in = append(in, v.typ)
 	}
 	n := len(g.bodies)
-	cond, body := fmt.Sprintf("more%d", n), fmt.Sprintf("round%d", n)
-	extra, text, ok := g.body(body, in, results, known, true)
+	cond, body := fmt.Sprintf("%smore%d", g.prefix, n), fmt.Sprintf("%sround%d", g.prefix, n)
+	extra, text, ok := g.body(body, in, results, p != own, true)
 	if !ok {
 		return false
 	}
@@ -146,14 +190,14 @@ func (g *gen) loop(at *value, carried, more []*value, results []ir.Type, known b
 	}
 	g.bodies = append(g.bodies, text, fmt.Sprintf("func @%s(%s) -> (bool[]) {\n  %%c = lt %%x0 {scalar=%d} : bool[]\n  return %%c\n}\n", cond, strings.Join(inputs, ", "), 1+g.r.IntN(4)))
 	attrs := list("body", body, "cond", cond)
-	if known {
+	if p == known {
 		attrs = list("body", body, "cond", cond, "uniform", true)
 	}
 	g.results(g.write("while", nil, attrs, append(carried, more...), results), results)
 	return true
 }
 
-func (g *gen) choice(at *value, carried, more []*value, results []ir.Type, known bool) bool {
+func (g *gen) choice(at *value, carried, more []*value, results []ir.Type, p path) bool {
 	args := append(slices.Clone(carried), more...)
 	var in []ir.Type
 	for _, v := range args {
@@ -161,8 +205,8 @@ func (g *gen) choice(at *value, carried, more []*value, results []ir.Type, known
 	}
 	var names, texts []string
 	for k := range 2 + g.r.IntN(2) {
-		names = append(names, fmt.Sprintf("branch%d_%d", len(g.bodies), k))
-		extra, text, ok := g.body(names[k], in, results, known, false)
+		names = append(names, fmt.Sprintf("%sbranch%d.%d", g.prefix, len(g.bodies), k))
+		extra, text, ok := g.body(names[k], in, results, p != own, false)
 		if !ok || len(extra) > 0 {
 			return false
 		}
@@ -170,7 +214,7 @@ func (g *gen) choice(at *value, carried, more []*value, results []ir.Type, known
 	}
 	g.bodies = append(g.bodies, texts...)
 	attrs := list("branches", names)
-	if known {
+	if p == known {
 		attrs = list("branches", names, "uniform", true)
 	}
 	g.results(g.write("case", nil, attrs, append([]*value{at}, args...), results), results)
