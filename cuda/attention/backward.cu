@@ -204,7 +204,7 @@ template <bool KEYS, bool OWN> FN void gradients(const args &a, int tile, u32 ba
 					const int i = mine + g + (e & 2) * 4, j = j0 + n * 8 + 2 * c + (e & 1);
 					const int row = KEYS ? j : i, key = KEYS ? i : j;
 					float x = p[n][e] * a.scale2 - (KEYS ? cl[e & 1] : rl[e / 2]);
-#if BIAS
+#if BIAS // where the forward pass has LEAST, this is -inf: such a key gets no gradient
 					if (row < a.queries && key < a.keys)
 						x += bias_value(a.bias[batch * a.bs[0] + h * a.bs[1] + row * a.bs[2] + key * a.bs[3]]) * LOG2E;
 #endif

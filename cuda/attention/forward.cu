@@ -102,7 +102,7 @@ KERNEL(128, 2) attention_forward(const args a)
 #if BIAS
 					const int row = mine + m * 16 + g + (e & 2) * 4, key = j0 + n * 8 + 2 * c + (e & 1);
 					if (row < a.queries && key < a.keys)
-						s[m][n][e] += bias_value(a.bias[batch * a.bs[0] + head * a.bs[1] + row * a.bs[2] + key * a.bs[3]]) * LOG2E;
+						s[m][n][e] += bias_log2(a.bias[batch * a.bs[0] + head * a.bs[1] + row * a.bs[2] + key * a.bs[3]]);
 #endif
 				}
 		if (edge) {
@@ -186,7 +186,7 @@ KERNEL(128, 2) attention_forward(const args a)
 			inv[r] = all == 0 ? 0.0f : 1 / all;
 			const int row = mine + m * 16 + g + 8 * r;
 #if SCALE_FIRST
-			const float base = top[m][r] * LN2;
+			const float base = natural(top[m][r]);
 #else
 			const float base = top[m][r] * a.scale2 * LN2;
 #endif

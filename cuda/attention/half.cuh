@@ -11,6 +11,24 @@ typedef u16 bias_elem;
 FN float bias_value(bias_elem b) { return half_value(b); }
 #endif
 
+// A score's bias in units of log2. The least numbers, which masks are made of, have no such units: they
+// become the least one, not -inf, so that a row of nothing else weighs all keys alike as the host does.
+#define LEAST -3.40282347e38f
+FN float bias_log2(bias_elem b)
+{
+	const float x = bias_value(b), y = x * LOG2E;
+	return y == -inf() && x != -inf() ? LEAST : y;
+}
+// The natural logarithm of a row's largest weight.
+FN float natural(float top)
+{
+#if BIAS
+	if (top == LEAST)
+		return LEAST;
+#endif
+	return top * LN2;
+}
+
 FN quad load16(const elem *p, bool there)
 {
 	quad v = {{0, 0, 0, 0}};

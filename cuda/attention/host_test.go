@@ -99,7 +99,7 @@ type trial struct {
 	b, h, hk, s, t, d, dv int64
 	causal                bool
 	scale                 float64 // 0 is the default
-	bias                  string  // "", "same", "f32", "none": rows that see nothing
+	bias                  string  // "", "same", "f32", "none": rows that see nothing; "least": of the least number only
 	lay                   layout
 	typ                   dtype.DType
 	want                  string // the kernels that must do it
@@ -142,15 +142,16 @@ func (c trial) forward(m *memory) *library.Call {
 
 func (c trial) biasOf(m *memory) library.Tensor {
 	typ := c.typ
-	if c.bias == "f32" {
+	if c.bias == "f32" || c.bias == "least" {
 		typ = dtype.F32
 	}
 	x := m.place(typ, dense, 1, c.h, c.s, c.t)
-	if c.bias == "none" {
+	if c.bias == "none" || c.bias == "least" {
+		least := map[string]float64{"none": math.Inf(-1), "least": -math.MaxFloat32}[c.bias]
 		data := m.bytes[x.At-machinetest.Base:]
 		for i := range c.h * c.s * c.t {
 			if i/c.t%3 == 1 || i%5 == 2 {
-				dtype.StoreFloat(typ, data[i*int64(typ.Size()):], math.Inf(-1))
+				dtype.StoreFloat(typ, data[i*int64(typ.Size()):], least)
 			}
 		}
 	}
@@ -246,6 +247,8 @@ func TestForwardOnHost(t *testing.T) {
 		{2, 4, 2, 40, 77, 40, 64, false, 0.3, "", spread, hf, "attention_short"},
 		{1, 2, 1, 33, 33, 128, 72, true, 0, "same", swapped, bf, "attention_short"},
 		{1, 2, 2, 1, 300, 128, 128, false, 0, "none", dense, bf, "attention_short"},
+		{1, 2, 2, 5, 300, 128, 128, false, 0, "least", dense, bf, "attention_short"},
+		{1, 2, 2, 16, 16, 64, 64, false, 0, "least", dense, hf, "attention_short"},
 		{1, 1, 1, 200, 200, 128, 128, true, 0, "", swapped, bf, "attention_short"},
 		{1, 2, 1, 30, 400, 64, 64, false, 0, "", dense, hf, "attention_short"},
 		{1, 1, 1, 200, 200, 128, 128, true, 0, "", dense, bf, "attention_forward/2"},
@@ -258,6 +261,8 @@ func TestForwardOnHost(t *testing.T) {
 		{1, 2, 2, 100, 130, 64, 64, true, 0, "f32", dense, bf, "attention_forward/1"},
 		{1, 2, 2, 100, 130, 64, 64, false, 0, "none", dense, bf, "attention_forward/2"},
 		{1, 2, 2, 100, 130, 64, 64, false, 0, "none", dense, bf, "attention_forward/1"},
+		{1, 2, 2, 100, 130, 64, 64, true, 0, "least", dense, bf, "attention_forward/2"},
+		{1, 2, 2, 100, 130, 64, 64, false, 0, "least", dense, bf, "attention_forward/1"},
 		{1, 2, 1, 9, 70, 20, 150, true, 0, "", strange, bf, "attention_simple"},
 		{1, 2, 2, 16, 16, 128, 128, true, 0, "same", swapped, dtype.F32, "attention_simple"},
 		{1, 1, 1, 40, 35, 24, 24, false, 0, "none", dense, dtype.F64, "attention_simple"},

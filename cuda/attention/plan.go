@@ -201,7 +201,7 @@ func (p *Problem) tiledBy(halves int64) ([]launch, error) {
 		return nil, err
 	}
 	first := 0
-	if p.Bias != nil || !(p.Scale > 0) {
+	if p.Bias != nil || !(float32(p.Scale*math.Log2E) > 0) {
 		first = 1
 	}
 	return []launch{{unit: p.halfUnit("attention_forward", tileSource+forwardSource, fmt.Sprintf("SCALE_FIRST %d", first), fmt.Sprintf("HALVES %d", halves)), name: "attention_forward",

@@ -128,7 +128,7 @@ KERNEL(32 * WARPS, 1) attention_short(const args a)
 				const bool seen = key < a.keys && !(a.causal && key > row);
 #if BIAS
 				if (seen && row < a.queries)
-					x += bias_value(a.bias[batch * a.bs[0] + head * a.bs[1] + row * a.bs[2] + key * a.bs[3]]) * LOG2E;
+					x += bias_log2(a.bias[batch * a.bs[0] + head * a.bs[1] + row * a.bs[2] + key * a.bs[3]]);
 #endif
 				p[n][e] = seen ? x : -inf();
 				most[e / 2] = fmaxf(most[e / 2], p[n][e]);
@@ -184,7 +184,7 @@ KERNEL(32 * WARPS, 1) attention_short(const args a)
 	auto store_lse = [&](int e, float top, float sum) {
 		const int row = first + g + (e & 2) * 4;
 		if (c == 0 && row < a.queries)
-			lp[row * a.ls[2]] = sum == 0 ? -inf() : top * LN2 + logf(sum);
+			lp[row * a.ls[2]] = sum == 0 ? -inf() : natural(top) + logf(sum);
 	};
 	if constexpr (WARPS == 1) {
 		const float inv[2] = {inverse(m.sum[0]), inverse(m.sum[1])};
