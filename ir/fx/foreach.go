@@ -72,6 +72,8 @@ func (c *node) foreach() error {
 func (c *node) elementOf(k int) (pytext.Value, error) {
 	args := c.Args
 	args.List = slices.Clone(args.List)
+	// The type of norms is what out says.
+	args.List = slices.DeleteFunc(args.List, func(v pytext.Value) bool { return v.Kind == pytext.DType })
 	for i := range args.List {
 		v := &args.List[i]
 		if v.Kind != pytext.List && v.Kind != pytext.Tuple {

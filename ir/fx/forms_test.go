@@ -25,6 +25,8 @@ func TestForms(t *testing.T) {
 			[]recordedTensor{of("float32", sizes(3, 1), 1.5, 0, 4)}},
 		{"aten._embedding_bag_dense_backward.default", "(x0, x1, x2, x3, x4, 3, True, 1, None, 2)", []recordedTensor{of("float32", sizes(2, 1), 6, 8), of("int64", three, 0, 0, 2),
 			of("int64", three, 0, 0, 1), of("int64", two, 2, 1), of("int64", sizes(0))}, []recordedTensor{of("float32", sizes(3, 1), 3, 0, 0)}},
+		{"aten.addcmul.default", "(x0, x1, x1, 2)", []recordedTensor{of("int64", two, 1, 1<<40+1), of("int64", two, 3, 1)}, []recordedTensor{of("int64", two, 19, 1<<40+3)}},
+		{"aten._foreach_norm.Scalar", "([x0], 2, torch.float64)", []recordedTensor{of("float32", two, 3, -4)}, []recordedTensor{of("float64", nil, 5)}},
 		{"aten.native_dropout.default", "(x0, 1.0, True)", []recordedTensor{of("float32", two, inf, -1)}, []recordedTensor{of("float32", two, 0, 0), of("bool", two, 0, 0)}},
 	} {
 		r := recorded{Target: c.target, Args: c.args, In: c.in, Out: c.out}

@@ -3,6 +3,7 @@ package aten
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -394,7 +395,7 @@ func addScaled(op ir.Op) func(c *call) error {
 			return cmp.Or(c.Err, err)
 		case op == ir.OpMul && times == 1:
 			return c.EmitErr(ir.OpFma, nil, a, b, x)
-		case !ts[0].DType().IsFloat():
+		case !ts[0].DType().IsFloat() && (op != ir.OpMul || times != math.Trunc(times)):
 			return traced.ErrForm
 		}
 		acc := traced.AccType(ts[0].DType())

@@ -13,7 +13,7 @@ import (
 
 // adaptiveMaxPool is the largest element of each of windows that divide the last dimensions
 // as evenly as may be, and its place in these, flat. If they are not of one size all get as
-// many taps as the largest; what the others lack is their first element again.
+// many taps as the largest; what the others lack is the element in front again.
 func adaptiveMaxPool(c *call) error {
 	x := c.Tensor("self")
 	t, err := c.Trace.TypeOf(0)
@@ -51,10 +51,16 @@ func adaptiveMaxPool(c *call) error {
 	planes := have[:front].NumElems()
 	flat := c.Reshaped(x, ir.Shape{planes, ir.D(intmath.Product(in))})
 	all := c.Reshaped(c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), flat, places), ir.Shape{planes, ir.D(windows), ir.D(taps)})
-	tap := c.Make(ir.OpArgmax, traced.DimAttr(2), all)
+	tap := c.Reshaped(c.largestTap(all), ir.Shape{planes, ir.D(windows)})
 	base := c.With(ir.OpMul, c.Counting(windows), float64(taps))
 	place := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), places, c.Make(ir.OpAdd, nil, tap, base))
 	return c.Settle(c.Reshaped(c.Over(ir.OpAmax, all, false, 2), want), c.Reshaped(place, want))
+}
+
+// largestTap is which of the taps along the last of three dimensions is the largest, with that dimension kept.
+func (c *call) largestTap(taps *ir.Value) *ir.Value {
+	p := pooling{kernel: []int64{traced.SizeAt(taps, 2)}, dilation: []int64{1}, front: 2}
+	return c.Make(ir.OpReduceWindow, p.windowsOf("argmax", []int64{0, 0}, []int64{1}, nil), taps)
 }
 
 // withTaps adds a dimension, of size in and divided in out, to windows.
@@ -70,11 +76,7 @@ func withTaps(at [][]float64, in, out int64) (next [][]float64) {
 			var taps []float64
 			for _, row := range outer {
 				for k := range most {
-					tap := row*float64(in) + float64(begin(o)+k)
-					if begin(o)+k >= end(o) {
-						tap = outer[0]*float64(in) + float64(begin(o))
-					}
-					taps = append(taps, tap)
+					taps = append(taps, row*float64(in)+float64(min(begin(o)+k, end(o)-1)))
 				}
 			}
 			next = append(next, taps)

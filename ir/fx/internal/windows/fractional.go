@@ -53,7 +53,7 @@ func fractionalPool(c *call) error {
 	each, taps := intmath.Product(size), intmath.Product(kernel)
 	places = c.Shaped(places, rows, each*taps)
 	tapped := c.Shaped(c.Make(ir.OpGather, traced.DimAttr(1), c.Shaped(x, rows, flat), places), rows, each, taps)
-	first := c.Make(ir.OpArgmax, traced.DimAttr(2).With("keepdim", attr.Bool(true)), tapped)
+	first := c.largestTap(tapped)
 	index := c.Make(ir.OpGather, traced.DimAttr(2), c.Shaped(places, rows, each, taps), first)
 	shape := slices.Concat(in[:front], size)
 	return cmp.Or(c.Err, c.Settle(c.Shaped(c.Over(ir.OpAmax, tapped, false, 2), shape...), c.Shaped(index, shape...)))
