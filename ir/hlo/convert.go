@@ -83,6 +83,9 @@ func (c *converter) module() error {
 		}
 	}
 	c.entry = c.m.order[i]
+	if err := c.partitioned(); err != nil {
+		return err
+	}
 	f, err := c.function(c.entry, "main", 0)
 	if err != nil {
 		return err

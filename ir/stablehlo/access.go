@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/dimensions"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -39,14 +40,7 @@ func (im *importer) dims(rank int, names ...string) ([]int64, error) {
 }
 
 func (im *importer) checkDims(l []int64, rank int, what string) error {
-	seen := make([]bool, rank)
-	for _, d := range l {
-		if d < 0 || d >= int64(rank) || seen[d] {
-			return im.errorf("%s = %v: want dimensions of %d, each once", what, l, rank)
-		}
-		seen[d] = true
-	}
-	return nil
+	return dimensions.Check(im.m.Module, im.op, l, rank, what)
 }
 
 // dim is a dimension below rank.

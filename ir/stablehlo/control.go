@@ -217,7 +217,11 @@ func (im *importer) choose(first *ir.Value, a, b []*value) ([]*value, error) {
 			out[i] = a[i]
 			continue
 		}
-		if !sameType(a[i].typ, b[i].typ) || !a[i].typ.Tensor {
+		same := sameType(a[i].typ, b[i].typ)
+		if im.vector { // one may be a number
+			same = sameElem(a[i].typ.Elem, b[i].typ.Elem)
+		}
+		if !same || !a[i].typ.Tensor {
 			return nil, im.errorf("branches give %s and %s", a[i].typ, b[i].typ)
 		}
 		args, err := im.irs([]*value{a[i], b[i]})
@@ -237,7 +241,7 @@ func ifOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if len(o.Regions) != 2 {
 		return nil, im.errorf("if of %d regions, want two", len(o.Regions))
 	}
-	if t := in[0].typ; t.Elem != mlir.ElementName(ir.Bool) || len(t.Shape) != 0 {
+	if t := in[0].typ; t.Elem != mlir.ElementName(ir.Bool) || len(t.Shape) != 0 && !im.vector {
 		return nil, im.errorf("if by %s, want one truth value", t)
 	}
 	if n, ok := in[0].known(); ok {
@@ -273,7 +277,7 @@ func caseOp(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !dtypeOf(p).IsInt() || len(sizes(p)) != 0 {
+	if !dtypeOf(p).IsInt() || len(sizes(p)) != 0 && !im.vector {
 		return nil, im.errorf("case by %s, want one integer", in[0].typ)
 	}
 	if im.apart(o) {

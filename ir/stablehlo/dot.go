@@ -5,40 +5,9 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/dimensions"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
-
-// pair is the attribute of dot_general that has dimensions of both operands: [0] x [1], or
-// two fields of its dimension numbers.
-func (im *importer) pair(o *mlir.Operation, name, lhs, rhs string) (l, r []int64, err error) {
-	if a, ok := o.Attr(name); ok {
-		if a.Text != "parts" || len(a.List) != 2 {
-			return nil, nil, im.errorf("%s: want dimensions of both operands, [...] x [...]", name)
-		}
-		if l, err = im.m.Ints(a.List[0]); err == nil {
-			r, err = im.m.Ints(a.List[1])
-		}
-	} else if a, ok := o.Attr("dot_dimension_numbers"); ok {
-		fields, err := im.m.Fields(a)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, f := range []struct {
-			name string
-			to   *[]int64
-		}{{lhs, &l}, {rhs, &r}} {
-			if v, ok := fields.Get(f.name); ok {
-				if *f.to, err = im.m.Ints(v); err != nil {
-					return nil, nil, err
-				}
-			}
-		}
-	}
-	if err == nil && len(l) != len(r) {
-		err = im.errorf("%s: %d dimensions beside %d", name, len(l), len(r))
-	}
-	return l, r, err
-}
 
 // side is an operand of a product as [batch, rows, columns] or [batch, columns, rows].
 type side struct {
@@ -89,14 +58,11 @@ func dotGeneral(im *importer, o *mlir.Operation, in []*value) ([]*value, error) 
 	if err != nil {
 		return nil, err
 	}
-	lb, rb, err := im.pair(o, "batching_dims", "lhs_batching_dimensions", "rhs_batching_dimensions")
+	batch, contracting, err := dimensions.Pairs(im.m.Module, o)
 	if err != nil {
 		return nil, err
 	}
-	lc, rc, err := im.pair(o, "contracting_dims", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
-	if err != nil {
-		return nil, err
-	}
+	lb, rb, lc, rc := batch[0], batch[1], contracting[0], contracting[1]
 	result, err := im.resultDType()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,9 @@
 package stablehlo
 
-import "github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+import (
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/dimensions"
+	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
+)
 
 // Module is a module that can be imported.
 type Module struct {
@@ -36,16 +39,11 @@ func Parse(name, text string) (*Module, error) {
 // the second operand what comes out), feature, and those of the window. The error is a
 // *diag.Finding at the operation.
 func Layouts(m *mlir.Module, o *mlir.Operation, rank int) ([3][]int64, error) {
-	l, err := (&importer{m: &Module{Module: m}, op: o}).layouts(rank)
-	return [3][]int64{l[0], l[1], l[2]}, err
+	return dimensions.Layouts(m, o, rank)
 }
 
 // Pairs are the dimensions of both operands of a product that belong together: batches, and
 // those that are summed over. The error is a *diag.Finding at the operation.
 func Pairs(m *mlir.Module, o *mlir.Operation) (batch, contracting [2][]int64, err error) {
-	im := &importer{m: &Module{Module: m}, op: o}
-	if batch[0], batch[1], err = im.pair(o, "batching_dims", "lhs_batching_dimensions", "rhs_batching_dimensions"); err == nil {
-		contracting[0], contracting[1], err = im.pair(o, "contracting_dims", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
-	}
-	return batch, contracting, err
+	return dimensions.Pairs(m, o)
 }

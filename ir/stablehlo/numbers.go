@@ -62,6 +62,9 @@ func bitcastConvert(im *importer, _ *mlir.Operation, in []*value) ([]*value, err
 	if err != nil {
 		return nil, err
 	}
+	if im.vector && dt.Size() != dtypeOf(args[0]).Size() {
+		return nil, im.errorf("op not supported: %s between widths in a body that is computed on whole tensors", im.op.Name)
+	}
 	return im.decomposed1(decompose.Bitcast(im.cur, args[0], dt))
 }
 

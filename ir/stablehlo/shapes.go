@@ -67,6 +67,24 @@ func (im *importer) expanded(v *ir.Value, dims, shape []int64) (*ir.Value, error
 	return im.emit(ir.OpExpand, nil, []*ir.Value{v}, ir.TensorOf(dtypeOf(v), ir.Dims(shape...)))
 }
 
+// alone is an operation on shapes that in a body, which is computed on whole tensors, may only have one
+// element, and is that element.
+func alone(f func(*importer, *mlir.Operation, []*value) ([]*value, error)) func(*importer, *mlir.Operation, []*value) ([]*value, error) {
+	return func(im *importer, o *mlir.Operation, in []*value) ([]*value, error) {
+		if !im.vector {
+			return f(im, o, in)
+		}
+		t, err := im.result(0)
+		if err != nil {
+			return nil, err
+		}
+		if n, ok := mlir.NumElements(t.Shape); !ok || n != 1 || slices.Contains(t.Shape, -1) {
+			return nil, im.errorf("op not supported: %s of %s in a body that is computed on whole tensors", o.Name, t)
+		}
+		return in, nil
+	}
+}
+
 func iotaOp(im *importer, _ *mlir.Operation, _ []*value) ([]*value, error) {
 	t, err := im.result(0)
 	if err != nil {

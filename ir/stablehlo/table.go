@@ -59,9 +59,9 @@ func elementRules() map[string]rule {
 func tensorRules() map[string]rule {
 	return map[string]rule{
 		"stablehlo.iota":                 {0, false, iotaOp},
-		"stablehlo.broadcast_in_dim":     {1, false, broadcast},
-		"stablehlo.reshape":              {1, false, reshape},
-		"stablehlo.transpose":            {1, false, transpose},
+		"stablehlo.broadcast_in_dim":     {1, true, alone(broadcast)},
+		"stablehlo.reshape":              {1, true, alone(reshape)},
+		"stablehlo.transpose":            {1, true, alone(transpose)},
 		"stablehlo.slice":                {1, false, slice},
 		"stablehlo.concatenate":          {-1, false, concatenate},
 		"stablehlo.get_dimension_size":   {1, false, dimensionSize},
@@ -82,7 +82,7 @@ func tensorRules() map[string]rule {
 		"stablehlo.dot_general":          {2, false, dotGeneral},
 		"chlo.ragged_dot":                {3, false, raggedDot},
 
-		"stablehlo.bitcast_convert":   {1, false, bitcastConvert},
+		"stablehlo.bitcast_convert":   {1, true, bitcastConvert},
 		"stablehlo.reduce_precision":  {1, true, reducePrecision},
 		"stablehlo.rng_bit_generator": {1, false, randomBits},
 		"stablehlo.triangular_solve":  {2, false, triangularSolve},
@@ -97,8 +97,8 @@ func tensorRules() map[string]rule {
 func controlRules() map[string]rule {
 	return map[string]rule{
 		"stablehlo.while":                {-1, false, while},
-		"stablehlo.if":                   {1, false, ifOp},
-		"stablehlo.case":                 {1, false, caseOp},
+		"stablehlo.if":                   {1, true, ifOp},
+		"stablehlo.case":                 {1, true, caseOp},
 		"func.call":                      {-1, true, callOp},
 		"stablehlo.composite":            {-1, true, composite},
 		"stablehlo.custom_call":          {-1, false, customCall},

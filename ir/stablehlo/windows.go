@@ -6,97 +6,9 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
+	"github.com/seed-ee968945/concert/ir/stablehlo/internal/dimensions"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
-
-// layout says where the dimensions of an operand of a convolution are: the two that are no
-// part of the window, then those of the window in order.
-type layout []int64
-
-// layouts reads the dimensions of both operands and the result: [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f].
-func (im *importer) layouts(rank int) ([3]layout, error) {
-	var out [3]layout
-	names := [3][2]string{{"b", "f"}, {"o", "i"}, {"b", "f"}}
-	a, ok := im.op.Attr("dim_numbers")
-	if !ok {
-		var g mlir.Attr
-		if g, ok = im.op.Attr("dimension_numbers"); ok {
-			p := im.m.Parser(g)
-			if p.Keyword("raw") {
-				return im.rawLayouts(rank, g, p)
-			}
-			if a = p.Parts(); p.Err != nil {
-				return out, p.Err
-			}
-		}
-	}
-	if !ok || a.Text != "parts" || len(a.List) != 3 {
-		return out, im.errorf("dim_numbers: want [...]x[...]->[...]")
-	}
-	for i, part := range a.List {
-		l := make(layout, rank)
-		for k := range l {
-			l[k] = -1
-		}
-		for d, e := range part.List {
-			k := slices.Index(names[i][:], e.Text)
-			if e.Kind == mlir.KindNumber {
-				n, err := im.m.Integer(e)
-				if err != nil {
-					return out, err
-				}
-				k = int(min(max(n, -1), int64(rank))) + 2
-			}
-			if k < 0 || k >= rank || l[k] >= 0 || k == 1 && e.Kind == mlir.KindNumber {
-				return out, im.errorf("dim_numbers: dimension %d of part %d", d, i)
-			}
-			l[k] = int64(d)
-		}
-		out[i] = l
-	}
-	return out, im.fullLayouts(out, rank)
-}
-
-// rawLayouts reads the fields of #stablehlo.conv<raw ...>.
-func (im *importer) rawLayouts(rank int, a mlir.Attr, p *mlir.Parser) ([3]layout, error) {
-	var out [3]layout
-	a.Start = p.Pos
-	fields, err := im.m.Fields(a)
-	if err != nil {
-		return out, err
-	}
-	for i, names := range [3][3]string{
-		{"input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"},
-		{"kernel_output_feature_dimension", "kernel_input_feature_dimension", "kernel_spatial_dimensions"},
-		{"output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions"},
-	} {
-		for _, name := range names {
-			v, ok := fields.Get(name)
-			if !ok {
-				return out, im.errorf("dimension_numbers without %s", name)
-			}
-			l, err := im.m.Ints(v)
-			if err != nil {
-				return out, err
-			}
-			out[i] = append(out[i], l...)
-		}
-	}
-	return out, im.fullLayouts(out, rank)
-}
-
-// fullLayouts checks that each layout has every dimension once.
-func (im *importer) fullLayouts(ls [3]layout, rank int) error {
-	for _, l := range ls {
-		if len(l) != rank {
-			return im.errorf("dim_numbers of %d dimensions for operands of %d", len(l), rank)
-		}
-		if err := im.checkDims(l, rank, "dim_numbers"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // windowAttrs are the attributes of a window under concert's names.
 func (im *importer) windowAttrs() (ir.Attrs, error) {
@@ -132,7 +44,7 @@ func convolution(im *importer, _ *mlir.Operation, in []*value) ([]*value, error)
 	if rank < 2 || len(sizes(args[1])) != rank {
 		return nil, im.errorf("convolution of %s and %s", in[0].typ, in[1].typ)
 	}
-	ls, err := im.layouts(rank)
+	ls, err := dimensions.Layouts(im.m.Module, im.op, rank)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ func RandomBits(to Emitter, state *ir.Value, philox bool, t ir.Type) (next, out 
 	if state.Type().DType() != ir.U64 || len(words) != 1 || words[0] < 2 || words[0] > 3 || words[0] == 3 && !philox {
 		return nil, nil, fmt.Errorf("rng_bit_generator: a state of type %s, want u64[2], or u64[3] of Philox", state.Type())
 	}
-	if !ok || !t.DType().IsInt() {
-		return nil, nil, fmt.Errorf("rng_bit_generator: a result of type %s, want integers of constant sizes", t)
+	if !ok || t.DType() == ir.Bool {
+		return nil, nil, fmt.Errorf("rng_bit_generator: a result of type %s, want integers or floats of constant sizes", t)
 	}
 	g := &random{emit: emit{to}, state: state}
 	wide := t.DType().Size() == 8
@@ -31,6 +31,9 @@ func RandomBits(to Emitter, state *ir.Value, philox bool, t ir.Type) (next, out 
 		next, out = g.threeFry64(shape)
 	default:
 		next, out = g.threeFry32(shape)
+	}
+	if t.DType().IsFloat() { // which the bits are
+		return next, g.bits(g.convert(out, unsigned[t.DType().Size()]), t.DType()), nil
 	}
 	return next, g.convert(out, t.DType()), nil
 }

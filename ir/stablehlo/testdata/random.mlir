@@ -988,3 +988,16 @@ func.func @main() {
   return
 }
 }
+
+// -----
+
+// Floats of random bits have those that integers of their width get.
+func.func @main() {
+  %s = stablehlo.constant dense<[1, 2]> : tensor<2xui64>
+  %a, %f = stablehlo.rng_bit_generator %s, algorithm = THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, tensor<3xf32>)
+  %b, %u = stablehlo.rng_bit_generator %s, algorithm = THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, tensor<3xui32>)
+  %v = stablehlo.bitcast_convert %f : (tensor<3xf32>) -> tensor<3xui32>
+  check.expect_eq %v, %u : tensor<3xui32>
+  check.expect_eq %a, %b : tensor<2xui64>
+  func.return
+}

@@ -257,3 +257,68 @@ func.func @separated() {
   check.expect_eq_const %same, dense<3> : tensor<4xi32>
   func.return
 }
+
+// -----
+
+// Bodies look at the bits of numbers, choose by branches, and give single numbers other shapes.
+func.func @main() {
+  %x = stablehlo.constant dense<[3.0, -1.0, 2.0]> : tensor<3xf32>
+  %s = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %i = stablehlo.bitcast_convert %a : (tensor<f32>) -> tensor<i32>
+    %j = stablehlo.bitcast_convert %b : (tensor<f32>) -> tensor<i32>
+    %m = stablehlo.constant dense<2147483647> : tensor<i32>
+    %z = stablehlo.constant dense<0> : tensor<i32>
+    %in = stablehlo.compare LT, %i, %z : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %jn = stablehlo.compare LT, %j, %z : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %ix = stablehlo.xor %i, %m : tensor<i32>
+    %jx = stablehlo.xor %j, %m : tensor<i32>
+    %ik = stablehlo.select %in, %ix, %i : tensor<i1>, tensor<i32>
+    %jk = stablehlo.select %jn, %jx, %j : tensor<i1>, tensor<i32>
+    %p = stablehlo.compare LT, %ik, %jk : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }) : (tensor<3xf32>) -> tensor<3xf32>
+  check.expect_eq_const %s, dense<[-1.0, 2.0, 3.0]> : tensor<3xf32>
+  %y = stablehlo.constant dense<[3, -1, 2, -5]> : tensor<4xi32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %abs = "stablehlo.reduce"(%y, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %p = stablehlo.compare LT, %b, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %r = "stablehlo.if"(%p) ({
+      %n = stablehlo.negate %b : tensor<i32>
+      %m = stablehlo.maximum %a, %n : tensor<i32>
+      stablehlo.return %m : tensor<i32>
+    }, {
+      %m = stablehlo.maximum %a, %b : tensor<i32>
+      stablehlo.return %m : tensor<i32>
+    }) : (tensor<i1>) -> tensor<i32>
+    stablehlo.return %r : tensor<i32>
+  }) : (tensor<4xi32>, tensor<i32>) -> tensor<i32>
+  check.expect_eq_const %abs, dense<5> : tensor<i32>
+  %map = "stablehlo.map"(%y) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<i32>):
+    %r = "stablehlo.case"(%a) ({
+      %c = stablehlo.constant dense<7> : tensor<i32>
+      stablehlo.return %c : tensor<i32>
+    }, {
+      stablehlo.return %a : tensor<i32>
+    }, {
+      %c = stablehlo.constant dense<8> : tensor<i32>
+      %d = stablehlo.add %a, %c : tensor<i32>
+      stablehlo.return %d : tensor<i32>
+    }) : (tensor<i32>) -> tensor<i32>
+    stablehlo.return %r : tensor<i32>
+  }) : (tensor<4xi32>) -> tensor<4xi32>
+  check.expect_eq_const %map, dense<[11, 7, 10, 3]> : tensor<4xi32>
+  %sum = "stablehlo.reduce"(%y, %zero) <{dimensions = array<i64: 0>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %c = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>
+    %d = stablehlo.reshape %c : (tensor<1xi32>) -> tensor<i32>
+    %e = stablehlo.broadcast_in_dim %d, dims = [] : (tensor<i32>) -> tensor<i32>
+    %r = stablehlo.add %a, %e : tensor<i32>
+    stablehlo.return %r : tensor<i32>
+  }) : (tensor<4xi32>, tensor<i32>) -> tensor<i32>
+  check.expect_eq_const %sum, dense<-1> : tensor<i32>
+  func.return
+}
