@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
 	"github.com/seed-ee968945/concert/ir/stablehlo/internal/lapack"
 	"github.com/seed-ee968945/concert/ir/stablehlo/internal/library"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
@@ -55,6 +56,10 @@ func (im *importer) called(o *mlir.Operation, target string, operands int) func(
 		}
 	case "shape_assertion":
 		return shapeAssertion
+	case "cu_threefry2x32_ffi", "hip_threefry2x32_ffi":
+		if operands == 4 {
+			return threeFry
+		}
 	}
 	if f, n := lapack.Find(target); f != nil && n == operands {
 		return linearAlgebra(f)
@@ -81,6 +86,15 @@ func linearAlgebra(f lapack.Function) func(*importer, *mlir.Operation, []*value)
 		}
 		return im.decomposed(f(im.cur, func(name string) (int64, bool) { return library.Number(o, name) }, args, declared))
 	}
+}
+
+// threeFry is the generator of JAX's keys, which it calls on GPUs: two words of the key, two of the counts.
+func threeFry(im *importer, _ *mlir.Operation, in []*value) ([]*value, error) {
+	v, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.ThreeFry(im.cur, [2]*ir.Value{v[0], v[1]}, [2]*ir.Value{v[2], v[3]}))
 }
 
 // opaqueCall is a call of an operation unknown to concert, which its executor must define.

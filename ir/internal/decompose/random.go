@@ -83,6 +83,18 @@ func (g *random) threeFry(x, key [2]*ir.Value) [2]*ir.Value {
 	return x
 }
 
+// ThreeFry is Threefry-2x32 of counts by keys, element by element.
+func ThreeFry(to Emitter, key, x [2]*ir.Value) ([]*ir.Value, error) {
+	for _, v := range []*ir.Value{key[1], x[0], x[1]} {
+		if key[0].Type().DType() != ir.U32 || v.Type().DType() != ir.U32 || !v.Type().Shape().Equal(key[0].Type().Shape()) {
+			return nil, fmt.Errorf("threefry2x32 of %s and %s, want u32 of one shape", key[0].Type(), v.Type())
+		}
+	}
+	g := &random{emit: emit{to}}
+	out := g.threeFry(x, key)
+	return out[:], nil
+}
+
 func (g *random) threeFry64(shape []int64) (next, out *ir.Value) {
 	at, next := g.counters(intmath.Product(shape))
 	x := g.threeFry(g.halves(at), g.halves(g.word(0)))

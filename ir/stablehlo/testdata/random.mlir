@@ -1001,3 +1001,17 @@ func.func @main() {
   check.expect_eq %a, %b : tensor<2xui64>
   func.return
 }
+
+// -----
+
+// JAX's generator as it calls it on GPUs: the known answers of Threefry-2x32 of 20 rounds.
+func.func @main() {
+  %k0 = stablehlo.constant dense<[0, 4294967295, 320440878]> : tensor<3xui32>
+  %k1 = stablehlo.constant dense<[0, 4294967295, 57701188]> : tensor<3xui32>
+  %x0 = stablehlo.constant dense<[0, 4294967295, 608135816]> : tensor<3xui32>
+  %x1 = stablehlo.constant dense<[0, 4294967295, 2242054355]> : tensor<3xui32>
+  %r:2 = stablehlo.custom_call @cu_threefry2x32_ffi(%k0, %k1, %x0, %x1) {api_version = 4 : i32, mhlo.backend_config = {}} : (tensor<3xui32>, tensor<3xui32>, tensor<3xui32>, tensor<3xui32>) -> (tensor<3xui32>, tensor<3xui32>)
+  check.expect_eq_const %r#0, dense<[1797259609, 481924860, 3297917596]> : tensor<3xui32>
+  check.expect_eq_const %r#1, dense<[2579123966, 3137350631, 1212020640]> : tensor<3xui32>
+  func.return
+}
