@@ -25,15 +25,19 @@ var meshes = []sharding.Mesh{
 	{Axes: []sharding.Axis{{Name: "x", Size: 2}, {Name: "y", Size: 3}}},
 	{Axes: []sharding.Axis{{Name: "x", Size: 2}, {Name: "y", Size: 2}}, Devices: []int64{2, 0, 3, 1}},
 	{Axes: []sharding.Axis{{Name: "x", Size: 2}, {Name: "y", Size: 2}, {Name: "z", Size: 2}}},
+	{Axes: []sharding.Axis{{Name: "x", Size: 1}, {Name: "y", Size: 4}}},
+	{Axes: []sharding.Axis{{Name: "x", Size: 2}, {Name: "y", Size: 4}}},
 }
 
 // random makes a program.
 type random struct {
 	*rand.Rand
-	mesh  *sharding.Mesh
-	fb    *ir.FuncBuilder
-	vals  []*ir.Value
-	exact map[*ir.Value]bool // rounded alike however it is cut
+	mesh   *sharding.Mesh
+	b      *ir.Builder
+	fb     *ir.FuncBuilder
+	groups map[string]*ir.Group // by ranks
+	vals   []*ir.Value
+	exact  map[*ir.Value]bool // rounded alike however it is cut
 }
 
 func (r *random) size() int64 { return int64(1 + r.IntN(7)) }
@@ -70,6 +74,19 @@ func (r *random) annotate(v *ir.Value) {
 	}
 	for d := range s.Dims {
 		s.Dims[d].Open = r.IntN(2) == 0
+		if r.IntN(6) == 0 && (s.Dims[d].Open || len(s.Dims[d].Axes) > 0) {
+			s.Dims[d].Priority = r.IntN(3)
+		}
+	}
+	if r.IntN(6) == 0 {
+		for _, a := range r.refs() {
+			if s.Check(-1) == nil {
+				was := s.Replicated
+				if s.Replicated = append(slices.Clone(was), a); s.Check(-1) != nil {
+					s.Replicated = was
+				}
+			}
+		}
 	}
 	n.Func().SetMeta(n, sharding.Annotate(n.Meta(), s))
 }
@@ -124,8 +141,14 @@ func (r *random) step() {
 	}
 	s := shapeOf(x)
 	d := int64(r.IntN(len(s)))
-	k := r.IntN(42)
+	k := r.IntN(45)
+	if k > 41 {
+		k = 42
+	}
 	out := slices.Concat(r.computed(k, x, s, d), r.moved(k, x, s, d), r.indexed(k, x, s, d), r.slid(k, x, s, d), r.ordered(k, x, s, d), r.typed(k, x, s, d))
+	if k == 42 {
+		out = r.manual(x, d, nil, 0)
+	}
 	for _, v := range out {
 		n := 1
 		for _, k := range shapeOf(v) {
@@ -335,14 +358,14 @@ func (r *random) reshaped(x *ir.Value, s []int64) *ir.Value {
 
 // program is a random program.
 func program(seed uint64) (*ir.Module, error) {
-	r := &random{Rand: rand.New(rand.NewPCG(seed, 1)), exact: map[*ir.Value]bool{}}
+	r := &random{Rand: rand.New(rand.NewPCG(seed, 1)), exact: map[*ir.Value]bool{}, groups: map[string]*ir.Group{}}
 	r.mesh = &meshes[r.IntN(len(meshes))]
 	world := 1
 	for _, a := range r.mesh.Axes {
 		world *= int(a.Size)
 	}
 	b := ir.NewBuilder(world)
-	r.fb = b.Func("f")
+	r.b, r.fb = b, b.Func("f")
 	for i := range 3 {
 		var s []int64
 		for range 1 + r.IntN(3) {
