@@ -52,3 +52,28 @@ func TestExactFunctions(t *testing.T) {
 		t.Error("a zero has lost its sign")
 	}
 }
+
+// Functions of which package math loses digits, or all, in a part of their domain.
+func TestWholeDomains(t *testing.T) {
+	for name, list := range map[string][][2]float64{
+		"exp":   {{709.7, 1.6549840276802644e+308}, {709.43614, 1.271161892020974e+308}, {709.782712893384, 1.7976931348622732e+308}, {709.79, math.Inf(1)}, {-745.1, 5e-324}},
+		"silu":  {{-709.7, -709.7 / 1.6549840276802644e+308}, {-800, 0}},
+		"log2":  {{1.0000000000000002, 3.203426503814917e-16}, {1.0000004307445594, 6.214329058309724e-07}, {0.9999999999999999, -1.6017132519074588e-16}, {8, 3}, {5e-324, -1074}, {0, math.Inf(-1)}},
+		"log10": {{5e-324, -323.3062153431158}, {1e-310, -310}, {1000, 3}, {0, math.Inf(-1)}},
+		"asin":  {{0.9999999907755888, 1.5706605003523382}, {-0.9999999999999999, -1.5707963118937354}, {1, math.Pi / 2}, {1e-300, 1e-300}},
+	} {
+		for _, c := range list {
+			got := make([]float64, 1)
+			unaryOps[name].f64(got, []float64{c[0]})
+			if off := math.Abs(got[0] - c[1]); got[0] != c[1] && !(off <= 3*(math.Nextafter(math.Abs(c[1]), math.Inf(1))-math.Abs(c[1]))) {
+				t.Errorf("%s of %v is %v, want %v", name, c[0], got[0], c[1])
+			}
+		}
+		for _, x := range []float64{math.NaN(), -2, 2} {
+			got := make([]float64, 1)
+			if unaryOps[name].f64(got, []float64{x}); (got[0] != got[0]) != (x != x || name[:2] == "lo" && x < 0 || name == "asin") {
+				t.Errorf("%s of %v is %v", name, x, got[0])
+			}
+		}
+	}
+}

@@ -38,9 +38,9 @@ var (
 var unaryOps = map[string]unaryOp{
 	// The three that models spend their time in call math.Exp from a loop of their
 	// own: through a function value it takes three times as long.
-	"exp":     {f32: exp[float32], f64: exp[float64]},
-	"sigmoid": {f32: sigmoids[float32], f64: sigmoids[float64]},
-	"silu":    {f32: silu[float32], f64: silu[float64]},
+	"exp":     {f32: exp, f64: floatFn(exponential).f64},
+	"sigmoid": {f32: sigmoids, f64: floatFn(func(x float64) float64 { return 1 / (1 + exponential(-x)) }).f64},
+	"silu":    {f32: silu, f64: floatFn(func(x float64) float64 { return x / (1 + exponential(-x)) }).f64},
 
 	"log":         floatFn(logarithm),
 	"tanh":        floatFn(math.Tanh),
@@ -52,11 +52,11 @@ var unaryOps = map[string]unaryOp{
 	"erfc":        floatFn(math.Erfc),
 	"exp2":        floatFn(math.Exp2),
 	"expm1":       floatFn(math.Expm1),
-	"log2":        floatFn(math.Log2),
-	"log10":       floatFn(math.Log10),
+	"log2":        floatFn(logarithm2),
+	"log10":       floatFn(logarithm10),
 	"log1p":       floatFn(math.Log1p),
 	"tan":         {f32: floatFn(math.Tan).f32, f64: floatFn(tangent).f64},
-	"asin":        floatFn(math.Asin),
+	"asin":        floatFn(arcSine),
 	"acos":        floatFn(arcCosine),
 	"atan":        floatFn(math.Atan),
 	"sinh":        floatFn(sinh),
@@ -112,6 +112,26 @@ func logarithm(x float64) float64 {
 	return math.Log(x)
 }
 
+// logarithm2 keeps its digits above 1, where math.Log2 subtracts from 1, and is exact for powers of two.
+func logarithm2(x float64) float64 {
+	frac, exp := math.Frexp(x)
+	if frac < math.Sqrt2/2 {
+		frac, exp = 2*frac, exp-1
+	}
+	return math.Log(frac)*(1/math.Ln2) + float64(exp)
+}
+
+// logarithm10 is right for subnormal numbers, too, as logarithm is.
+func logarithm10(x float64) float64 {
+	if x > 0 && x < 0x1p-1022 {
+		return math.Log10(x*0x1p54) - 54*(math.Ln2/math.Ln10)
+	}
+	return math.Log10(x)
+}
+
+// arcSine keeps its digits near 1, where math.Asin has the rest of a square.
+func arcSine(x float64) float64 { return math.Atan2(x, math.Sqrt((1-x)*(1+x))) }
+
 // arcCosine keeps its digits near 1, where math.Acos subtracts from π/2.
 func arcCosine(x float64) float64 { return 2 * math.Atan2(math.Sqrt(1-x), math.Sqrt(1+x)) }
 
@@ -131,22 +151,31 @@ func cosh(x float64) float64 {
 	return math.Cosh(x)
 }
 
-func exp[T real](dst, a []T) {
+// exponential is finite for the last numbers of which math.Exp is not on some machines.
+func exponential(x float64) float64 {
+	if x > 709 {
+		half := math.Exp(x / 2)
+		return half * half
+	}
+	return math.Exp(x)
+}
+
+func exp(dst, a []float32) {
 	for i, v := range a {
-		dst[i] = T(math.Exp(float64(v)))
+		dst[i] = float32(math.Exp(float64(v)))
 	}
 }
 
-func sigmoids[T real](dst, a []T) {
+func sigmoids(dst, a []float32) {
 	for i, v := range a {
-		dst[i] = T(1 / (1 + math.Exp(-float64(v))))
+		dst[i] = float32(1 / (1 + math.Exp(-float64(v))))
 	}
 }
 
-func silu[T real](dst, a []T) {
+func silu(dst, a []float32) {
 	for i, v := range a {
 		x := float64(v)
-		dst[i] = T(x / (1 + math.Exp(-x)))
+		dst[i] = float32(x / (1 + math.Exp(-x)))
 	}
 }
 
