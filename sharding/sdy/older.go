@@ -113,7 +113,7 @@ func (r *rewriter) places() error {
 func (r *rewriter) place(to *mlir.Attrs, types []mlir.Type, many bool) error {
 	a, ok := to.Get("mhlo.sharding")
 	if !ok {
-		return nil
+		return r.carried(to)
 	}
 	l, err := r.tilings(a, types)
 	if err != nil || l == nil {
@@ -122,6 +122,16 @@ func (r *rewriter) place(to *mlir.Attrs, types []mlir.Type, many bool) error {
 	r.all = append(r.all, &stated{a.At, l, many, func(a mlir.Attr) {
 		*to = append(slices.Clone(*to), mlir.Named{Name: "sdy.sharding", Val: a})
 	}})
+	return nil
+}
+
+// carried refuses shardings of the dialect that are carried through another form of the program, and
+// say something of several devices.
+func (r *rewriter) carried(to *mlir.Attrs) error {
+	a, _ := to.Get("mhlo.frontend_attributes")
+	if s, ok := a.Dict.Get("xla.sdy.sharding"); ok && r.world > 1 && strings.Contains(s.Text, `{"`) {
+		return r.m.ErrorAt(nil, s.At, "op not supported: xla.sdy.sharding without mhlo.sharding beside it: print the program before it was serialized")
+	}
 	return nil
 }
 

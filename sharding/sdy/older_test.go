@@ -62,6 +62,19 @@ func TestOldShardings(t *testing.T) {
 	}
 }
 
+// Shardings in a form that carries them are not passed over.
+func TestCarriedShardings(t *testing.T) {
+	text := strings.Replace(oldProgram("{replicated}"), `mhlo.sharding = "{replicated}"`, `mhlo.frontend_attributes = {xla.sdy.sharding = "#sdy.sharding<@mesh, [{\22x\22}, {}]>"}`, 1)
+	m, err := stablehlo.Parse("old.mlir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Sharded(Given)
+	if _, err := m.Program(); err == nil || !strings.Contains(err.Error(), "xla.sdy.sharding without mhlo.sharding") {
+		t.Error(err)
+	}
+}
+
 // Without who reads shardings, a program that has old ones is none of one rank's.
 func TestOldShardingsAlone(t *testing.T) {
 	m, err := stablehlo.Parse("old.mlir", oldProgram("{devices=[4,1]<=[4]}"))
