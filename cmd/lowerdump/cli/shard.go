@@ -13,7 +13,7 @@ import (
 var shardCommand = command{
 	name: "shard", args: "[-mode=MODE] [-rules] [-explain] FILE.mlir... | -suggest -mesh=AXES [-o FILE] FILE", doc: "propagates the shardings of a program, or searches for shardings",
 	help: `
-FILE is StableHLO text with annotations of the sdy dialect; modules are separated by lines
+FILE is StableHLO text with annotations of the sdy dialect or mhlo.sharding; modules are separated by lines
 that start with // -----. The output is its functions with the sharding of each argument,
 result and operation. The modes are Shardy's:
   basic          axes on which all tensors of an operation agree
