@@ -226,11 +226,16 @@ class _Recorder:
         step = _Step(self, name, module, inputs)
         self.check(module)
         table = {op: how for op, how in select_decomp_table().items() if op is not torch.ops.aten.roll.default}  # modulo open sizes
-        return aot_autograd(
+        compiled = aot_autograd(
             fw_compiler=lambda graph, _: step.write(graph, "fw"), bw_compiler=lambda graph, _: step.write(graph, "bw"),
             partition_fn=step.partition, decompositions={**table, **_solutions()},
-        )(module, inputs)
-
+        )
+        library = torch._C._get_cudnn_enabled()
+        torch._C._set_cudnn_enabled(False)  # its RNNs and CTC losses are one call each; without it they are operators that concert knows
+        try:
+            return compiled(module, inputs)
+        finally:
+            torch._C._set_cudnn_enabled(library)
 
     def check(self, fn):
         """Refuses what no graph has of the parameters of a step."""
@@ -889,7 +894,7 @@ def _partition(name):
 
 def _bytes(t):
     with unset_fake_temporarily():  # backends are called while tensors are faked
-        t = t.detach().cpu().contiguous()
+        t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
         return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
 
 
@@ -898,6 +903,9 @@ def _write_safetensors(path, tensors):
         torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
         torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
     }
+    for name, kind in (("uint64", "U64"), ("uint32", "U32"), ("uint16", "U16"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e8m0fnu", "F8_E8M0")):
+        if hasattr(torch, name):  # not in every version
+            kinds[getattr(torch, name)] = kind
     header, blobs, at = {}, [], 0
     for name, t in tensors.items():
         if t.is_complex():  # concert has pairs
