@@ -227,8 +227,11 @@ func (c *call) line() (x *ir.Value, d int64, whole bool, err error) {
 	if c.Err != nil {
 		return nil, 0, false, c.Err
 	}
-	if x.Type().Shape()[d].Equal(ir.D(0)) || x.Type().DType() == ir.Bool {
+	if x.Type().Shape()[d].Equal(ir.D(0)) {
 		return nil, 0, false, traced.ErrForm
+	}
+	if x.Type().DType() == ir.Bool { // in the order of numbers
+		x = c.In(ir.U8, x)
 	}
 	return x, d, whole, nil
 }

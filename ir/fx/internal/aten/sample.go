@@ -2,16 +2,18 @@ package aten
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/intmath"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // sampleOps look images up at places that lie between their elements.
 var sampleOps = []row{
-	{"aten.grid_sampler_2d.default", "input grid interpolation_mode padding_mode align_corners", gridSample},
-	{"aten.grid_sampler_2d_backward.default", "grad_output input grid interpolation_mode padding_mode align_corners output_mask", gridSampleBackward},
+	{"aten.grid_sampler_2d.default aten.grid_sampler_3d.default", "input grid interpolation_mode padding_mode align_corners", gridSample},
+	{"aten.grid_sampler_2d_backward.default aten.grid_sampler_3d_backward.default", "grad_output input grid interpolation_mode padding_mode align_corners output_mask", gridSampleBackward},
 }
 
 // How a grid's places are read, as PyTorch numbers it.
@@ -26,7 +28,7 @@ const (
 )
 
 // gridded is how an image [n,c,h,w] is looked up at the places of [n,oh,ow,2], of which -1
-// and 1 are the ends of the image.
+// and 1 are the ends of the image; or one of three dimensions at those of [n,od,oh,ow,3].
 type gridded struct {
 	x, grid       *ir.Value
 	s, g          ir.Shape
@@ -34,9 +36,10 @@ type gridded struct {
 	mode, padding int64
 	corners       bool
 	places        ir.Dim
-	along         [2]*ir.Value // columns and rows, as the grid has them
-	at            [2]*ir.Value // and in units of elements
-	low, high     [2]float64   // between which reflections turn
+	sizes         []int64     // of columns, rows and, if there are any, planes
+	along         []*ir.Value // these as the grid has them
+	at            []*ir.Value // and in units of elements
+	low, high     []float64   // between which reflections turn
 }
 
 func (c *call) gridded() (q gridded, err error) {
@@ -47,48 +50,66 @@ func (c *call) gridded() (q gridded, err error) {
 	}
 	q.s, q.g = q.x.Type().Shape(), q.grid.Type().Shape()
 	s, g, dt := q.s, q.g, q.x.Type().DType()
-	if len(s) != 4 || len(g) != 4 || !g[3].Equal(ir.D(2)) || !g[0].Equal(s[0]) || traced.Empty(q.x) || traced.Empty(q.grid) || !dt.IsFloat() || q.grid.Type().DType() != dt ||
+	n := len(s) - 2
+	if n < 2 || n > 3 || len(g) != len(s) || !g[n+1].Equal(ir.D(int64(n))) || !g[0].Equal(s[0]) || q.mode == bicubic && n > 2 || traced.Empty(q.x) || traced.Empty(q.grid) || !dt.IsFloat() || q.grid.Type().DType() != dt ||
 		q.mode < bilinear || q.mode > bicubic || q.padding < paddingZeros || q.padding > paddingReflection {
 		return q, traced.ErrForm
 	}
-	q.acc, q.places = traced.AccType(dt), g[1].Mul(g[2])
+	q.acc, q.places = traced.AccType(dt), g[1:n+1].NumElems()
 	grid := c.In(q.acc, q.grid)
-	for i, size := range []int64{traced.Constant(s[3]), traced.Constant(s[2])} {
-		q.along[i] = c.Reshaped(c.Make(ir.OpSelect, traced.DimAttr(3).With("index", attr.Int(int64(i))), grid), ir.Shape{s[0], q.places})
-		q.at[i], q.low[i], q.high[i] = c.gridUnits(q.along[i], float64(size), q.corners)
+	for i := range n {
+		size := traced.Constant(s[n+1-i])
+		along := c.Reshaped(c.Make(ir.OpSelect, traced.DimAttr(int64(n+1)).With("index", attr.Int(int64(i))), grid), ir.Shape{s[0], q.places})
+		at, low, high := c.gridUnits(along, float64(size), q.corners)
+		q.sizes, q.along, q.low, q.high = append(q.sizes, size), append(q.along, along), append(q.low, low), append(q.high, high)
 		if q.mode != bicubic { // which moves each element that it takes
-			q.at[i] = c.padded(q, i, q.at[i])
+			at = c.padded(q, i, at)
 		}
+		q.at = append(q.at, at)
 	}
 	return q, c.Err
 }
 
-// around are the elements around each place, four or sixteen, each with its weight by columns and by rows and how
-// fast that grows.
-func (c *call) around(q gridded, each func(to, weight, slope [2]*ir.Value)) {
+// around are the elements around each place, four, eight or sixteen, each with its weight by columns, rows and planes
+// and how fast that grows.
+func (c *call) around(q gridded, each func(to, weight, slope []*ir.Value)) {
 	first, many := 0.0, 2
 	if q.mode == bicubic {
 		first, many = -1, 4
 	}
-	var low [2]*ir.Value
-	var weight, slope [2][]*ir.Value
+	all := 1
+	var low []*ir.Value
+	var weight, slope [][]*ir.Value
 	for i := range q.at {
-		low[i] = c.Make(ir.OpFloor, nil, q.at[i])
-		weight[i], slope[i] = c.between(c.Sub(q.at[i], low[i]), many)
+		low = append(low, c.Make(ir.OpFloor, nil, q.at[i]))
+		w, s := c.between(c.Sub(q.at[i], low[i]), many)
+		weight, slope, all = append(weight, w), append(slope, s), all*many
 	}
-	for k := range many * many {
-		var to, w, s [2]*ir.Value
-		for i, at := range []int{k % many, k / many} {
-			if to[i] = low[i]; first+float64(at) != 0 {
-				to[i] = c.With(ir.OpAdd, low[i], first+float64(at))
+	for k := range all {
+		var to, w, s []*ir.Value
+		rest := k
+		for i := range low {
+			at := rest % many
+			rest /= many
+			x := low[i]
+			if first+float64(at) != 0 {
+				x = c.With(ir.OpAdd, x, first+float64(at))
 			}
 			if q.mode == bicubic {
-				to[i] = c.padded(q, i, to[i])
+				x = c.padded(q, i, x)
 			}
-			w[i], s[i] = weight[i][at], slope[i][at]
+			to, w, s = append(to, x), append(w, weight[i][at]), append(s, slope[i][at])
 		}
 		each(to, w, s)
 	}
+}
+
+// nearest are the elements nearest to each place.
+func (c *call) nearest(q gridded) (to []*ir.Value) {
+	for _, at := range q.at {
+		to = append(to, c.Make(ir.OpRound, nil, at))
+	}
+	return to
 }
 
 // between are the weights of elements around a part of the way from one to the next, and their derivatives: of two, linear
@@ -135,16 +156,15 @@ func gridSample(c *call) error {
 	if err != nil {
 		return err
 	}
-	look := func(to [2]*ir.Value) *ir.Value { return c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)) }
 	var out *ir.Value
 	if q.mode == nearest {
-		out = look([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])})
+		out = c.elementsAt(q, c.nearest(q))
 	} else {
-		c.around(q, func(to, weight, _ [2]*ir.Value) {
-			out = c.plus(out, c.Mul(look(to), c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
+		c.around(q, func(to, weight, _ []*ir.Value) {
+			out = c.plus(out, c.Mul(c.elementsAt(q, to), c.Unsqueezed(c.Mul(weight[0], weight[1:]...), 1)))
 		})
 	}
-	return c.Settle(c.Reshaped(out, ir.Shape{q.s[0], q.s[1], q.g[1], q.g[2]}))
+	return c.Settle(c.Reshaped(out, q.out()))
 }
 
 // gridSampleBackward adds the gradient of each place to the elements around it, and gives
@@ -155,31 +175,34 @@ func gridSampleBackward(c *call) error {
 	if err = cmp.Or(err, c.Err); err != nil {
 		return err
 	}
-	s, g := q.s, q.g
-	if !dy.Type().Shape().Equal(ir.Shape{s[0], s[1], g[1], g[2]}) {
+	s := q.s
+	if !dy.Type().Shape().Equal(q.out()) {
 		return traced.ErrForm
 	}
 	dy = c.Reshaped(c.In(q.acc, dy), ir.Shape{s[0], s[1], q.places})
-	image := c.Full(attr.Int(0), q.acc, ir.Shape{s[0], s[1], s[2].Mul(s[3])})
-	add := func(to [2]*ir.Value, x *ir.Value) {
-		there, index := c.positionsAt(q.x, to[0], to[1], q.places)
+	image := c.Full(attr.Int(0), q.acc, ir.Shape{s[0], s[1], s[2:].NumElems()})
+	add := func(to []*ir.Value, x *ir.Value) {
+		there, index := c.positionsAt(q, to)
 		x = c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), x, c.Filled(attr.Int(0), q.acc))
 		image = c.Make(ir.OpScatter, traced.DimAttr(2).With("reduce", attr.String("add")), image, index, x)
 	}
-	var slopes [2]*ir.Value
+	slopes := make([]*ir.Value, len(q.at))
 	if q.mode == nearest {
-		add([2]*ir.Value{c.Make(ir.OpRound, nil, q.at[0]), c.Make(ir.OpRound, nil, q.at[1])}, dy)
+		add(c.nearest(q), dy)
 		zero := c.Full(attr.Int(0), q.acc, ir.Shape{s[0], q.places})
-		slopes = [2]*ir.Value{zero, zero}
+		for i := range slopes {
+			slopes[i] = zero
+		}
 	} else {
-		c.around(q, func(to, weight, slope [2]*ir.Value) {
-			add(to, c.Mul(dy, c.Unsqueezed(c.Mul(weight[0], weight[1]), 1)))
-			found := c.Over(ir.OpSum, c.Mul(c.In(q.acc, c.elementsAt(q.x, to[0], to[1], q.places)), dy), false, 1)
+		c.around(q, func(to, weight, slope []*ir.Value) {
+			add(to, c.Mul(dy, c.Unsqueezed(c.Mul(weight[0], weight[1:]...), 1)))
+			found := c.Over(ir.OpSum, c.Mul(c.elementsAt(q, to), dy), false, 1)
 			for i := range slopes {
-				slopes[i] = c.plus(slopes[i], c.Mul(found, weight[1-i], slope[i]))
+				factors := append(slices.Delete(slices.Clone(weight), i, i+1), slope[i])
+				slopes[i] = c.plus(slopes[i], c.Mul(found, factors...))
 			}
 		})
-		for i, size := range []int64{traced.Constant(s[3]), traced.Constant(s[2])} {
+		for i, size := range q.sizes {
 			padding := q.padding
 			if q.mode == bicubic {
 				padding = paddingZeros
@@ -187,7 +210,10 @@ func gridSampleBackward(c *call) error {
 			slopes[i] = c.Mul(slopes[i], c.gridSlope(q.along[i], float64(size), padding, q.corners))
 		}
 	}
-	all := []*ir.Value{c.Reshaped(image, s), c.Reshaped(c.Make(ir.OpCat, traced.DimAttr(2), c.Unsqueezed(slopes[0], 2), c.Unsqueezed(slopes[1], 2)), g)}
+	for i := range slopes {
+		slopes[i] = c.Unsqueezed(slopes[i], 2)
+	}
+	all := []*ir.Value{c.Reshaped(image, s), c.Reshaped(c.Make(ir.OpCat, traced.DimAttr(2), slopes...), q.g)}
 	ts, err := c.Types()
 	if err != nil {
 		return err
@@ -217,7 +243,7 @@ func (c *call) padded(q gridded, i int, at *ir.Value) *ir.Value {
 	if q.padding == paddingReflection {
 		at, _ = c.reflected(at, q.low[i], q.high[i])
 	}
-	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(float64(traced.Constant(q.s[3-i]) - 1))}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
+	return c.Make(ir.OpClamp, attr.Make(attr.Attr{Key: "max", Val: attr.Float(float64(q.sizes[i] - 1))}, attr.Attr{Key: "min", Val: attr.Float(0)}), at)
 }
 
 // reflected moves what lies beyond an end back by as much, and says where it went an odd
@@ -253,29 +279,39 @@ func (c *call) gridSlope(x *ir.Value, size float64, padding int64, corners bool)
 	return c.Make(ir.OpWhere, nil, inside, slope, c.Filled(attr.Int(0), x.Type().DType()))
 }
 
-// elementsAt looks [n,c,h,w] up at whole columns and rows [n,places]: [n,c,places], with 0
+// out is the shape of what is looked up.
+func (q gridded) out() ir.Shape { return slices.Concat(q.s[:2], q.g[1:len(q.g)-1]) }
+
+// elementsAt looks the image up at whole columns, rows and planes [n,places]: [n,c,places], with 0
 // for what lies outside.
-func (c *call) elementsAt(x, col, row *ir.Value, places ir.Dim) *ir.Value {
-	s := x.Type().Shape()
-	there, index := c.positionsAt(x, col, row, places)
-	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Reshaped(x, ir.Shape{s[0], s[1], s[2].Mul(s[3])}), index)
-	return c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), found, c.Filled(attr.Int(0), x.Type().DType()))
+func (c *call) elementsAt(q gridded, to []*ir.Value) *ir.Value {
+	there, index := c.positionsAt(q, to)
+	found := c.Make(ir.OpGather, traced.DimAttr(2), c.Reshaped(q.x, ir.Shape{q.s[0], q.s[1], q.s[2:].NumElems()}), index)
+	return c.In(q.acc, c.Make(ir.OpWhere, nil, c.Unsqueezed(there, 1), found, c.Filled(attr.Int(0), q.x.Type().DType())))
 }
 
-// positionsAt says which columns and rows [n,places] lie inside of [n,c,h,w], and where, flat,
-// in each of its images: 0 outside.
-func (c *call) positionsAt(x, col, row *ir.Value, places ir.Dim) (there, index *ir.Value) {
-	s := x.Type().Shape()
-	high, wide := traced.Constant(s[2]), traced.Constant(s[3])
-	inside := func(v *ir.Value, size int64) *ir.Value {
-		return c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, v, 0), c.With(ir.OpLt, v, float64(size)))
+// positionsAt says which columns, rows and planes [n,places] lie inside of the image, and where, flat: 0 outside.
+func (c *call) positionsAt(q gridded, to []*ir.Value) (there, index *ir.Value) {
+	var flat *ir.Value
+	for i, v := range to {
+		inside := c.Make(ir.OpLogicalAnd, nil, c.With(ir.OpGe, v, 0), c.With(ir.OpLt, v, float64(q.sizes[i])))
+		if there == nil {
+			there = inside
+		} else {
+			there = c.Make(ir.OpLogicalAnd, nil, there, inside)
+		}
 	}
-	there = c.Make(ir.OpLogicalAnd, nil, inside(col, wide), inside(row, high))
-	flat := c.Add(c.With(ir.OpMul, row, float64(wide)), col)
+	for i, v := range slices.Backward(to) {
+		if flat == nil {
+			flat = v
+		} else {
+			flat = c.Add(c.With(ir.OpMul, flat, float64(q.sizes[i])), v)
+		}
+	}
 	flat = c.In(ir.I64, c.Make(ir.OpWhere, nil, there, flat, c.Filled(attr.Int(0), flat.Type().DType())))
-	if high*wide > 1<<24 {
+	if intmath.Product(q.sizes) > 1<<24 {
 		c.Err = traced.ErrForm // positions are computed in single precision
 	}
-	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), ir.Shape{s[0], s[1], places})
+	index, _ = c.Broadcast(c.Unsqueezed(flat, 1), ir.Shape{q.s[0], q.s[1], q.places})
 	return there, index
 }
