@@ -145,9 +145,27 @@ func (g *global) Value(o *mlir.Operation, i int) string {
 // Axes are the ranks along the axes of an all_reduce or a reduce_scatter.
 func (g *global) Axes(o *mlir.Operation) ([][]int, error) {
 	l := g.line(o)
-	a, ok := o.Attr("axes")
-	if !ok || l == nil || len(l.Results) != 1 || g.p.Graph.Values[l.Results[0]].Sharding == nil {
-		return nil, g.p.m.ErrorAt(o, 0, "want axes and the sharding of the result")
+	if l == nil {
+		return nil, g.p.m.ErrorAt(o, 0, "a reduction in a place where shardings are not known")
+	}
+	axes, mesh, err := g.along(l)
+	if err != nil {
+		return nil, err
+	}
+	switch g.partial(l, axes) {
+	case parts:
+		return nil, nil
+	case unclear:
+		return nil, g.p.m.ErrorAt(o, 0, "op not supported: %s of what is computed of parts of a sum otherwise than by operations that a sum goes through: put it behind what adds up, or say what is unreduced", o.Name)
+	}
+	return mesh.Groups(axes), nil
+}
+
+// along are the axes of an all_reduce or a reduce_scatter.
+func (g *global) along(l *Line) ([]sharding.Ref, *sharding.Mesh, error) {
+	a, ok := l.Op.Attr("axes")
+	if !ok || len(l.Results) != 1 || g.p.Graph.Values[l.Results[0]].Sharding == nil {
+		return nil, nil, g.p.m.ErrorAt(l.Op, 0, "want axes and the sharding of the result")
 	}
 	text, at := g.p.m.Inside(a)
 	text = "{" + strings.Trim(strings.NewReplacer("{}", "", "{", "", "}", "", " ", "").Replace(text), ",") + "}"
@@ -157,15 +175,9 @@ func (g *global) Axes(o *mlir.Operation) ([][]int, error) {
 	mesh := g.p.Graph.Values[l.Results[0]].Sharding.Mesh
 	axes, err := sharding.ParseAxes(text, mesh)
 	if err != nil {
-		return nil, g.p.textError(err, at-1)
+		return nil, nil, g.p.textError(err, at-1)
 	}
-	switch g.partial(l, axes) {
-	case parts:
-		return nil, nil
-	case unclear:
-		return nil, g.p.m.ErrorAt(o, 0, "op not supported: %s of what is computed of parts of a sum otherwise than by operations that a sum goes through: put it behind what adds up, or say what is unreduced", o.Name)
-	}
-	return mesh.Groups(axes), nil
+	return axes, mesh, nil
 }
 
 // Manual says how operands come into a manual computation and results out of it, or what a call

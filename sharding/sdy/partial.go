@@ -94,7 +94,7 @@ var through = []string{"convert", "reshape", "transpose", "negate", "slice", "re
 func (w *walk) computed(l *Line, at int) state {
 	if n := w.reduced(l, at); n == len(w.axes) {
 		return parts
-	} else if n > 0 {
+	} else if n != 0 {
 		return unclear
 	}
 	in := make([]state, len(l.Uses))
@@ -109,8 +109,10 @@ func (w *walk) computed(l *Line, at int) state {
 			return unclear
 		}
 		return all
-	case !some, name == "sdy.all_reduce", name == "sdy.reduce_scatter":
+	case !some:
 		return all
+	case name == "sdy.all_reduce", name == "sdy.reduce_scatter":
+		return w.completed(l, in[0])
 	case slices.Contains(in, unclear):
 		return unclear
 	case slices.Contains(through, name), name == "add" || name == "subtract", name == "concatenate":
@@ -127,6 +129,29 @@ func (w *walk) computed(l *Line, at int) state {
 	return unclear
 }
 
+// completed is the state of what a reduction along axes of its own gives.
+func (w *walk) completed(l *Line, in state) state {
+	axes, _, err := w.g.along(l)
+	if err != nil {
+		return unclear
+	}
+	done, apart := 0, 0
+	for _, a := range w.axes {
+		if within(a, axes) {
+			done++
+		} else if !slices.ContainsFunc(axes, a.Overlaps) {
+			apart++
+		}
+	}
+	switch len(w.axes) {
+	case done:
+		return all
+	case apart:
+		return in
+	}
+	return unclear
+}
+
 // adds reports whether a reduction is a sum.
 func adds(o *mlir.Operation) bool {
 	if len(o.Regions) != 1 || len(o.Regions[0].Ops) != 2 {
@@ -139,35 +164,39 @@ func adds(o *mlir.Operation) bool {
 func (w *walk) inside(l *Line, at int) bool {
 	if l.callee != nil {
 		inner := &walk{g: w.g, axes: w.axes, fn: l.callee, lines: l.callee.Lines}
-		return slices.ContainsFunc(inner.lines, func(x Line) bool { return inner.reduced(&x, len(inner.lines)) > 0 })
+		return slices.ContainsFunc(inner.lines, func(x Line) bool { return inner.reduced(&x, len(inner.lines)) != 0 })
 	}
 	for i := at + 1; i < len(w.lines) && w.lines[i].Depth > l.Depth; i++ {
-		if w.reduced(&w.lines[i], i) > 0 {
+		if w.reduced(&w.lines[i], i) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// reduced is how many of the axes a line reduces along.
+// reduced is how many of the axes a line reduces along; -1 if it does along parts of one.
 func (w *walk) reduced(l *Line, at int) int {
 	if l.Rule == nil {
 		return 0
 	}
 	n := 0
 	for _, a := range w.axes {
-		found := false
+		var along []sharding.Ref
 		for t, u := range l.Uses {
 			s := w.sharding(u, at)
 			if s == nil {
 				continue
 			}
 			for d, factors := range l.Rule.Operands[t] {
-				found = found || l.Rule.Factors[factors[0]].Kind == sharding.Reduction && within(a, s.Dims[d].Axes)
+				if l.Rule.Factors[factors[0]].Kind == sharding.Reduction {
+					along = append(along, s.Dims[d].Axes...)
+				}
 			}
 		}
-		if found {
+		if within(a, along) {
 			n++
+		} else if slices.ContainsFunc(along, a.Overlaps) {
+			return -1
 		}
 	}
 	return n

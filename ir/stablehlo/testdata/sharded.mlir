@@ -587,3 +587,29 @@ func.func @main() {
  check.expect_eq_const %res#1, dense<[2, 1]> : tensor<2xi32>
  return
 }
+
+// -----
+
+// A sum is completed along one axis after the other.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @f(%arg0: tensor<1x4xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x", "y"}]>}, %arg1: tensor<4x1xi32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}, {}]>}) -> (tensor<1x1xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {}]>}) {
+ %d = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<1x4xi32>, tensor<4x1xi32>) -> tensor<1x1xi32>
+ %0 = sdy.all_reduce {"x"} %d out_sharding=<@m, [{}, {}]> : tensor<1x1xi32>
+ %1 = sdy.all_reduce {"y"} %0 out_sharding=<@m, [{}, {}]> : tensor<1x1xi32>
+ return %1 : tensor<1x1xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a = stablehlo.constant dense<[[1]]> : tensor<1x1xi32>
+ %b = stablehlo.constant dense<[[10]]> : tensor<1x1xi32>
+ %c = stablehlo.constant dense<[[100]]> : tensor<1x1xi32>
+ %d = stablehlo.constant dense<[[1000]]> : tensor<1x1xi32>
+ %res:4 = "interpreter.run_parallel"(%a, %a, %a, %b, %a, %c, %a, %d) {programs = [[@f, @f, @f, @f]]} : (tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>) -> (tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>)
+ check.expect_eq_const %res#0, dense<[[1111]]> : tensor<1x1xi32>
+ check.expect_eq_const %res#3, dense<[[1111]]> : tensor<1x1xi32>
+ return
+}
