@@ -68,6 +68,7 @@ type NodeSpec struct {
 	HasCost bool
 	Pos     Pos
 	From    []*Node   // what the node is made from, see Node.Sources
+	Beside  bool      // it does not stand for what it is made from, whose order-only edges it does not get
 	After   []*Node   // order-only edges, see Node.After
 	Members []*Member // of a bucket, by operand, see Node.Members
 	Origin  any       // the caller's own object, see Node.Origins
@@ -125,7 +126,7 @@ func (f *Func) insert(s NodeSpec, before *Node) *Node {
 	if s.Origin != nil {
 		f.SetOrigin(n, s.Origin)
 	}
-	f.Derive(n, s.From...)
+	f.derive(n, s.From, !s.Beside)
 	n.members = s.Members
 	f.AddAfter(n, s.After...)
 	return n

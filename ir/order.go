@@ -48,8 +48,11 @@ func (n *Node) unorder() {
 	n.after, n.before = nil, nil
 }
 
-// inheritOrder gives n the order-only edges of what it was made from.
+// inheritOrder gives n the order-only edges of what it was made from. A view does not run, and has none.
 func (f *Func) inheritOrder(n, from *Node) {
+	if n.op.IsView() {
+		return
+	}
 	f.AddAfter(n, from.after...)
 	for _, o := range from.before {
 		f.AddAfter(o, n)

@@ -54,7 +54,9 @@ func (f *Func) SetOrigin(n *Node, o any) { n.origins = []*origin{{o}} }
 
 // Derive records that n was made from other nodes, in addition to those that it is
 // known to be made from. Nodes of other functions pass on their origins only.
-func (f *Func) Derive(n *Node, from ...*Node) {
+func (f *Func) Derive(n *Node, from ...*Node) { f.derive(n, from, true) }
+
+func (f *Func) derive(n *Node, from []*Node, replaces bool) {
 	for _, s := range from {
 		if s == n {
 			continue
@@ -65,7 +67,9 @@ func (f *Func) Derive(n *Node, from ...*Node) {
 				ids = []NodeID{s.id}
 			}
 			n.sources = joined(n.sources, ids)
-			f.inheritOrder(n, s)
+			if replaces {
+				f.inheritOrder(n, s)
+			}
 		}
 		n.origins = joined(n.origins, s.origins)
 	}

@@ -42,14 +42,6 @@ func (g *group) size() int { return len(g.ranks[0]) }
 
 func (g *group) ir() *ir.Group { return &ir.Group{Name: g.name, Ranks: g.ranks} }
 
-// symbol is a size known at run time.
-type symbol struct {
-	name    string
-	max     int64
-	varying bool
-	values  [][]int64 // by assignment and rank; nil if a tensor holds it
-}
-
 // param is an input that is a tensor: which, and its annotations.
 type param struct {
 	at   int
@@ -121,7 +113,7 @@ func New(seed uint64) Case {
 		g.longForm()
 		g.step()
 	}
-	if seed%8 == 5 && !g.joint && !g.edges {
+	if seed%8 == 5 && !g.joint {
 		for range 1 + g.r.IntN(2) {
 			g.control()
 			g.step()
@@ -194,25 +186,6 @@ func (g *gen) declare() {
 	}
 }
 
-// symbol declares a symbol and gives it values: 0 on all ranks, the largest, and
-// others; the same on all ranks unless it varies.
-func (g *gen) symbol(limit int64, varying bool) *symbol {
-	s := &symbol{name: fmt.Sprintf("s%d", len(g.syms)), max: limit, varying: varying}
-	g.assigns = max(g.assigns, 4)
-	for a := range 4 {
-		by := make([]int64, g.world)
-		one := []int64{0, limit, g.r.Int64N(limit + 1), g.r.Int64N(limit + 1)}[a]
-		for r := range by {
-			if by[r] = one; varying && a > 1 {
-				by[r] = g.r.Int64N(limit + 1)
-			}
-		}
-		s.values = append(s.values, by)
-	}
-	g.syms = append(g.syms, s)
-	return s
-}
-
 func (g *gen) name() string {
 	g.names++
 	return fmt.Sprintf("v%d", g.names)
@@ -256,36 +229,6 @@ func (g *gen) dims() []int64 {
 }
 
 func (g *gen) pickGroup() *group { return g.groups[g.r.IntN(len(g.groups))] }
-
-// shape is a shape in which some sizes may be symbols.
-func (g *gen) shape() ir.Shape {
-	out := ir.Dims(g.dims()...)
-	var uniform []*symbol
-	for _, s := range g.syms {
-		if !s.varying {
-			uniform = append(uniform, s)
-		}
-	}
-	if len(uniform) == 0 || len(out) == 0 || g.r.IntN(2) == 0 {
-		return out
-	}
-	d := 0 // symbols further in allow little
-	if g.r.IntN(4) == 0 {
-		d = g.r.IntN(len(out))
-	}
-	s := uniform[g.r.IntN(len(uniform))]
-	switch k := g.r.IntN(4); {
-	case k == 0:
-		out[d] = g.parse(fmt.Sprintf("%d-%s", s.max+int64(g.r.IntN(3)), s.name))
-	case k == 1:
-		out[d] = g.parse(fmt.Sprintf("%d*%s", g.pickGroup().size(), s.name))
-	case k == 2:
-		out[d] = g.parse(fmt.Sprintf("%s+%d", s.name, g.r.IntN(3)))
-	default:
-		out[d] = g.parse(s.name)
-	}
-	return out
-}
 
 func (g *gen) parse(text string) ir.Dim {
 	d, err := ir.ParseDim(text)
@@ -384,32 +327,6 @@ func (g *gen) fits(t ir.Type) bool {
 		}
 	}
 	return true
-}
-
-// bounds are the smallest and largest value of a size, which is linear in each symbol.
-func (g *gen) bounds(d ir.Dim) (lo, hi int64) {
-	first := true
-	for corner := range 1 << len(g.syms) {
-		n, ok := d.Eval(func(name string) (int64, bool) {
-			for i, s := range g.syms {
-				if s.name == name {
-					return s.max * int64(corner>>i&1), true
-				}
-			}
-			return 0, false
-		})
-		if !ok {
-			return -1, 0
-		}
-		if first || n < lo {
-			lo = n
-		}
-		if first || n > hi {
-			hi = n
-		}
-		first = false
-	}
-	return lo, hi
 }
 
 func list(kv ...any) attr.List {

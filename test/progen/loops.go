@@ -103,7 +103,7 @@ func first(l []*value) *value {
 
 // body makes a function of those inputs that gives results of those types.
 func (g *gen) body(name string, in, results []ir.Type, communicates, counts bool) (extra []ir.Type, text string, ok bool) {
-	b := &gen{r: g.r, world: g.world, groups: g.groups, grid: g.grid, assigns: 1, calls: g.calls, dirty: map[int]bool{}, prefix: name + "_", communicates: communicates && g.communicates}
+	b := &gen{r: g.r, edges: g.edges, world: g.world, groups: g.groups, grid: g.grid, assigns: 1, calls: g.calls, dirty: map[int]bool{}, prefix: name + "_", communicates: communicates && g.communicates}
 	b.kinds = inBodies(b.communicates)
 	for _, s := range g.syms {
 		if !s.varying {

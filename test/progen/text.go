@@ -147,7 +147,11 @@ func (g *gen) finish() string {
 		if s.values != nil {
 			hint = s.values[len(s.values)-1][0]
 		}
-		fmt.Fprintf(&b, "sym %s hint %d max %d\n", s.name, hint, s.max)
+		least := ""
+		if s.min > 0 {
+			least = fmt.Sprintf("min %d ", s.min)
+		}
+		fmt.Fprintf(&b, "sym %s hint %d %smax %d\n", s.name, hint, least, s.max)
 	}
 	fmt.Fprintf(&b, "func @f(%s) -> (%s) {\n", strings.Join(g.inputs, ", "), strings.Join(types, ", "))
 	for _, l := range g.lines {

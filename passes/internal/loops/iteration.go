@@ -15,10 +15,11 @@ type Iteration struct {
 	Known map[*ir.Value]*hostops.Tensor // of values of the body; look-up only
 	Now   map[*ir.Value]*ir.Value       // the iteration's value for one of the body; look-up only
 
-	writes *ir.Writes // of the body, nil until they are asked for
+	writes *ir.Writes            // of the body, nil until they are asked for
+	nodes  map[*ir.Node]*ir.Node // the iteration's node for an ordered one of the body; look-up only
 }
 
-// Copy copies what the iteration computes.
+// Copy copies what the iteration computes, with the order-only edges within it.
 func (r *Iteration) Copy(nodes []*ir.Node) {
 	for _, n := range nodes {
 		if n.Op() == ir.OpInput || n.Op() == ir.OpReturn {
@@ -32,10 +33,21 @@ func (r *Iteration) Copy(nodes []*ir.Node) {
 		for i, a := range s.Args {
 			s.Args[i] = r.Now[a]
 		}
-		if n.Func() != r.Func {
+		if s.Beside = n.Func() == r.Func; !s.Beside {
 			s.From = r.from()
 		}
+		for _, o := range n.After() {
+			if o = r.nodes[o]; o != nil {
+				s.After = append(s.After, o)
+			}
+		}
 		c := r.Func.InsertBefore(r.At, s)
+		if n.Ordered() {
+			if r.nodes == nil {
+				r.nodes = map[*ir.Node]*ir.Node{}
+			}
+			r.nodes[n] = c
+		}
 		for i, v := range n.Results() {
 			r.Now[v] = c.Result(i)
 		}
