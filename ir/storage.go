@@ -79,14 +79,24 @@ func (s *Storages) Type(id StorageID) Type {
 	return v.typ.Tensors()[k]
 }
 
+// alwaysEmpty reports whether a tensor has no elements, whatever the symbols are.
+func (n *Node) alwaysEmpty(t Type) bool {
+	elems := t.Shape().NumElems()
+	if n.fn == nil {
+		return elems.Equal(D(0))
+	}
+	r, ok := n.fn.mod.Bounds(elems)
+	return ok && r.Max == 0
+}
+
 // ViewOffset is the distance in elements from element (0, 0, ...) of a view's
-// operand to that of result i, 0 if the result is empty. It fails if the distance
+// operand to that of result i, 0 if the result is always empty. It fails if the distance
 // depends on a symbol or n is not a view.
 func (n *Node) ViewOffset(i int) (int64, error) {
 	if !n.op.IsView() {
 		return 0, fmt.Errorf("%s is not a view", n.op.Name())
 	}
-	if i < len(n.results) && n.results[i].typ.Shape().NumElems().Equal(D(0)) {
+	if i < len(n.results) && n.alwaysEmpty(n.results[i].typ) {
 		return 0, nil
 	}
 	var at int64 // index along dim
