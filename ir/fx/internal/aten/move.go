@@ -99,6 +99,9 @@ func (c *call) indices(shape func() (ir.Shape, error)) (dims []int64, idx []*ir.
 		if err != nil {
 			return nil, nil, err
 		}
+		if x.Type().DType() == ir.U8 { // bytes are a mask, of old
+			x = c.In(ir.Bool, x)
+		}
 		for range max(1, masked(x)) {
 			dims, idx, next = append(dims, next), append(idx, x), next+1
 		}
