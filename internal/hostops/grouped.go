@@ -1,6 +1,10 @@
 package hostops
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
 
 // runGroupedMatmul multiplies group by group: rows of operand 0 with a matrix for each
 // group, or a matrix for each group with columns of operand 1, or the pieces of two
@@ -12,7 +16,7 @@ func runGroupedMatmul(c *call) error {
 	if min(ra, rb) != 2 || max(ra, rb) > 3 {
 		return c.inErr(1, ErrShape, "%v does not multiply with %v by groups", b.Shape, a.Shape)
 	}
-	if len(ends.Shape) != 1 || !isIndexType(ends.DType) {
+	if len(ends.Shape) != 1 || ends.DType != dtype.I32 && ends.DType != dtype.I64 {
 		return c.inErr(2, ErrShape, "%v%v, want where each group ends", ends.DType, ends.Shape)
 	}
 	groups := ends.Shape[0]

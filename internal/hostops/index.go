@@ -20,7 +20,7 @@ func (c *call) placesOf(first int, idx []Tensor, dims []int, shape, strides []in
 	var p places
 	for i := range idx {
 		if !isIndexType(idx[i].DType) {
-			return p, c.inErr(first+i, ErrDType, "indices are i64 or i32, not %v", idx[i].DType)
+			return p, c.inErr(first+i, ErrDType, "indices are integers, not %v", idx[i].DType)
 		}
 		var ok bool
 		if p.shape, ok = broadcastShapes(p.shape, idx[i].Shape); !ok {

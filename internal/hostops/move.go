@@ -358,6 +358,6 @@ func (c *call) startFrom(i int) error {
 	return nil
 }
 
-// isIndexType reports whether tensors of this type may hold indices: i64 and i32.
-// u8 and bool would be masks in PyTorch, whose results have no static shape.
-func isIndexType(d dtype.DType) bool { return d == dtype.I64 || d == dtype.I32 }
+// isIndexType reports whether tensors of this type may hold indices.
+// PyTorch's masks of u8 are masks in the IR, too.
+func isIndexType(d dtype.DType) bool { return d.IsInt() }

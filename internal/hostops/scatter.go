@@ -26,7 +26,7 @@ func atLeast1(t Tensor) Tensor {
 // points into: equal ranks, and no larger in the other dimensions.
 func (c *call) pointing(operand int, idx, x *Tensor, dim int) error {
 	if !isIndexType(idx.DType) {
-		return c.inErr(operand, ErrDType, "indices are i64 or i32, not %v", idx.DType)
+		return c.inErr(operand, ErrDType, "indices are integers, not %v", idx.DType)
 	}
 	if len(idx.Shape) != len(x.Shape) {
 		return c.inErr(operand, ErrShape, "indices %v have another rank than %v", idx.Shape, x.Shape)

@@ -55,3 +55,29 @@ func TestRandomLists(t *testing.T) {
 	}
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH", "-Og"), true) // they run longer than they compile
 }
+
+// Positions are integers of any type.
+func TestPositionTypes(t *testing.T) {
+	var trials []*trial
+	for i, text := range []string{
+		"%x: f32[5,8], %i: int[70,8]) -> (f32[70,8]) {\n  %y = gather %x, %i {dim=0} : f32[70,8]",
+		"%x: f32[5,8], %i: int[70]) -> (f32[70,8]) {\n  %y = index %x, %i {dims=[0]} : f32[70,8]",
+		"%x: f32[5,8], %i: int[70]) -> (f32[70,8]) {\n  %y = embedding %x, %i : f32[70,8]",
+		"%x: f32[5,8], %i: int[70], %v: f32[70,8]) -> (f32[5,8]) {\n  %y = index_put %x, %v, %i {dims=[0]} : f32[5,8]",
+		"%x: f32[5,8], %i: int[70], %v: f32[70,8]) -> (f32[5,8]) {\n  %y = index_add %x, %i, %v {dim=0} : f32[5,8]",
+		"%x: f32[5,8], %i: int[2,8], %v: f32[2,8]) -> (f32[5,8]) {\n  %y = scatter %x, %i, %v {dim=0} : f32[5,8]",
+	} {
+		for _, dt := range []string{"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"} {
+			m, err := ir.Parse("positions", "world 1\n\nfunc @f("+strings.Replace(text, "int", dt, 1)+"\n  return %y\n}\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := newTrial(fmt.Sprintf("at%d%s", i, dt), m.Funcs()[0], 0, uint64(i), nil)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, m)
+			}
+			trials = append(trials, tr)
+		}
+	}
+	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+}
