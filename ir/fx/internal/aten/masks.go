@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -155,4 +156,50 @@ func maskedSelect(c *call) error {
 		return c.Err
 	}
 	return c.EmitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(0)), c.Flat(x), idx[0])
+}
+
+// unique lists the different elements, in order or as they come, with the place of each element's in the list
+// and how many there are, if they are asked for. What is no number is different from everything.
+func unique(consecutive bool) func(c *call) error {
+	return func(c *call) error {
+		x := c.Tensor("self")
+		ts, err := c.Types()
+		if err = cmp.Or(c.Err, err); err != nil {
+			return err
+		}
+		if len(ts) != 3 || ts[0].Rank() != 1 || c.Arg("dim") != nil || traced.Empty(x) {
+			return traced.ErrForm
+		}
+		line, n, size := c.Flat(x), x.Type().Shape().NumElems(), ts[0].Shape()
+		count := traced.Constant(n)
+		order := c.Counting(count)
+		if !consecutive {
+			all := c.firstSorted(line, 0, n, false)
+			line, order = all[0], all[1]
+		}
+		first := c.Filled(attr.Int(1), ir.Bool, 1)
+		if count > 1 {
+			first = c.Make(ir.OpCat, traced.DimAttr(0), first, c.Make(ir.OpNe, nil, c.Slice(line, 0, 1, count), c.Slice(line, 0, 0, count-1)))
+		}
+		dims := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)})
+		at := c.holding(first, first, size[0])
+		if c.Err != nil {
+			return c.Err
+		}
+		out := []*ir.Value{c.Make(ir.OpIndex, dims, line, at[0])}
+		which := c.With(ir.OpSub, c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, first)), 1)
+		for i, asked := range []string{"return_inverse", "return_counts"} {
+			t := ts[i+1]
+			switch {
+			case !c.Bool(asked, false):
+				out = append(out, c.Full(attr.Int(0), t.DType(), t.Shape()))
+			case i == 0:
+				put := c.Make(ir.OpIndexPut, dims, c.Full(attr.Int(0), ir.I64, ir.Shape{n}), which, order)
+				out = append(out, c.Reshaped(put, x.Type().Shape()))
+			default:
+				out = append(out, c.Make(ir.OpIndexAdd, traced.DimAttr(0), c.Full(attr.Int(0), ir.I64, size), which, c.Full(attr.Int(1), ir.I64, ir.Shape{n})))
+			}
+		}
+		return c.Settle(out...)
+	}
 }

@@ -20,6 +20,8 @@ var segmentOps = []row{
 	{"aten._histogramdd_bin_edges.default aten._histogramdd_from_bin_cts.default", "self bins * range weight density", histogramOfRows},
 	{"aten.nonzero.default", "self", nonzero},
 	{"aten.masked_select.default", "self mask", maskedSelect},
+	{"aten._unique2.default", "self sorted return_inverse return_counts", unique(false)},
+	{"aten.unique_consecutive.default", "self return_inverse return_counts dim", unique(true)},
 	{"aten.nonzero_static.default", "self * size fill_value", nonzeroStatic},
 	{"aten.embedding_renorm.default", "self indices max_norm norm_type", embeddingRenorm},
 }
