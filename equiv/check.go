@@ -259,7 +259,7 @@ func line(e effect) string {
 
 // order checks that collectives stay on their side of opaque calls that
 // communicate: what is new between two such calls stands for something that is
-// gone from there, and is not what is gone from between two others.
+// gone from there, and is not what is gone from between two others, or repeats what is there.
 func (c *comparison) order() {
 	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
 		return
@@ -273,11 +273,19 @@ func (c *comparison) order() {
 	}
 	was, is := unmatched(c.a.comms, c.b.comms, func(m comm) string { return fmt.Sprint(m.epoch, m.what, m.args) })
 	was, is = unmatched(was, is, func(m comm) string { return fmt.Sprint(m.epoch, what(m)) })
-	gone, from := make([]bool, c.a.fences+1), map[string]bool{} // look-up only
+	gone, from, there := make([]bool, c.a.fences+1), map[string]bool{}, map[string]bool{} // look-up only
 	for _, m := range was {
 		gone[m.epoch], from[what(m)] = true, true
 	}
+	if len(is) > 0 {
+		for _, m := range c.a.comms {
+			there[fmt.Sprint(m.epoch, what(m))] = true
+		}
+	}
 	for _, m := range is {
+		if there[fmt.Sprint(m.epoch, what(m))] {
+			continue
+		}
 		if !gone[m.epoch] || from[what(m)] {
 			c.fail("order", "a collective keeps its side of opaque calls that communicate", "", "%"+m.node+" is new between two of them")
 			return

@@ -59,6 +59,8 @@ type gatherer struct {
 	d    *deps.Func
 	live []int64 // node -> bytes while it runs
 	all  []*gathered
+
+	fences []int32 // node -> calls and loops that communicate before it
 }
 
 // gathered is what may be gathered twice.
@@ -98,11 +100,14 @@ func (g *gatherer) find() {
 		change[from] += size
 		change[to+1] -= size
 	}
-	g.live = make([]int64, d.Len())
-	now := int64(0)
+	g.live, g.fences = make([]int64, d.Len()), make([]int32, d.Len())
+	now, passed := int64(0), int32(0)
 	for v := range g.live {
 		now += change[v]
-		g.live[v] = now
+		g.live[v], g.fences[v] = now, passed
+		if n := d.Nodes[v]; n.Communicates() && !n.Op().IsCollective() {
+			passed++
+		}
 	}
 	writes := ir.FindWrites(g.f)
 	for v := range int32(d.Len()) {
@@ -188,7 +193,7 @@ func (g *gatherer) choose(most int64) (chosen []*gathered) {
 		var best *gathered
 		var from, to int32
 		for _, c := range g.all {
-			if a, b := c.gap(p); b-a > to-from && c.again == 0 && c.gain(b) > 0 && g.ctx.Enable(c.start.Name()) {
+			if a, b := c.gap(p); b-a > to-from && c.again == 0 && c.gain(b) > 0 && g.beside(c, b) && g.ctx.Enable(c.start.Name()) {
 				best, from, to = c, a, b
 			}
 		}
@@ -209,6 +214,12 @@ func (g *gatherer) choose(most int64) (chosen []*gathered) {
 			}
 		}
 	}
+}
+
+// beside reports whether a gather may be repeated in front of a node: what communicates and is no collective
+// keeps its place among all communication.
+func (g *gatherer) beside(c *gathered, before int32) bool {
+	return g.fences[g.d.Pos[c.start.ID()]] == g.fences[before]
 }
 
 // gain is how much less is live if the tensor is gathered again before a node: its operand is kept until there.
