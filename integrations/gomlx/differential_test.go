@@ -167,6 +167,11 @@ func recovered(err *error) {
 // off says how the results are not those that are wanted of all nodes.
 func (p *drawn) off(b compute.Backend, want []any) string {
 	got, err := p.run(b)
+	return p.differs(got, err, want)
+}
+
+// differs says how results are not those that are wanted of all nodes.
+func (p *drawn) differs(got []any, err error, want []any) string {
 	if err != nil {
 		return fmt.Sprint("fails: ", err)
 	}

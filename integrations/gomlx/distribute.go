@@ -34,6 +34,14 @@ func (n *builder) DistributedAutoSharding(meshes ...compute.Mesh) error {
 		if len(m.AxesSizes) != len(m.AxesNames) || m.Name == "" {
 			return errors.Errorf("concert: mesh %q has %d axes and %d names", m.Name, len(m.AxesSizes), len(m.AxesNames))
 		}
+		for k, name := range m.AxesNames {
+			if m.AxesSizes[k] < 1 || name == "" || slices.Contains(m.AxesNames[:k], name) {
+				return errors.Errorf("concert: mesh %q has an axis %q of %d: want different names, and a device each at least", m.Name, name, m.AxesSizes[k])
+			}
+		}
+		if l := m.LogicalDeviceAssignment; len(l) > 0 && !permutes(l, size(m)) {
+			return errors.Errorf("concert: mesh %q of %d devices assigns %v: want each of 0 to %d once", m.Name, size(m), m.LogicalDeviceAssignment, size(m)-1)
+		}
 		if size(m) != size(meshes[0]) {
 			return errors.Wrapf(compute.ErrNotImplemented, "concert: meshes %q and %q of %d and %d devices in one computation",
 				meshes[0].Name, m.Name, size(meshes[0]), size(m))
@@ -47,6 +55,16 @@ func (n *builder) DistributedAutoSharding(meshes ...compute.Mesh) error {
 	}
 	n.meshes = meshes
 	return nil
+}
+
+// permutes reports whether a list has each number from 0 to n-1 once.
+func permutes(l []int, n int) bool {
+	for i, x := range slices.Sorted(slices.Values(l)) {
+		if x != i {
+			return false
+		}
+	}
+	return len(l) == n
 }
 
 func size(m compute.Mesh) int {
@@ -167,10 +185,11 @@ func (n *builder) head() string {
 	if n.replicas > 1 {
 		return fmt.Sprintf("module attributes {mhlo.num_replicas = %d : i32} {\n", n.replicas)
 	}
-	text := "module {\n"
 	if !n.sharded() {
-		return text
+		return "module {\n"
 	}
+	// Where nothing has a sharding, this alone says how many devices compute the same.
+	text := fmt.Sprintf("module attributes {mhlo.num_partitions = %d : i32} {\n", n.world())
 	for _, m := range n.meshes {
 		axes := make([]string, len(m.AxesNames))
 		for i, a := range m.AxesNames {

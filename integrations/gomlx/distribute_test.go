@@ -289,6 +289,9 @@ func TestBadDistribution(t *testing.T) {
 		return err
 	}
 	config := func(text string) error { _, err := New(text); return err }
+	over := func(names []string, sizes []int, devices ...int) error {
+		return h.b.Builder("bad").DistributedAutoSharding(compute.Mesh{Name: "mesh", AxesNames: names, AxesSizes: sizes, LogicalDeviceAssignment: devices})
+	}
 	for want, err := range map[string]error{
 		"on 8 devices, there are 4":         h.b.Builder("bad").DistributedSPMD(8),
 		"distributed twice":                 fresh().DistributedSPMD(2),
@@ -300,6 +303,11 @@ func TestBadDistribution(t *testing.T) {
 		"over mesh \"other\"":             parameter(&compute.ShardingSpec{Mesh: "other"}),
 		"has 3 dimensions":                parameter(along(nil, nil, nil)),
 		"which is partitioned":            reduced(),
+		"assigns [0 0]":                   over([]string{"data"}, []int{2}, 0, 0),
+		"assigns [0 2]":                   over([]string{"data"}, []int{2}, 0, 2),
+		"assigns [0]":                     over([]string{"data"}, []int{2}, 0),
+		"an axis \"data\" of 2":           over([]string{"data", "data"}, []int{2, 2}),
+		"an axis \"model\" of -2":         over([]string{"data", "model"}, []int{2, -2}),
 		"want a number of devices":        config("devices=many"),
 		"there are asked, sharded":        config("variables=here"),
 		"no pass or pipeline \"nothing\"": config("passes=nothing"),
