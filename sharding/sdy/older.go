@@ -95,7 +95,7 @@ func (r *rewriter) places() error {
 				return err
 			}
 		}
-		for i := range f.ResultAttrs {
+		for i := range min(len(f.ResultAttrs), len(f.Results)) {
 			if err := r.place(&f.ResultAttrs[i], f.Results[i:i+1], false); err != nil {
 				return err
 			}

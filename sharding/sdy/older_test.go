@@ -41,6 +41,13 @@ func TestOldShardings(t *testing.T) {
 		{"{devices=[4]<=[4]}", "it is of 1 dimensions, the type is tensor<4x8xf32>"},
 		{"{devices=[2,1,2]<=[4] last_tile_dims={manual}}", "op not supported: last_tile_dims={manual}"},
 		{"replicated", "want {replicated}"},
+		{"{devices=[0,1]<=[0]}", "want 1 to"},
+		{"{devices=[4,1]}", "is not a list of 4 devices"},
+		{"{devices=[4,1]<=[4}", "<=[4] is not of 4 devices"},
+		{"{devices=[4,x]<=[4]}", "is no list of numbers"},
+		{"{devices=[3,1]<=[3]}", "it is of 3 devices"},
+		{"{devices=[4,1]0,0,0,0}", "devices in an order that no mesh has"},
+		{"{devices=[4,1]1,0,3,2}", "devices in an order that no mesh has"},
 		{"{{replicated}, {replicated}}", "2 shardings for 1 values"},
 	} {
 		m, err := stablehlo.Parse("old.mlir", oldProgram(c.text))
@@ -124,4 +131,24 @@ func.func @main(%a: tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}
 			t.Errorf("%s: %v", op, err)
 		}
 	}
+}
+
+// FuzzOldShardings: whatever a text says, it is read or refused.
+func FuzzOldShardings(f *testing.F) {
+	for _, text := range []string{"{devices=[2,2]<=[2,2]T(1,0)}", "{devices=[2,2]0,2,1,3}", "{{replicated}, {devices=[4]<=[4]}}", "{devices=[1,2,2]<=[4] last_tile_dim_replicate}"} {
+		f.Add(text, 4)
+	}
+	f.Fuzz(func(t *testing.T, text string, n int) {
+		if len(text) > 1<<10 {
+			return
+		}
+		m, err := stablehlo.Parse("old.mlir", strings.Replace(oldProgram(text), "= 4", fmt.Sprintf("= %d", n), 1))
+		if err != nil {
+			return
+		}
+		m.Sharded(Given)
+		if _, err := m.Program(); err != nil {
+			_ = err.Error()
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/intmath"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo/mlir"
 )
 
@@ -126,8 +127,14 @@ func (r *rewriter) tiling(s string, typ mlir.Type) (*tiling, bool, error) {
 	case !strings.HasPrefix(s, "devices=["):
 		return nil, false, fmt.Errorf("op not supported: want replicated or devices=[...]")
 	}
-	tiles, rest, _ := strings.Cut(s[len("devices=["):], "]")
+	tiles, rest, ok := strings.Cut(s[len("devices=["):], "]")
 	n, err := numbers(tiles)
+	if !ok {
+		err = fmt.Errorf("a list without an end")
+	}
+	if err == nil && (slices.Contains(n, 0) || intmath.Product(n) > ir.MaxWorld) {
+		err = fmt.Errorf("devices=[%s]: want 1 to %d devices", tiles, ir.MaxWorld)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -210,9 +217,9 @@ func numbers(s string) ([]int64, error) {
 // <=[4,2]T(1,0), or of a list of all.
 func devices(s string, world int64) (digits []digit, rest string, err error) {
 	if after, ok := strings.CutPrefix(s, "<=["); ok {
-		list, rest, _ := strings.Cut(after, "]")
+		list, rest, ended := strings.Cut(after, "]")
 		dims, err := numbers(list)
-		if err != nil || intmath.Product(dims) != world {
+		if err != nil || !ended || intmath.Product(dims) != world {
 			return nil, "", fmt.Errorf("<=[%s] is not of %d devices", list, world)
 		}
 		strides := make([]int64, len(dims))
