@@ -58,6 +58,9 @@ func older(m *mlir.Module) error {
 		a.At = at
 		p.set(a)
 	}
+	for _, o := range r.marks {
+		o.Name = "stablehlo.optimization_barrier"
+	}
 	mesh := span("[" + strings.Join(axes, ", ") + "]")
 	m.Others = append(m.Others, &mlir.Operation{Name: "sdy.mesh", At: m.At, Flags: []mlir.Attr{mlir.Symbol(m.At, oldMesh), mesh}})
 	m.Source.Extend(text.String())
@@ -69,7 +72,8 @@ type rewriter struct {
 	m     *mlir.Module
 	world int64
 	all   []*stated
-	mesh  []axis // from the outermost
+	marks []*mlir.Operation // of results, whose attributes say the same
+	mesh  []axis            // from the outermost
 }
 
 // axis is an axis of the mesh: so many devices, so far apart.
@@ -145,6 +149,8 @@ func (r *rewriter) block(b *mlir.Block) error {
 		}
 		var err error
 		switch t := (&subject{op: o}).target(); {
+		case o.Name == "stablehlo.custom_call" && len(o.Operands) == 1 && t == "xla.sdy.FuncResultSharding":
+			r.marks = append(r.marks, o)
 		case o.Name != "stablehlo.custom_call" || len(o.Operands) != 1 || t != "Sharding" && t != "SPMDFullToShardShape" && t != "SPMDShardToFullShape":
 			err = r.place((*mlir.Attrs)(&o.Attrs), o.ResultTypes(), true)
 		case t == "Sharding":

@@ -82,6 +82,25 @@ func TestCarriedShardings(t *testing.T) {
 	}
 }
 
+// A program that was serialized marks its results once more.
+func TestMarkedResults(t *testing.T) {
+	text := strings.NewReplacer("return %n", `%m = stablehlo.custom_call @xla.sdy.FuncResultSharding(%n) {has_side_effect = true} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return %m`, "-> tensor<4x8xf32> {\n", "-> (tensor<4x8xf32> {mhlo.sharding = \"{devices=[1,4]<=[4]}\"}) {\n").Replace(oldProgram("{devices=[4,1]<=[4]}"))
+	m, err := stablehlo.Parse("old.mlir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Sharded(Given)
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := p.Module.Funcs()[0].Return().Arg(0).Def()
+	if got := out.Meta().Strs("sharding"); len(got) != 1 || got[0] != "<mesh<['d0'=4]>, [{}, {'d0'}]>" {
+		t.Errorf("the result is %v", got)
+	}
+}
+
 // Without who reads shardings, a program that has old ones is none of one rank's.
 func TestOldShardingsAlone(t *testing.T) {
 	m, err := stablehlo.Parse("old.mlir", oldProgram("{devices=[4,1]<=[4]}"))
