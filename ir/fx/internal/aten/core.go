@@ -391,7 +391,8 @@ func running(better ir.Op) func(c *call) error {
 }
 
 // searchSorted counts how many elements of sorted lines stand in front of where each element
-// belongs; what is not a number belongs behind all.
+// belongs; what is not a number belongs behind all. Lines that have such themselves are not sorted: what PyTorch
+// gives then depends on which elements its binary search meets.
 func searchSorted(c *call) error {
 	line := c.Tensor("sequence")
 	right := c.Bool("right", false)

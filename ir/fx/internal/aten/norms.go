@@ -46,7 +46,8 @@ func (c *call) distance(x *ir.Value, p float64) *ir.Value {
 	return c.length(x, p, false, int64(x.Type().Rank()-1))
 }
 
-// length is the p-norm over dims, all if there are none.
+// length is the p-norm over dims, all if there are none. For p=0 what is no number counts as one, as PyTorch
+// has it on GPUs; its CPU gives no number.
 func (c *call) length(x *ir.Value, p float64, keep bool, dims ...int64) *ir.Value {
 	x = c.Make(ir.OpAbs, nil, x)
 	switch {
