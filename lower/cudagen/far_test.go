@@ -1,7 +1,9 @@
 package cudagen_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -175,4 +177,26 @@ func TestFarElements(t *testing.T) {
 	}
 	text += "\nint main(int argc, char** argv) {\n  if (argc != 3 || !(in = fopen(argv[1], \"rb\")) || !(out = fopen(argv[2], \"wb\"))) return 2;\n" + calls.String() + "  return fclose(out);\n}\n"
 	compare(t, trials, runText(t, text, trials, "-DEXACT_MATH"), true)
+}
+
+// Sums of products of integers wrap, as defined: the sanitizer would stop one that overflows.
+func TestGroupedIntegersWrap(t *testing.T) {
+	m, err := ir.Parse("wrap", "world 1\nfunc @f(%a: i64[4,8], %b: i64[1,8,3], %e: i32[1]) -> (i64[4,3]) {\n  %r = grouped_matmul %a, %b, %e : i64[4,3]\n  return %r\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := newTrial("wrap", m.Funcs()[0], 0, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(b []byte, n uint64) {
+		for i := 0; i < len(b); i += 8 {
+			binary.LittleEndian.PutUint64(b[i:], n)
+		}
+	}
+	fill(tr.ins[0].data, math.MaxInt64)
+	fill(tr.ins[1].data, math.MaxInt64)
+	binary.LittleEndian.PutUint32(tr.ins[2].data, 4)
+	fill(tr.want[0].t.Data, 8) // whose square is 1
+	compare(t, []*trial{tr}, runOnHost(t, []*trial{tr}, "-DEXACT_MATH"), true)
 }

@@ -91,7 +91,7 @@ func (g *generator) tileProduct(depth int, store string) {
 	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
 	e("    for (int k = 0; k < %d; ++k)", depth)
 	e("#pragma unroll")
-	e("      for (int q = 0; q < 16; ++q) sum[u][q] += x[k][i + q / 4 * 16] * y[k][j + q %% 4 * 16];")
+	e("      for (int q = 0; q < 16; ++q) sum[u][q] = add_of(sum[u][q], mul_of(x[k][i + q / 4 * 16], y[k][j + q %% 4 * 16]));")
 	e("  }")
 	e("  sync_block();")
 	e("}")
