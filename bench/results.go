@@ -58,7 +58,7 @@ func (j *Job) report(ctx context.Context, t *Console, got results) error {
 		}
 	}
 	bad := tooFar(all)
-	if bad > 0 && (j.Expect != "interp" || j.rounding() >= step.OtherRoundings) && j.prints == nil && j.stages == nil {
+	if bad > 0 && j.Tolerance == 0 && (j.Expect != "interp" || j.rounding() >= step.OtherRoundings) && j.prints == nil && j.stages == nil {
 		if err := j.allowNoise(ctx, t, all, got.outs); err != nil {
 			return err
 		}

@@ -201,12 +201,12 @@ func (n *Noise) Allow(rs []Result, got [][][]interp.Tensor) {
 			half, of = 1, n.Backward
 		}
 		x, exact := of[r.Rank][r.Output], n.exact[half][r.Rank][r.Output]
-		near := func(t interp.Tensor) bool { return t.Data == nil || roundingOf(t, exact).Error <= alike*x.Error }
+		near := func(t *interp.Tensor) bool { return t == nil || roundingOf(*t, exact).Error <= alike*x.Error }
 		switch d := r.Diff; {
 		case r.OK() || r.Bound.Bits || math.IsInf(x.Error, 0) || math.IsNaN(x.Error):
 		case x.Error > digit*x.Norm && d.Error <= unlike*x.Error:
 			rs[i].Bound = Bound{Rel: d.Rel, Noise: true}
-		case near(got[r.Rank][half][r.Output]) && near(r.recorded):
+		case near(&got[r.Rank][half][r.Output]) && near(r.recorded):
 			rs[i].Bound = Bound{Rel: d.Rel, Exact: true}
 		}
 	}

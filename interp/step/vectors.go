@@ -116,9 +116,8 @@ type Result struct {
 	Output   int
 	Name     string
 	Diff     interp.Diff
-	Bound    Bound // what is allowed
-	// recorded is what is expected. It has no data where that is what the interpreter gives.
-	recorded interp.Tensor
+	Bound    Bound          // what is allowed
+	recorded *interp.Tensor // what is expected, nil: what the interpreter gives
 	// Flat says what is expected where that is the same throughout, so that to agree with
 	// it shows little: see Flat. Else it is empty.
 	Flat string
@@ -167,7 +166,7 @@ func Compare(rank int, want []Expected, fw, bw []interp.Tensor) ([]Result, error
 			return nil, fmt.Errorf("step: rank %d output %d, %%%s: %w", rank, e.Output, e.Name, err)
 		}
 		x, ok := e.Tensor.Uniform()
-		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, Bound{Rel: limit}, e.Tensor, Flat(e.Tensor.NumElems(), x, ok)})
+		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, Bound{Rel: limit}, &e.Tensor, Flat(e.Tensor.NumElems(), x, ok)})
 	}
 	return out, nil
 }
