@@ -9,8 +9,8 @@
 // operands are widened to f32 (f64, i64), the operation is computed, and its
 // result is rounded once to the node's element type, even if it never reaches
 // memory. Fusion therefore changes no bit. Transcendental functions and quotients
-// are the device's, a few units in the last place off, and sums of floats
-// stay in single precision, each thread's partial sum in order and the partial sums as a tree:
+// are the device's, a few units in the last place off, exp of x in f32 up to |x| of them more, as in
+// Triton's kernels. Sums of floats stay in single precision, each thread's partial sum in order and the partial sums as a tree:
 // equal inputs give equal bits. With the macro EXACT_MATH functions and sums are
 // computed in double precision, which agrees with the host to the last bit and is
 // how the generator is tested.
