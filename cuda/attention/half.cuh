@@ -17,7 +17,7 @@ FN float bias_value(bias_elem b) { return half_value(b); }
 FN float bias_log2(bias_elem b)
 {
 	const float x = bias_value(b), y = x * LOG2E;
-	return y == -inf() && x != -inf() ? LEAST : y;
+	return x != -inf() && y < LEAST ? LEAST : y;
 }
 // The natural logarithm of a row's largest weight.
 FN float natural(float top)
