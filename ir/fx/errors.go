@@ -51,7 +51,7 @@ func (e *Error) Unwrap() error { return e.cause }
 type Warning struct {
 	Node string
 	Loc  string // the node's place in its author's source, if the file has it
-	Rule string // "opaque": an unknown operator; "mutation": an effect on an input that is not kept
+	Rule string // "opaque": an unknown operator; "mutation": an effect on an input that is not kept; "assertion": a condition on a tensor's values that runs do not check
 	Msg  string
 }
 

@@ -65,7 +65,7 @@ type exporter struct {
 	names   map[*ir.Node]string // exported names of nodes that are not of the trace
 	taken   map[string]bool     // the values of names
 	emitted map[string]bool     // exported names
-	sizes   []int32             // traced sizes that are not written yet, in order
+	sizes   []int32             // traced sizes and assertions that are not written yet, in order
 	out     []*Node
 }
 
@@ -111,7 +111,7 @@ func (e *exporter) index() error {
 	}
 	for i := range e.src.Nodes {
 		s := &e.src.Nodes[i]
-		if s.Kind == KindSize {
+		if s.Kind == KindSize || isAssertion(strings.TrimPrefix(s.Target, "torch.ops.")) {
 			e.sizes = append(e.sizes, int32(i))
 		}
 		if len(s.Inputs) == 1 && isGetitem(strings.TrimPrefix(s.Target, "torch.ops.")) && e.lists[s.Inputs[0]] != nil {
