@@ -42,6 +42,7 @@ var specialOps = []row{
 	{"aten.copysign.Tensor aten.copysign.Scalar", "self other", copySign},
 	{"aten.hypot.default", "self other", hypotenuse},
 	{"aten.frexp.Tensor", "self", frexp},
+	{"aten.ldexp.Tensor", "self other", ldexp},
 }
 
 // polynomialOps are polynomials whose degree is an operand.
@@ -190,6 +191,22 @@ func specials(f func(to decompose.Emitter, x, y *ir.Value) *ir.Value) func(c *ca
 		}
 		return c.Settle(f(traced.Emitter{Call: c.Call}, xs[0], xs[1]))
 	}
+}
+
+// ldexp is a number times a power of two that, as PyTorch's, may be too large for its type.
+func ldexp(c *call) error {
+	xs, err := c.floats("self")
+	n := c.Tensor("other")
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	typ := n.Type().DType()
+	if !typ.IsFloat() {
+		typ = ir.F32
+	}
+	acc := traced.AccType(xs[0].Type().DType())
+	power := c.In(typ, c.Make(ir.OpExp2, nil, c.In(traced.AccType(typ), n)))
+	return c.Settle(c.Mul(c.In(acc, xs[0]), c.In(acc, power)))
 }
 
 // frexp takes numbers apart into magnitudes from 1/2 to 1, with a sign, and powers of two, by the
