@@ -894,7 +894,7 @@ def _partition(name):
 
 def _bytes(t):
     with unset_fake_temporarily():  # backends are called while tensors are faked
-        t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        t = torch.zeros_like(t) if torch._is_zerotensor(t) else t.detach().resolve_conj().resolve_neg().cpu().contiguous()
         return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
 
 

@@ -79,6 +79,10 @@ def spectrum(x):
     return torch.fft.fft(x * weight)
 
 
+def signs(x):
+    return layer(x).sgn()  # whose gradient is a zero without memory
+
+
 def boxed(x):
     h = layer(x)
     return h.square().mean(), Boxed(h.abs().mean())
@@ -108,7 +112,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     at = lambda name: os.path.join(out, name)
     torch.backends.cudnn.allow_tf32 = False
-    for fn in (overlapping, twice, flat, rows, spectrum):
+    for fn in (overlapping, twice, flat, rows, spectrum, signs):
         concert_export.export(fn, (ids if fn is rows else x,), at(fn.__name__), record=True)
     for name, module in ("kept", Kept(False)), ("kept_view", Kept(True)), ("normed", Normed()):
         concert_export.export(module, (x,), at(name), record=True)
