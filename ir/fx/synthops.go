@@ -152,6 +152,8 @@ func (w *opWriter) other() bool {
 			w.out.Kwargs = "{'memory_format': torch.contiguous_format}"
 		}
 		return w.put("aten.clone.default", x[0])
+	case ir.OpShard:
+		return w.put("concert.shard.default", x[0], w.dim(), pytext.Quote(n.Group().Name))
 	case ir.OpCat:
 		return w.put("aten.cat.default", pytext.FormatList(x), w.dim())
 	case ir.OpIndex:
