@@ -17,6 +17,7 @@ of buffers and lifted constants by the name of their input. A buffer that the st
 as running statistics, is named in the field "updates" of forward's output, at the place of its new
 value: a loop of steps passes that on.
 """
+import contextlib
 import ctypes
 import gzip
 import json
@@ -121,6 +122,46 @@ def _permute_tensor(self, src_dst, group, tag=""):
 # AOT autograd's graphs have exchanges in the place of permutations, with the sizes of one rank.
 _traced_permute_tensor = dist._functional_collectives.permute_tensor
 dist._functional_collectives.permute_tensor = _permute_tensor
+
+
+# What DTensor cuts for a rank from what all ranks have: traced, the number of the piece would be that of one rank.
+_library = torch.library.Library("concert", "DEF")
+_library.define("shard(Tensor input, int dim, str group_name) -> Tensor")
+
+
+def _piece(x, dim, group_name):
+    group = dist.distributed_c10d._resolve_process_group(group_name)
+    return x.chunk(dist.get_world_size(group), dim)[dist.get_rank(group)].clone(memory_format=torch.contiguous_format)
+
+
+_library.impl("shard", _piece, "CompositeExplicitAutograd")
+
+
+@contextlib.contextmanager
+def _without_ranks():
+    """Has DTensor name the group whose ranks a piece or the rows of an embedding go to, while graphs are made, not this rank's number."""
+    from torch.distributed.tensor import _ops, placement_types
+
+    def piece(self, x, mesh, mesh_dim, *args, **kwargs):
+        if x.shape[self.dim] % mesh.size(mesh_dim) != 0:
+            raise NotImplementedError("dimension %d of %s is cut into %d pieces, which are not equal" % (self.dim, list(x.shape), mesh.size(mesh_dim)))
+        return torch.ops.concert.shard(x, self.dim % x.dim(), mesh.get_group(mesh_dim).group_name)
+
+    def rows(self, x, mesh, mesh_dim):
+        all_rows, n = self.offset_shape[self.offset_dim], mesh.size(mesh_dim)
+        if all_rows % n != 0:
+            raise NotImplementedError("%d rows are cut into %d pieces, which are not equal" % (all_rows, n))
+        first = torch.ops.concert.shard(torch.arange(0, all_rows, all_rows // n, device=x.device), 0, mesh.get_group(mesh_dim).group_name)[0]
+        others = (x < first) | (x >= first + all_rows // n)
+        self.mask_buffer.materialize_mask(others)
+        return torch.where(others, 0, x - first)
+
+    masks = [getattr(m, name) for m in (placement_types, _ops._embedding_ops) for name in ("_MaskPartial", "MaskPartial") if hasattr(m, name)]
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(unittest.mock.patch.object(placement_types.Shard, "_replicate_to_shard", piece))
+        for m in {m for m in masks if hasattr(m, "_partition_value")}:
+            patches.enter_context(unittest.mock.patch.object(m, "_partition_value", rows))
+        yield
 
 
 def _paths(mode, op, log_probs, targets, input_lengths, target_lengths, *_, **__):
@@ -233,7 +274,8 @@ class _Recorder:
         library = torch._C._get_cudnn_enabled()
         torch._C._set_cudnn_enabled(False)  # its RNNs and CTC losses are one call each; without it they are operators that concert knows
         try:
-            return compiled(module, inputs)
+            with _without_ranks():
+                return compiled(module, inputs)
         finally:
             torch._C._set_cudnn_enabled(library)
 
@@ -296,7 +338,7 @@ class _Step:
         from functorch.compile import min_cut_rematerialization_partition
         from torch.utils.checkpoint import CheckpointPolicy
 
-        inputs = [n for n in joint.graph.nodes if n.op == "placeholder" and not _is_size(n)]
+        inputs = [n for n in joint.graph.nodes if n.op == "placeholder" and not _is_size(n) and not _is_object(n)]
         gathered = {n for n, role in zip(inputs, self.roles) if role == "parameter"}
         for n in joint.graph.nodes:
             if _draws(n):  # backward cannot draw the same numbers again
@@ -487,7 +529,7 @@ class _Recorded:
         given = {n: a for n, a in zip(self.inputs, args) if isinstance(a, torch.Tensor)}
         _write_safetensors(path + ".in.safetensors", self.values | given)
         results = self.call(*args)
-        tensors = [(r, n) for r, n in zip(results, self.outputs) if not _is_size(n)]
+        tensors = [(r, n) for r, n in zip(results, self.outputs) if not _is_size(n) and not _is_object(n)]
         kept = {"out%d" % k: r for k, (r, n) in enumerate(tensors) if isinstance(r, torch.Tensor) and not _random_state(n)}
         _write_safetensors(path + ".out.safetensors", kept)
         return results
@@ -533,6 +575,11 @@ def _is_size(n):
     if not isinstance(n, fx.Node):
         return False
     return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] in ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+
+
+def _is_object(n):
+    """Whether a node stands for what is neither tensor nor number, such as a mesh, which graphs of DTensor hand on."""
+    return isinstance(n, fx.Node) and n.op == "placeholder" and not _is_size(n) and not isinstance(n.meta.get("val"), torch.Tensor)
 
 
 def _expression(e, env):
@@ -633,7 +680,7 @@ class _Writer:
         self.groups, self.symbols = {}, {}
         # Inputs first: what forward saved, lifted constants, tangents.
         place = {"placeholder": 0, "get_attr": 1}
-        self.nodes = sorted(graph.graph.nodes, key=lambda n: 2 if half == "bw" and n.op == "placeholder" and n.name not in step.saved and not _is_size(n) else place.get(n.op, 3))
+        self.nodes = sorted([n for n in graph.graph.nodes if not _is_object(n)], key=lambda n: 2 if half == "bw" and n.op == "placeholder" and n.name not in step.saved and not _is_size(n) else place.get(n.op, 3))
         inputs = [n for n in self.nodes if n.op == "placeholder" and not _is_size(n)]
         known = half == "fw" and len(inputs) == len(step.roles)
         self.roles = dict(zip(inputs, step.roles)) if known else {}
@@ -706,11 +753,13 @@ class _Writer:
         if n.op == "placeholder" or kind == "input":
             at.update(target=n.name, inputs=[], args="()", kwargs="")
         elif kind == "output":
-            args = tuple([a for a in n.args[0] if not _is_size(a)])
+            args = tuple([a for a in n.args[0] if not _is_size(a) and not _is_object(a)])
             at.update(target="output", inputs=list(dict.fromkeys(a.name for a in args if isinstance(a, fx.Node))), args=_text((args,)), kwargs="")
             at.update({"updates": updates} if (updates := self.updates(args)) else {})
         else:
             args, inputs = tuple(n.args), n.all_input_nodes
+            if any(_is_object(i) for i in inputs):
+                raise NotImplementedError("%s reads an object that is no tensor%s" % (n.name, _where(n)))
             place = {torch.ops.aten.as_strided.default: 3, torch.ops.aten.as_strided_scatter.default: 4}.get(n.target)
             if place is not None and len(args) > place and args[place] is not None and _kind(args[0]) == "input" and args[0].meta["val"].storage_offset() != 0:
                 raise NotImplementedError("%s: %s of an input that begins within its storage%s" % (n.name, _operator(n)[1], _where(n)))
@@ -735,6 +784,8 @@ class _Writer:
             self.input(n, at)
         if kind == "collective":
             self.collective(n, at)
+        if _operator(n)[0] == "concert":
+            self.group(n.args[-1])
         if kind not in ("input", "output") and _where(n):
             at["loc"] = _where(n).strip()
         return at
@@ -768,12 +819,15 @@ class _Writer:
         at["op"], at["group"] = _COLLECTIVES[name], bound["group_name"]
         if "reduce_op" in bound:
             at["reduce"] = bound["reduce_op"].lower()
-        if at["group"] not in self.groups:
-            self.groups[at["group"]] = _partition(at["group"])
+        self.group(at["group"])
         if name == "all_to_all_single" and all(isinstance(d, int) for d in bound["input_split_sizes"] + bound["output_split_sizes"]):
             to = _destinations(n, bound)
             if to is not None:
                 at.update(op="permute", target="_c10d_functional.permute_tensor.default", args=_text((bound["input"], to, at["group"])), kwargs="")
+
+    def group(self, name):
+        if name not in self.groups:
+            self.groups[name] = _partition(name)
 
 
 def _destinations(n, bound):
