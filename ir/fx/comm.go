@@ -1,7 +1,6 @@
 package fx
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -48,6 +47,7 @@ type collectiveForm struct {
 //	c10d_functional.NAME[_coalesced].default               PyTorch 2.1: tag, ranks, size instead of a group
 //	concert.NAME_coalesced.default                         buckets that Export writes and PyTorch cannot name
 //	concert.shard.default                                  a rank's piece of what all have: the exporter's, for DTensor
+//	_dtensor.shard_dim_alltoall.default                    DTensor's, from pieces along one dimension to those along another
 func collectiveOperator(target string) (signature string, build func(c *node) error, ok bool) {
 	part := strings.Split(target, ".")
 	if len(part) < 2 || len(part) > 3 || len(part) == 3 && part[2] != "default" && part[2] != "out" {
@@ -60,6 +60,8 @@ func collectiveOperator(target string) (signature string, build func(c *node) er
 		form.legacy = true
 	case "symm_mem":
 		return symmOperator(target)
+	case "_dtensor":
+		return "input gather_dim shard_dim group_name", (*node).shardAlongOther, part[1] == "shard_dim_alltoall"
 	default:
 		return "", nil, false
 	}
@@ -105,30 +107,6 @@ func collectiveOperator(target string) (signature string, build func(c *node) er
 		signature += " * out"
 	}
 	return signature, func(c *node) error { return c.collective(form) }, true
-}
-
-// shard imports this rank's piece of a tensor.
-func (c *node) shard() error {
-	x, dim := c.Tensor("input"), c.Need("dim")
-	g, err := c.group(collectiveForm{op: ir.OpShard})
-	if err = cmp.Or(err, c.Err); err != nil {
-		return err
-	}
-	ts, err := c.Types()
-	if err != nil {
-		return err
-	}
-	l := attr.List(nil).With("dim", attr.Int(dim))
-	got, err := ir.Infer(ir.OpShard, g, l, []ir.Type{x.Type()})
-	if err != nil {
-		return c.Fail("args", "arguments", "%s: %v", c.n.Target, err)
-	}
-	if len(ts) != 1 || !ts[0].Equal(got[0]) {
-		return c.Fail("out", "type", "a rank's piece is %s, out says %s", got[0], ts)
-	}
-	c.Results = c.Append(ir.OpShard, l, nil, got, g, []*ir.Value{x}).Results()
-	c.keep()
-	return nil
 }
 
 // collective imports the start of a collective.

@@ -147,6 +147,13 @@ def _without_ranks():
             raise NotImplementedError("dimension %d of %s is cut into %d pieces, which are not equal" % (self.dim, list(x.shape), mesh.size(mesh_dim)))
         return torch.ops.concert.shard(x, self.dim % x.dim(), mesh.get_group(mesh_dim).group_name)
 
+    def exchange(x, gather_dim, shard_dim, mesh, mesh_dim):
+        if mesh.device_type != "cpu":
+            return usual(x, gather_dim, shard_dim, mesh, mesh_dim)
+        group = mesh.get_group(mesh_dim)  # gloo has no such exchange
+        every = dist._functional_collectives.all_gather_tensor(x, gather_dim, group)
+        return torch.ops.concert.shard(dist._functional_collectives.wait_tensor(every), shard_dim, group.group_name)
+
     def rows(self, x, mesh, mesh_dim):
         all_rows, n = self.offset_shape[self.offset_dim], mesh.size(mesh_dim)
         if all_rows % n != 0:
@@ -156,9 +163,11 @@ def _without_ranks():
         self.mask_buffer.materialize_mask(others)
         return torch.where(others, 0, x - first)
 
+    usual = placement_types.shard_dim_alltoall
     masks = [getattr(m, name) for m in (placement_types, _ops._embedding_ops) for name in ("_MaskPartial", "MaskPartial") if hasattr(m, name)]
     with contextlib.ExitStack() as patches:
         patches.enter_context(unittest.mock.patch.object(placement_types.Shard, "_replicate_to_shard", piece))
+        patches.enter_context(unittest.mock.patch.object(placement_types, "shard_dim_alltoall", exchange))
         for m in {m for m in masks if hasattr(m, "_partition_value")}:
             patches.enter_context(unittest.mock.patch.object(m, "_partition_value", rows))
         yield
@@ -784,7 +793,7 @@ class _Writer:
             self.input(n, at)
         if kind == "collective":
             self.collective(n, at)
-        if _operator(n)[0] == "concert":
+        if _operator(n)[0] in ("concert", "_dtensor"):
             self.group(n.args[-1])
         if kind not in ("input", "output") and _where(n):
             at["loc"] = _where(n).strip()

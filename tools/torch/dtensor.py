@@ -51,7 +51,7 @@ class Spread(nn.Module):
         all_ranks = [Replicate()]
         x = DTensor.from_local(x, self.mesh, all_ranks)
         y = torch.softmax(x @ self.rows.redistribute(self.mesh, all_ranks), -1)
-        y = y.redistribute(self.mesh, [Shard(0)]).cumsum(1).redistribute(self.mesh, all_ranks) @ self.columns
+        y = y.redistribute(self.mesh, [Shard(0)]).cumsum(1).redistribute(self.mesh, [Shard(1)]).cumsum(0).redistribute(self.mesh, all_ranks) @ self.columns
         return y.cumsum(0).redistribute(self.mesh, all_ranks).to_local().square().mean()
 
 
