@@ -124,16 +124,14 @@ _traced_permute_tensor = dist._functional_collectives.permute_tensor
 dist._functional_collectives.permute_tensor = _permute_tensor
 
 
-# What DTensor cuts for a rank from what all ranks have: traced, the number of the piece would be that of one rank.
-_library = torch.library.Library("concert", "DEF")
-_library.define("shard(Tensor input, int dim, str group_name) -> Tensor")
-
-
 def _piece(x, dim, group_name):
     group = dist.distributed_c10d._resolve_process_group(group_name)
     return x.chunk(dist.get_world_size(group), dim)[dist.get_rank(group)].clone(memory_format=torch.contiguous_format)
 
 
+# What DTensor cuts for a rank from what all ranks have: traced, the number of the piece would be that of one rank.
+_library = torch.library.Library("concert", "DEF")
+_library.define("shard(Tensor input, int dim, str group_name) -> Tensor")
 _library.impl("shard", _piece, "CompositeExplicitAutograd")
 
 
@@ -564,6 +562,7 @@ _COLLECTIVES = {
     "all_reduce": "all_reduce", "all_reduce_": "all_reduce", "all_reduce_coalesced": "all_reduce", "all_reduce_coalesced_": "all_reduce",
     "all_to_all_single": "all_to_all", "broadcast": "broadcast", "broadcast_": "broadcast",
 }
+_GROUPED = ("_c10d_functional", "_dtensor.", "concert.")  # beginnings of targets that name groups
 _COMPUTE = ("mm", "bmm", "addmm", "baddbmm", "dot", "mv", "convolution", "attention", "flash", "_scaled_mm", "_grouped_mm")
 
 
@@ -793,7 +792,7 @@ class _Writer:
             self.input(n, at)
         if kind == "collective":
             self.collective(n, at)
-        if _operator(n)[0] in ("concert", "_dtensor"):
+        elif at.get("target", "").startswith(_GROUPED) and kind != "wait":
             self.group(n.args[-1])
         if kind not in ("input", "output") and _where(n):
             at["loc"] = _where(n).strip()
@@ -927,7 +926,7 @@ def _agree(document, values):
     """Refuses what only some ranks have traced, such as numbers made of a rank, or have as constants: the program that is written is rank 0's."""
     if not dist.is_initialized() or dist.get_backend() == "fake":
         return
-    mine = [" ".join([n["name"], n["target"], n["args"], n["kwargs"]]) for n in document["nodes"] if n["kind"] != "collective"]  # groups' names differ
+    mine = [" ".join([n["name"], n["target"], n["args"], n["kwargs"]]) for n in document["nodes"] if not n["target"].startswith(_GROUPED)]  # groups' names differ
     mine += ["the constant %s with checksum %08x" % (name, zlib.crc32(_bytes(t))) for name, t in values.items()]
     first = _of_all([zlib.crc32(m.encode()) for m in mine])
     at = next((k for k in range(max(map(len, first))) if len({r[k] if k < len(r) else None for r in first}) > 1), None)
